@@ -1,4 +1,4 @@
-"""Spark looks for modules whose names begin like this, and finds `format("omnigraph")` here."""
+"""Registers `format("omnigraph")`: Spark imports modules whose names start with `pyspark_`."""
 
 from omnigraph.pipeline.source import OmnigraphSource as DefaultSource
 

@@ -36,7 +36,7 @@ def test_ranks_are_printed(shell: Shell, web: str) -> None:
     assert header == "type,id,rank"
     assert first.startswith("Page,home,0.37")
     assert second.startswith("Page,blog,0.36")
-    assert result.stderr == "pagerank in this process: about 0.0 MiB of memory, and 4.0 GiB are allowed\n"
+    assert result.stderr == "pagerank in this process: about 0.0 MiB of memory, limit 4.0 GiB\n"
     assert shell.run("analytics", "pagerank", web, "--quiet").stderr == ""
     shown = shell.run("analytics", "triangles", "--uri", web, "--quiet").stdout.splitlines()
     assert shown[0] == "4 rows from branch main via triangles"
@@ -84,8 +84,8 @@ def test_a_state_is_named(shell: Shell, web: str) -> None:
 
 def test_what_is_wrong(shell: Shell, web: str, tmp_path: Path) -> None:
     assert "--write PROPERTY and --to BRANCH" in shell.fails("analytics", "labels", web, "--write", "part", code=2)
-    assert "are about a write" in shell.fails("analytics", "labels", web, "--message", "m", code=2)
-    assert "the endings are .parquet" in shell.fails("analytics", "labels", web, "--out", "x.json", code=2)
+    assert "need a write" in shell.fails("analytics", "labels", web, "--message", "m", code=2)
+    assert "must end in .parquet" in shell.fails("analytics", "labels", web, "--out", "x.json", code=2)
     assert "Page" in shell.fails("analytics", "labels", web, "--node", "Pgae")
     nowhere = str(tmp_path / "no" / "x.csv")
     assert f"cannot write {nowhere}" in shell.fails("analytics", "labels", web, "--out", nowhere, "--quiet")

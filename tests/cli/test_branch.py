@@ -107,7 +107,7 @@ def test_addresses(shell: Shell, graph: str) -> None:
     assert "is the address of a server" in shell.fails("branch", "list", "http://localhost:8080")
     assert "there is no graph at" in (said := shell.fails("branch", "list", str(shell.root)))
     assert "omnigraph init" in said
-    assert "'branch list' is a data command; --as says who a write is by" in shell.fails(
+    assert "'branch list' is a data command; --as names the actor of a write" in shell.fails(
         "branch", "list", graph, "--as", "kim", code=2
     )
 

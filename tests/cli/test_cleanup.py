@@ -26,7 +26,7 @@ def test_without_consent_it_only_says_what_would_go(shell: Shell, graph: str) ->
     assert first.startswith(f"cleanup {graph} (keep 2) — would remove 3 versions (")
     assert first.endswith(" bytes) across 2 datasets")
     assert table == "  node:Person: 3 versions"
-    assert last == "nothing was changed; add --confirm to do it"
+    assert last == "nothing was changed; add --confirm to run the cleanup"
     assert shell.run("cleanup", graph, "--keep", "2").stderr == said.stderr
 
 
@@ -67,11 +67,11 @@ def test_it_says_for_whose_sake_something_stayed(shell: Shell, graph: str) -> No
     _, first, second = said.splitlines()
     began = str(told[0]["began"])[:19]
     assert first == (
-        f"  kept what nothing points at and came after {began}+00:00: load {name} "
-        f"(process {here.pid} on {here.host}) is at work since then"
+        f"  kept orphaned files that are newer than {began}+00:00: load {name} "
+        f"(process {here.pid} on {here.host}) has been running since then"
     )
     assert second.startswith(
-        f"  kept what {aside} put aside, at work since 2001-09-09T01:46:41+00:00 and last heard of"
+        f"  kept the staged files of {aside}, running since 2001-09-09T01:46:41+00:00, last heartbeat"
     )
     assert [(load["name"], load["kind"], load["on_tables"], load["pid"]) for load in told] == [
         (name, "load", True, here.pid),

@@ -27,6 +27,6 @@ def test_relocate(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "x", "--uri", graph)
     moved = str(shell.root / "moved")
     shutil.move(graph, moved)
-    assert "1 of 1 version files named another place" in shell.run("relocate", moved).stdout
+    assert "1 of 1 version files named another location" in shell.run("relocate", moved).stdout
     assert orjson.loads(shell.run("relocate", moved, "--json").stdout)["rewritten"] == 0
     assert "there is no graph" in shell.fails("relocate", graph)

@@ -47,7 +47,7 @@ def test_a_shell_without_stdin(graph: str) -> None:
 
 def test_closed_stdout_and_stderr(filled: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
-    assert (ended.returncode, ended.stderr) == (1, b"there is no stdout to write to: it is closed\n")
+    assert (ended.returncode, ended.stderr) == (1, b"cannot write to stdout: it is closed\n")
     ended = run("query", "--uri", filled, "-e", READ, "--format", "csv", redirect="2>&-")
     assert (ended.returncode, ended.stdout) == (0, f"p.name\n{CODED}\n".encode())
     assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
@@ -66,7 +66,7 @@ def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
     assert (ended.returncode, b"nothing was done" in ended.stderr, count()) == (1, True, before)
     if Path("/dev/full").exists():
         ended = insert("full", ">/dev/full")
-        assert (ended.returncode, b"the work was done" in ended.stderr) == (1, True)
+        assert (ended.returncode, b"the write is done" in ended.stderr) == (1, True)
         assert b"full" in count()
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from tests.cli.shell import Shell
 
-from omnigraph.cli.progress import progress_shown
+from omnigraph.cli.progress import progress_display
 from omnigraph.engine.engines import JobProgress
 from omnigraph.upkeep.vectors import Counts, EmbedProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
@@ -36,12 +36,12 @@ def newest(shell: Shell, graph: str) -> object:
 
 def test_what_is_missing(shell: Shell, graph: str) -> None:
     done = shell.run("embed", graph, "--missing", "--as", "ann", "--message", "at last")
-    assert done.stdout == "Note (vec): 4 changed, 0 right; 2 texts computed with first, 0 known\n"
+    assert done.stdout == "Note (vec): 4 changed, 0 up to date; 2 texts computed with first, 0 cached\n"
     assert f"omnigraph embed → {graph} (direct, local)\n" in done.stderr
     commit = shell.json("commit", "list", graph)["commits"][0]
     assert (commit["actor_id"], commit["message"], commit["labels"]) == ("ann", "at last", {"model": "first"})
     again = shell.run("embed", graph, "--quiet")
-    assert again.stdout == "Note (vec): 0 changed, 4 right; 0 texts computed with first, 0 known\n"
+    assert again.stdout == "Note (vec): 0 changed, 4 up to date; 0 texts computed with first, 0 cached\n"
     assert newest(shell, graph) == commit["graph_commit_id"]
 
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_meant(shell: Shell, graph: str) -> None:
     assert "'text' is not a vector" in shell.fails("embed", graph, "--quiet", "--property", "text")
     path = str(shell.root / "plain")
     shell.run("init", path, "--schema", shell.write("plain.pg", "node Tag { name: String @key }"))
-    assert shell.run("embed", path, "--quiet").stdout == f"{path} has no vectors that are computed\n"
+    assert shell.run("embed", path, "--quiet").stdout == f"{path} has no @embed properties\n"
 
 
 # What a person sees
@@ -102,7 +102,7 @@ def test_what_cannot_be_meant(shell: Shell, graph: str) -> None:
 def test_a_bar_on_a_terminal() -> None:
     seen = io.StringIO()
     console = Console(file=seen, force_terminal=True, width=120, color_system=None)
-    with progress_shown(shown=True, console=console) as shown:
+    with progress_display(shown=True, console=console) as shown:
         assert shown.rows is not None
         assert shown.tasks is not None
         assert shown.vectors is not None
@@ -112,23 +112,23 @@ def test_a_bar_on_a_terminal() -> None:
         shown.vectors(EmbedProgress("Note", 50, 100, Counts(50, 40, 10, 30, 20)))
     text = seen.getvalue()
     assert "embedding Note" in text
-    assert "50 rows, 30 computed, 20 known" in text
+    assert "50 rows, 30 computed, 20 cached" in text
 
 
 def test_what_the_bar_says_about_spark() -> None:
     seen = io.StringIO()
     console = Console(file=seen, force_terminal=True, width=120, color_system=None)
-    with progress_shown(shown=True, console=console) as shown:
+    with progress_display(shown=True, console=console) as shown:
         assert shown.rows is not None
         assert shown.tasks is not None
         shown.rows(LoadProgress(LoadPhase.READING, 12_000, 1, {}))
         shown.tasks(JobProgress("comparing ids", 3, 1, 20, 7, 2))
     assert "comparing ids" in seen.getvalue()
-    assert "step 2 of 3, 7 of 20 tasks, 2 tried again, 12,000 rows" in seen.getvalue()
+    assert "step 2 of 3, 7 of 20 tasks, 2 retried, 12,000 rows" in seen.getvalue()
 
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_nothing_in_a_pipe(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_shown(shown=shown) as bar:
+    with progress_display(shown=shown) as bar:
         assert (bar.rows, bar.tasks, bar.vectors, bar.notes) == (None, None, None, shown)
     assert capsys.readouterr() == ("", "")

@@ -98,7 +98,7 @@ def test_a_dash_is_stdout(shell: Shell, filled: str) -> None:
 def test_without_stdout(filled: str) -> None:
     run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
     ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "there is no stdout to write to: it is closed")
+    assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "cannot write to stdout: it is closed")
 
 
 def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,6 @@ def test_a_snapshot(shell: Shell, graph: str) -> None:
     shell.run("indexes", graph, "--build", "--quiet")
     line = "node:Person.id btree: 0 of 1 rows"
     assert shell.run("indexes", graph, "--snapshot", str(before)).stdout.splitlines()[0] == line
-    assert "leave out --snapshot" in shell.fails("indexes", graph, "--snapshot", str(before), "--build", code=2)
+    assert "omit --snapshot" in shell.fails("indexes", graph, "--snapshot", str(before), "--build", code=2)
     assert "not both" in shell.fails("indexes", graph, "--snapshot", str(before), "--branch", "main", code=2)
     assert "there is no commit or tag 'x'" in shell.fails("indexes", graph, "--snapshot", "x")

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from tests.cli.shell import Shell
 
 import omnigraph
-from omnigraph.cli.load import _say as say
+from omnigraph.cli.load import _print_receipt as print_receipt
 from omnigraph.cli.main import cli
-from omnigraph.cli.progress import progress_shown
+from omnigraph.cli.progress import progress_display
 from omnigraph.engine.engines import JobProgress
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.receipt import LoadMode, LoadReceipt, MergedType, MergeWay
@@ -86,7 +86,7 @@ def test_stdin(shell: Shell, graph: str) -> None:
     result = shell.run("load", graph, "--data", "-", "--mode", "append", stdin=PEOPLE)
     assert result.exit_code == 0, result.stderr
     assert names(graph) == ["ann", "bob"]
-    assert "stdin can be read once" in shell.fails(
+    assert "stdin can be read only once" in shell.fails(
         "load", graph, "--data", "-", "--data", "-", "--mode", "merge", code=2
     )
 
@@ -201,7 +201,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
-    with progress_shown(shown=True) as shown:
+    with progress_display(shown=True) as shown:
         assert shown.rows is not None
         assert shown.tasks is not None
         shown.rows(LoadProgress(LoadPhase.READING, 12_345, 0, {}))
@@ -213,10 +213,10 @@ def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch)
-    with progress_shown(shown=False) as shown:
+    with progress_display(shown=False) as shown:
         assert (shown.rows, shown.tasks, shown.notes) == (None, None, False)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress_shown(shown=True) as shown:
+    with progress_display(shown=True) as shown:
         assert (shown.rows, shown.tasks, shown.notes) == (None, None, True)
 
 
@@ -273,7 +273,7 @@ def test_who_merged_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         MergedType("node:Town", MergeWay.PROCESS, "little"),
     )
     receipt = LoadReceipt("main", LoadMode.MERGE, (("Person", 2), ("Town", 1)), (), None, merges=merges)
-    say("place", receipt, checked=False)
+    print_receipt("place", receipt, checked=False)
     assert capsys.readouterr().out.splitlines()[1:] == [
         "merged node:Person by tasks on Spark: much",
         "merged node:Town by one process: little",

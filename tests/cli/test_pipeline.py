@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.shell import Shell
 
-_BY_ITSELF = "  the file by itself is right; 'pipeline run --check' also asks the graph, the SQL and the rows\n"
+_VALID = "  the file is valid; 'pipeline run --check' also checks the graph, the SQL and the rows\n"
 
 PIPELINE = """\
 pipeline: people
@@ -34,7 +34,7 @@ def test_a_run_is_told(shell: Shell, graph: str, file: str) -> None:
     result = shell.run("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
-        "pipeline people, run r1: loaded 2 entities, and merged people-r1 into main",
+        "pipeline people, run r1: loaded 2 entities and merged people-r1 into main",
         "  ok: somebody",
     ]
     assert result.stderr.splitlines() == [
@@ -44,9 +44,7 @@ def test_a_run_is_told(shell: Shell, graph: str, file: str) -> None:
         "merging people-r1 into main in this process: 0.0 MiB in tables; Spark is used from 4.0 GiB",
     ]
     again = shell.run("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1", "--quiet")
-    assert (
-        again.stdout == "pipeline people, run r1: loaded rows that were loaded before, and merged people-r1 into main\n"
-    )
+    assert again.stdout == "pipeline people, run r1: loaded rows of an earlier attempt and merged people-r1 into main\n"
     assert again.stderr == ""
 
 
@@ -66,11 +64,11 @@ def test_checking_writes_nothing(shell: Shell, graph: str, file: str) -> None:
     result = shell.run("pipeline", "run", file, "--var", "day=mon", "--check", "--run-id", "r1")
     assert result.stdout.splitlines() == [
         "pipeline people, run r1: checked 2 entities; nothing was written",
-        "  later: somebody: asked when the rows are there",
+        "  later: somebody: runs after the load",
     ]
     assert len(shell.json("commit", "list", graph)["commits"]) == 1
     checked = shell.run("pipeline", "check", file, "--var", "day=mon")
-    assert checked.stdout == f"{file}: pipeline people with 1 sources, 0 steps, 1 types, 1 checks\n{_BY_ITSELF}"
+    assert checked.stdout == f"{file}: pipeline people with 1 sources, 0 steps, 1 types, 1 checks\n{_VALID}"
     assert shell.json("pipeline", "check", file, "--var", "day=tue")["then"] == "merge", "no source is opened"
 
 

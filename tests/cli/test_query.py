@@ -128,7 +128,7 @@ def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
 def test_read_is_the_former_name(shell: Shell, people: str) -> None:
     result = shell.run("read", "--uri", people, "-e", NOBODY, "--format", "csv")
     assert (result.exit_code, result.stdout) == (0, "name\n")
-    assert "'read' is called 'query' now" in result.stderr
+    assert "'read' is deprecated, use 'query'" in result.stderr
 
 
 def test_a_flag_of_writes_does_not_apply(shell: Shell, people: str) -> None:

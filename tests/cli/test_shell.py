@@ -68,7 +68,7 @@ def test_parameters_are_set(shell: Shell, people: str) -> None:
         '$who: "ann"\n$n: 3\nname\nbob\n'
     )
     assert said(shell, people, ":params", ":set n 3", ':params {"who": "ann"}', ":params") == 'none\n$who: "ann"\n'
-    assert ":params: this is not JSON" in shell.run("shell", people, stdin=":params {who\n").stderr
+    assert ":params: not valid JSON" in shell.run("shell", people, stdin=":params {who\n").stderr
 
 
 def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) -> None:
@@ -87,7 +87,7 @@ def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) 
         "there is no node type Persn",
         "there is no command :nope",
         "'x' is not a format",
-        "name a parameter and its value",
+        "give a parameter and its value",
         "there is no type Persom\n  help: did you mean 'Person'?",
     ):
         assert message in result.stderr
@@ -120,7 +120,7 @@ def test_the_last_query_is_explained(shell: Shell, people: str) -> None:
     text = said(shell, people, ALL, ":explain", ":analyze")
     assert text.count("scan $p: Person") == 2
     assert "2 rows in" in text
-    assert "there was no query yet" in shell.run("shell", people, stdin=":explain\n").stderr
+    assert "there is no earlier query" in shell.run("shell", people, stdin=":explain\n").stderr
 
 
 def test_help_and_leaving(shell: Shell, people: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.pipeline.load.partition_task import PartDone, Work, run
+from omnigraph.pipeline.load.partition_task import PartResult, Work, run
 
 
 class Victim(StrEnum):
@@ -50,7 +50,7 @@ class DeadlyReading:
     after: bool
     victim: Victim = Victim.EXECUTOR
 
-    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
+    def __call__(self, work: Work, number: int, *part: Any) -> PartResult:
         if not self.after:
             kill(self.victim, self.marker)
         done = run(work, number, *part)
@@ -65,7 +65,7 @@ class SlowReading:
 
     marker: Path
 
-    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
+    def __call__(self, work: Work, number: int, *part: Any) -> PartResult:
         done = run(work, number, *part)
         if number == 0:
             try:

@@ -18,8 +18,8 @@ from typing import Any
 from omnigraph.commit import attempts, writer
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.graph import open
-from omnigraph.pipeline.load import reading
-from omnigraph.pipeline.load.partition_task import PartDone, Work, run
+from omnigraph.pipeline.load import input_parts
+from omnigraph.pipeline.load.partition_task import PartResult, Work, run
 from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.spark.session import Session, SparkSettings
 
@@ -36,7 +36,7 @@ class StoppedReading:
 
     sign: Path
 
-    def __call__(self, work: Work, number: int, *part: Any) -> PartDone:
+    def __call__(self, work: Work, number: int, *part: Any) -> PartResult:
         done = run(work, number, *part)
         if number == 0:
             self.sign.touch()
@@ -89,7 +89,7 @@ def main(file: str) -> None:
             time.sleep(0.02)
     for thread, job in zip(threads, jobs, strict=True):
         if job["place"] == READING:
-            reading.run = StoppedReading(Path(job["sign"]))  # type: ignore[assignment,attr-defined]  # the same
+            input_parts.run = StoppedReading(Path(job["sign"]))  # type: ignore[assignment,attr-defined]  # the same
             thread.start()
     _stop()
 

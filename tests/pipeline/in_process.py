@@ -19,7 +19,7 @@ from pyspark.sql import Row
 from omnigraph.pipeline.frames import NAME
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.types import batch_schema
-from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.session import Session
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -143,6 +143,6 @@ class InProcess(Session):
         return 3
 
     @contextmanager
-    def job(self, what: str, watch: Watch | None = None) -> Iterator[Any]:
-        (watch or Watch()).check()
+    def job(self, what: str, monitor: JobMonitor | None = None) -> Iterator[Any]:
+        (monitor or JobMonitor()).check()
         yield _Spark()

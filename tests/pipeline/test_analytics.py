@@ -48,8 +48,8 @@ def peer(network: Network, kind: Any = nx.MultiDiGraph) -> Any:
 @pytest.fixture(params=[1 << 22, 3])
 def _portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything at once, or three edges at a time."""
-    monkeypatch.setattr(networks, "PORTION", request.param)
-    monkeypatch.setattr(algorithms, "PORTION", request.param)
+    monkeypatch.setattr(networks, "CHUNK_EDGES", request.param)
+    monkeypatch.setattr(algorithms, "CHUNK_EDGES", request.param)
 
 
 pytestmark = pytest.mark.usefixtures("_portions")
@@ -222,7 +222,7 @@ def test_what_cannot_be_said_is_refused(graph: Graph) -> None:
         analyse(graph).shortest_paths("bob", direction="up")
     with pytest.raises(InputError, match="damping"):
         analyse(graph).pagerank(damping=1)
-    with pytest.raises(InputError, match="at least one iteration"):
+    with pytest.raises(InputError, match="iterations must be at least 1"):
         analyse(graph).labels(iterations=0)
 
 

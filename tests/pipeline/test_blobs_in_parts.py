@@ -177,7 +177,7 @@ def test_of_several_records_with_one_id_the_last_counts_in_an_empty_table_too(tm
 
 def test_rows_that_come_first_into_an_empty_table_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, records = _given(tmp_path, "n0", "n1")
-    compare = SparkRows._distinct
+    compare = SparkRows._find_duplicates
     done: list[bool] = []
 
     def overtaken(self: Any, *given: Any) -> None:
@@ -186,7 +186,7 @@ def test_rows_that_come_first_into_an_empty_table_are_replaced(tmp_path: Path, m
             done.append(True)
             graph.load([{"type": "Note", "data": {"id": "n1", "text": "first"}}], mode="append")
 
-    monkeypatch.setattr(SparkRows, "_distinct", overtaken)
+    monkeypatch.setattr(SparkRows, "_find_duplicates", overtaken)
     Pipeline(graph, InProcess()).load(records, mode="merge")
     assert done
     assert _notes(graph) == [("n0", "new 0"), ("n1", "new 1")]

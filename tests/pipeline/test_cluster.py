@@ -35,10 +35,10 @@ from tests.upkeep.reached import listing, pins, unreached, views
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph import Graph, open
-from omnigraph.pipeline.load import reading
+from omnigraph.pipeline.load import input_parts
 from omnigraph.pipeline.spark import shuffle
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.pipeline.spark.shuffle import Exchange
+from omnigraph.pipeline.spark.shuffle import Shuffle
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.receipt import LoadReceipt
 
@@ -121,20 +121,20 @@ def _one_more() -> list[dict[str, Any]]:
 
 def _arm(monkeypatch: pytest.MonkeyPatch, moment: str, marker: Path) -> None:
     if moment == "comparing":
-        together = Exchange.together
+        cogroup = Shuffle.cogroup
 
-        def deadly(self: Exchange, sides: Any, compare: Any, *more: Any) -> Any:
-            return together(self, sides, DeadlyComparison(compare, marker, os.getpid()), *more)
+        def deadly(self: Shuffle, sides: Any, compare: Any, *more: Any) -> Any:
+            return cogroup(self, sides, DeadlyComparison(compare, marker, os.getpid()), *more)
 
-        monkeypatch.setattr(Exchange, "together", deadly)
+        monkeypatch.setattr(Shuffle, "cogroup", deadly)
     elif moment == "routing":
-        router = shuffle._router
-        monkeypatch.setattr(shuffle, "_router", lambda *said: DeadlyRouting(router(*said), marker))
+        split = shuffle._split_blocks
+        monkeypatch.setattr(shuffle, "_split_blocks", lambda *args: DeadlyRouting(split(*args), marker))
     elif moment == "slow":
-        monkeypatch.setattr(reading, "run", SlowReading(marker))
+        monkeypatch.setattr(input_parts, "run", SlowReading(marker))
     else:
         victim = Victim.WORKER if moment == "worker" else Victim.EXECUTOR
-        monkeypatch.setattr(reading, "run", DeadlyReading(marker, moment != "reading", victim))
+        monkeypatch.setattr(input_parts, "run", DeadlyReading(marker, moment != "reading", victim))
 
 
 def _cleaned(graph: Graph) -> int:

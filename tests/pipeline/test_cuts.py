@@ -15,8 +15,8 @@ from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import KeyConflictError
 from omnigraph.graph import Graph, init
 from omnigraph.pipeline.load import compare_columns, partition_task
-from omnigraph.pipeline.spark.shuffle import cut
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.shuffle import hash_partition
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 
 
@@ -29,7 +29,7 @@ def test_equal_values_are_in_the_same_part_of_every_table() -> None:
     names = [f"person {i}" for i in range(100)]
     first = pa.table({"a": pa.array(names), "b": range(100)})
     second = pa.table({"x": pa.chunked_array([names[50:], names[:60]])})
-    left, right = list(cut(first, ["a"], 7)), list(cut(second, ["x"], 7))
+    left, right = list(hash_partition(first, ["a"], 7)), list(hash_partition(second, ["x"], 7))
     assert sorted(row["b"] for part in left for row in part.to_pylist()) == list(range(100))
     for mine, theirs in zip(left, right, strict=True):
         assert set(mine["a"].to_pylist()) == set(theirs["x"].to_pylist())
@@ -111,16 +111,16 @@ CHANGES: list[Callable[[Rows], None]] = [_as_it_is, _nowhere, _shared, _twins, _
 
 
 def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_task, "CUT_ROWS", 5)
+    monkeypatch.setattr(partition_task, "HASH_ROWS", 5)
 
 
 def _all_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_columns, "_DISTINCT", 2.0)
+    monkeypatch.setattr(compare_columns, "_MAX_DISTINCT", 2.0)
 
 
 def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the graph is in S3."""
-    monkeypatch.setattr(Place, "has_parts", False)
+    monkeypatch.setattr(Staging, "has_parts", False)
 
 
 @pytest.mark.parametrize("way", [_few_rows_at_once, _all_told_apart, _through_the_shuffle])

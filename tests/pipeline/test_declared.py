@@ -103,9 +103,9 @@ def test_an_id_stands_for_one_run(graph: Graph, tmp_path: Path) -> None:
     assert first.run_id == "tuesday"
     assert graph.pipeline.run(file, run_id="tuesday").resumed
     (tmp_path / "ships.csv").write_text(SHIPS + "calypso,360\n")
-    with pytest.raises(InputError, match="the run 'tuesday' of 'fleet' was made with other inputs") as found:
+    with pytest.raises(InputError, match="the run 'tuesday' of 'fleet' had other inputs") as found:
         graph.pipeline.run(file, run_id="tuesday")
-    assert found.value.hint == "an id stands for one run: give this one another"
+    assert found.value.hint == "an id belongs to one run: use another id"
     assert not graph.pipeline.run(file, run_id="wednesday").resumed
 
 

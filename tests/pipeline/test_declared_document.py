@@ -95,15 +95,19 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
     ("given", "message", "hint"),
     [
         (without("pipeline"), "the pipeline: 'pipeline' is missing", "give the pipeline a name"),
-        (PLAIN | {"pipeline": "a b"}, "the pipeline: pipeline: 'a b' is no name", "use letters"),
-        (without("load"), "the pipeline: 'load' is missing", "say which rows"),
-        (without("mode"), "the pipeline: 'mode' is missing", "say 'mode: append'"),
-        (without("then"), "the pipeline: 'then' is missing", "say 'then: merge'"),
+        (PLAIN | {"pipeline": "a b"}, "the pipeline: pipeline: 'a b' is not a valid name", "use letters"),
+        (without("load"), "the pipeline: 'load' is missing", "name the rows"),
+        (without("mode"), "the pipeline: 'mode' is missing", "write 'mode: append'"),
+        (without("then"), "the pipeline: 'then' is missing", "write 'then: merge'"),
         (PLAIN | {"source": {}}, "the pipeline: source: unknown name", "did you mean 'sources'?"),
-        (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' means nothing here", "append, merge, overwrite"),
-        (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' means nothing here", "merge, review"),
+        (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' is not allowed here", "append, merge, overwrite"),
+        (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' is not allowed here", "merge, review"),
         (PLAIN | {"branch": "a..b"}, "the pipeline: branch: 'a..b' is not a name", "use letters"),
-        (PLAIN | {"branch": "main"}, "the pipeline: then: the rows go straight to 'main'", "name another branch"),
+        (
+            PLAIN | {"branch": "main"},
+            "the pipeline: then: the rows are loaded into 'main' directly",
+            "name another branch",
+        ),
         (PLAIN | {"load": {}}, "the pipeline: load: there is nothing to load", "name types"),
         (
             PLAIN | {"load": {"nodes": {"Ship": "shps"}}},
@@ -112,15 +116,15 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         ),
         (
             PLAIN | {"steps": {"ships": "SELECT 1"}},
-            "the pipeline: steps.ships: a source has this name",
-            "call the step",
+            "the pipeline: steps.ships: a source already has this name",
+            "rename the step",
         ),
-        (PLAIN | {"steps": {"a-b": "SELECT 1"}}, "the pipeline: steps.a-b: 'a-b' is no name", "use letters"),
-        (PLAIN | {"steps": {"node_Ship": "SELECT 1"}}, "steps.node_Ship: 'node_Ship' would be the view", "names that"),
+        (PLAIN | {"steps": {"a-b": "SELECT 1"}}, "the pipeline: steps.a-b: 'a-b' is not a valid name", "use letters"),
+        (PLAIN | {"steps": {"node_Ship": "SELECT 1"}}, "steps.node_Ship: 'node_Ship' is reserved", "names that"),
         (PLAIN | {"steps": {"a": 7}}, "the pipeline: steps.a: expected a text, found a number", None),
         (
             PLAIN | {"variables": {"d": 1}, "steps": {"a": "SELECT ${d}"}},
-            "the pipeline: steps.a: in SQL, a variable is a value: write :d in the place of ${d}",
+            "the pipeline: steps.a: in SQL, a variable is a query parameter: write :d instead of ${d}",
             "IDENTIFIER",
         ),
         (PLAIN | {"message": "${dya}"}, "the pipeline: message: there is no variable 'dya'", "declare it"),
@@ -131,22 +135,22 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         ),
         (
             PLAIN | {"sources": {"s": {"columns": {}}}},
-            "the pipeline: sources.s: nothing says where the rows come from",
+            "the pipeline: sources.s: the source of the rows is not given",
             "give",
         ),
         (
             PLAIN | {"sources": {"s": {"table": "t", "path": "p"}}},
-            "the pipeline: sources.s.path: this means nothing beside 'table'",
-            "known here: table",
+            "the pipeline: sources.s.path: this cannot be combined with 'table'",
+            "allowed here: table",
         ),
         (
             PLAIN | {"checks": {"c": {"sql": "a", "query": "b"}}},
-            "the pipeline: checks.c: a check is one thing",
+            "the pipeline: checks.c: a check has exactly one query",
             "give sql",
         ),
         (
             PLAIN | {"checks": {"c": {"query": "q", "expect": "many"}}},
-            "checks.c.expect: 'many' means nothing here",
+            "checks.c.expect: 'many' is not allowed here",
             "none, some",
         ),
         (PLAIN | {"checks": {"c": {"file": "no.gq"}}}, "the pipeline: checks.c.file: there is no file", None),
@@ -190,7 +194,7 @@ def test_what_is_no_yaml(text: str, message: str, tmp_path: Path) -> None:
 def test_what_the_mapping_says_nothing_about() -> None:
     mapping = {"sources": [{"source": "boats", "node": "Ship"}]}
     given = PLAIN | {"mapping": mapping, "load": {"mapped": "ships"}}
-    with pytest.raises(InputError, match=r"the pipeline: load.mapped: the mapping says nothing about 'ships'"):
+    with pytest.raises(InputError, match=r"the pipeline: load.mapped: the mapping has no entry for 'ships'"):
         read_document(given)
     found = read_document(given | {"mapping": {"sources": [{"source": "ships", "node": "Ship"}]}})
     assert [(target.key, target.rows) for target in found.targets] == [("ships", "ships")]

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.pipeline.declared.file_tables import FileReading, columns_of
+from omnigraph.pipeline.declared.file_tables import FileTask, columns_of
 from omnigraph.write.input.row_files import FileSplit, cut_file, row_files
 
 LINES = pa.schema([("ship", pa.utf8()), ("tons", pa.int64()), ("seen", pa.list_(pa.utf8()))])
@@ -26,7 +26,7 @@ def rows(path: Path, schema: pa.Schema | None = None, size: int = 1 << 20) -> li
     """What tasks read of files, each part by itself."""
     files = row_files(path)
     splits = tuple(split for file in files for split in cut_file(FileSplit(file, None), size))
-    reading = pickle.loads(pickle.dumps(FileReading(splits, schema or columns_of(files[0]))))
+    reading = pickle.loads(pickle.dumps(FileTask(splits, schema or columns_of(files[0]))))
     numbers = (pa.record_batch({"id": [number]}) for number in range(len(splits)))
     return [row for batch in reading(numbers) for row in batch.to_pylist()]
 

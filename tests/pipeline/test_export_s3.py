@@ -92,7 +92,7 @@ def test_directories_of_parts(
 def test_a_missing_bucket_is_noticed_before_the_work(
     graph: Graph, session: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "_written", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(exporting, "_write_parts", lambda *_: pytest.fail("work was begun"))
     for format in ("ndjson", "parquet"):
         with pytest.raises(StorageError, match="NoSuchBucket"):
             Pipeline(graph, session).export("s3://there-is-none/all", format=format)

@@ -175,7 +175,7 @@ def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
     assert receipt.to_json()["merges"][0] == {
         "type_key": "node:Note",
         "way": "process",
-        "why": "0.0 MiB of rows, and from 1.0 GiB on tasks merge them",
+        "why": "0.0 MiB of rows, tasks merge from 1.0 GiB",
     }
     monkeypatch.setenv("OMNIGRAPH_MERGE_THRESHOLD", "1 KiB")
     assert {merge.way for merge in by_tasks(graph, source, threshold=None).merges} == {MergeWay.TASKS}

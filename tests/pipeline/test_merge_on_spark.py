@@ -76,7 +76,7 @@ def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch
     wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
     request = MergeRequest("side", target, strategy)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
-        monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
+        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         graph = _copy(world, kept)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o), target) == wanted, f"{tasks} tasks"
@@ -226,7 +226,7 @@ def test_several_common_ancestors(
     wanted = _told(world.graph, lambda graph: graph.merge("side", strategy=strategy))
     request = MergeRequest("side", "main", strategy)
     for tasks, threshold in ((2, None), (3, "1 B")):
-        monkeypatch.setattr(on_spark, "_SIFTED", 0 if tasks == 2 else 1_000_000)
+        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
         graph = _copy(world, kept)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o)) == wanted, f"{tasks} tasks"

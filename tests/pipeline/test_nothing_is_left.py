@@ -17,7 +17,7 @@ from omnigraph.errors import ConstraintError, EmbeddingUnavailableError, MergeCo
 from omnigraph.graph import Graph
 from omnigraph.pipeline.analytics import analyse
 from omnigraph.pipeline.pipeline import Pipeline
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 
 SCHEMA = """
 node Note { name: String @key  text: String?  rank: F64?  vec: Vector(4)? @embed("text") }
@@ -38,16 +38,16 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+def places(monkeypatch: pytest.MonkeyPatch) -> list[Staging]:
     """All places that are made, so that a test knows that something was put aside at all."""
-    made: list[Place] = []
-    at = Place.at.__func__  # type: ignore[attr-defined]
+    made: list[Staging] = []
+    at = Staging.new.__func__  # type: ignore[attr-defined]
 
-    def remembered(cls: type[Place], uri: Any) -> Place:
+    def remembered(cls: type[Staging], uri: Any) -> Staging:
         made.append(at(cls, uri))
         return made[-1]
 
-    monkeypatch.setattr(Place, "at", classmethod(remembered))
+    monkeypatch.setattr(Staging, "new", classmethod(remembered))
     return made
 
 
@@ -81,7 +81,7 @@ def _export(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize("work", [_load, _merge_rows, _merge, _embed, _optimize, _export])
-def test_work_that_is_done(graph: Graph, tmp_path: Path, places: list[Place], work: Callable[..., None]) -> None:
+def test_work_that_is_done(graph: Graph, tmp_path: Path, places: list[Staging], work: Callable[..., None]) -> None:
     work(graph, tmp_path)
     assert len(places) == 1
     assert not (Path(graph.uri) / "__staging").exists()
@@ -111,7 +111,7 @@ def _wrong_embed(graph: Graph, place: Path) -> None:
     ],
 )
 def test_work_that_fails(
-    graph: Graph, tmp_path: Path, places: list[Place], work: Callable[..., None], error: type[OmnigraphError]
+    graph: Graph, tmp_path: Path, places: list[Staging], work: Callable[..., None], error: type[OmnigraphError]
 ) -> None:
     with pytest.raises(error):
         work(graph, tmp_path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from omnigraph.pipeline.declared import RunRequest, read_document
 from omnigraph.pipeline.source.options import Options
-from omnigraph.pipeline.source.pinned import Place as Pinned
+from omnigraph.pipeline.source.pinned import GraphLocation
 from omnigraph.pipeline.spark.session import SparkSettings
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.files.input import S3File, tree_of
 from omnigraph.storage.uri import GraphUri
 
@@ -16,10 +16,10 @@ STORAGE = {"aws_secret_access_key": SECRET}
 
 def test_storage_options() -> None:
     options = Options.read({"path": "s3://bucket/graph", "type": "P", "storage.aws_secret_access_key": SECRET})
-    place = Place.at(GraphUri.parse("s3://bucket/graph", STORAGE))
+    staging = Staging.new(GraphUri.parse("s3://bucket/graph", STORAGE))
     tree, _ = tree_of("s3://bucket/rows.csv", STORAGE)
     file = S3File("bucket", "rows.csv", 3, None, tuple(STORAGE.items()))
-    shown = repr([options, place, tree, file, Pinned.of(options)])
+    shown = repr([options, staging, tree, file, GraphLocation.of(options)])
     assert SECRET not in shown
     assert "bucket" in shown
 

@@ -16,9 +16,9 @@ from tests.pipeline.in_process import InProcess
 from omnigraph.engine.engines import JobProgress
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
 from omnigraph.pipeline import session as sessions
-from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.preflight import java_path
-from omnigraph.pipeline.spark.session import Session, SparkSettings, _no_copy
+from omnigraph.pipeline.spark.session import Session, SparkSettings, _without_fork
 from omnigraph.read.budget import Cancellation
 from omnigraph.settings import SPARK_MASTER
 
@@ -104,7 +104,7 @@ def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert flag.startswith("-XX:ArchiveClassesAtExit=")
     made = Path(flag.split()[0].partition("=")[2])
     made.write_bytes(b"classes")
-    first._keep_archive()
+    first._publish_archive()
     assert not made.exists()
     assert Session()._archive_flag().startswith("-XX:SharedArchiveFile=")
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")
@@ -130,7 +130,7 @@ def test_java_says_nothing_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_work_is_watched(session: Session) -> None:
     seen: list[JobProgress] = []
-    with session.job("counting", Watch(seen.append)) as spark:
+    with session.job("counting", JobMonitor(seen.append)) as spark:
         assert spark.range(0, 100, 1, 4).count() == 100
     assert seen[-1].job == "counting"
     assert (seen[-1].tasks_done, seen[-1].tasks_failed) == (seen[-1].tasks, 0)
@@ -146,9 +146,9 @@ def test_work_is_stopped(session: Session) -> None:
     def stop(progress: JobProgress) -> None:
         cancel.cancel()
 
-    with pytest.raises(CancelledError), session.job("waiting", Watch(stop, cancel)) as spark:
+    with pytest.raises(CancelledError), session.job("waiting", JobMonitor(stop, cancel)) as spark:
         spark.range(0, 2, 1, 2).mapInArrow(_slow, "id long").count()
-    with pytest.raises(BudgetExceededError), session.job("waiting", Watch(seconds=1.0)) as spark:
+    with pytest.raises(BudgetExceededError), session.job("waiting", JobMonitor(seconds=1.0)) as spark:
         spark.range(0, 2, 1, 2).mapInArrow(_slow, "id long").count()
     with session.job("again") as spark:
         assert spark.range(3).count() == 3
@@ -164,7 +164,7 @@ def test_a_failure_is_told_in_a_line(session: Session) -> None:
         spark.range(0, 2, 1, 2).mapInArrow(_failing, "id long").count()
     assert "\n" not in failed.value.message
     assert str(session.log) in str(failed.value.hint)
-    session._log_counts = False  # nobody will read it
+    session._log_reported = False  # nobody will read it
     with pytest.raises(InputError) as refused, session.job("reading") as spark:
         spark.range(0, 2, 1, 2).mapInArrow(_refusing, "id long").count()
     assert refused.value.message == "a.csv, line 3: a NUL byte: is this file text?"
@@ -223,7 +223,7 @@ def test_java_is_started_without_a_copy_of_the_process(monkeypatch: pytest.Monke
     seen: dict[str, object] = {}
     monkeypatch.setattr(java_gateway, "Popen", lambda command, **said: seen.update(said))
     before = java_gateway.Popen
-    with _no_copy():
+    with _without_fork():
         java_gateway.Popen(["java"], stdin=1, preexec_fn=print)
     assert seen == {"stdin": 1, "process_group": 0}
     assert java_gateway.Popen is before

@@ -22,7 +22,7 @@ from omnigraph.pipeline.fragment_groups import grouped
 from omnigraph.pipeline.source import reader
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import pinned
-from omnigraph.pipeline.source.reader import Part, Reader, width
+from omnigraph.pipeline.source.reader import FragmentPartition, Reader, row_width
 from omnigraph.pipeline.source.types import batch_schema
 from omnigraph.storage.fragments import Fragment
 
@@ -171,8 +171,8 @@ def test_a_type_without_entities_has_no_rows(graph: Graph) -> None:
         ({"type": "Thing", "columns": "id,,name"}, InputError, "empty name"),
         ({"type": "Thing", "columns": "id,id"}, InputError, "'id' twice"),
         ({"type": "Thing", "colums": "id"}, InputError, "there is no option 'colums'"),
-        ({"type": "Thing", "version": "0"}, InputError, "a whole number from 1, not '0'"),
-        ({"type": "Thing", "version": "new"}, InputError, "a whole number from 1, not 'new'"),
+        ({"type": "Thing", "version": "0"}, InputError, "an integer of at least 1, not '0'"),
+        ({"type": "Thing", "version": "new"}, InputError, "an integer of at least 1, not 'new'"),
         ({"type": "Thing", "version": "99"}, NotFoundError, "no version 99"),
         ({"type": "Thing", "commit": "nothing"}, NotFoundError, "there is no commit or tag 'nothing'"),
         ({"type": "Thing", "commit": "x", "branch": "main"}, InputError, "give only the commit"),
@@ -195,7 +195,7 @@ def test_a_wrong_option_says_what_is_wrong(
 
 
 def test_a_graph_in_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="belongs to one process"):
+    with pytest.raises(InputError, match="cannot be read by Spark"):
         pinned(Options.read({"path": "memory://here", "type": "Thing"}))
 
 
@@ -276,7 +276,7 @@ def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypat
         found = pinned(Options.read({"path": graph.uri, "type": "Likes", **options}))
         return len(Reader(found, found.schema).partitions())
 
-    assert width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
+    assert row_width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
     assert tasks() == 3  # three of 40 MiB fit 128 MiB
     assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task for each core
     assert tasks(columns="weight", where="weight > 5") == 1
@@ -293,7 +293,7 @@ def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     made.mutate("query x() { delete P where n = 9 }")
     found = pinned(Options.read({"path": str(place), "type": "P"}))
     parts = Reader(found, found.schema).partitions()
-    assert [len(part.fragments) for part in parts if isinstance(part, Part)] == [1, 1, 1, 1, 1]
+    assert [len(part.fragments) for part in parts if isinstance(part, FragmentPartition)] == [1, 1, 1, 1, 1]
     assert ids(read(place, type="P")) == [f"{n:02}" for n in range(40) if n != 9]
 
 

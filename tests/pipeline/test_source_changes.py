@@ -90,7 +90,7 @@ def test_what_each_commit_did(graph: Graph) -> None:
 def test_a_row_that_is_written_as_it_was_did_not_change(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, looked_up: int
 ) -> None:
-    monkeypatch.setattr(changes, "_LOOKED_UP", looked_up)
+    monkeypatch.setattr(changes, "_MAX_LOOKUPS", looked_up)
     said = {"n": 1, "x": 0.0, "tags": ["u", "v"], "data": "base64:aGVsbG8="}
     start = {"commit": put(graph, a=said, b=said, c=said, d={"n": 1}, e=said)}
     put(
@@ -112,9 +112,9 @@ def test_a_row_that_is_written_as_it_was_did_not_change(
 def test_updates_are_told_from_inserts_in_large_commits(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(changes, "_HELD", held)
-    monkeypatch.setattr(changes, "_LOOKED_UP", 2)
-    monkeypatch.setattr(changes, "_TOGETHER", 3)
+    monkeypatch.setattr(changes, "_MAX_IN_MEMORY", held)
+    monkeypatch.setattr(changes, "_MAX_LOOKUPS", 2)
+    monkeypatch.setattr(changes, "_BATCH_ROWS", 3)
     start = put(graph, **{f"p{i}": i for i in range(10)})  # type: ignore[arg-type]
     put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(5, 15)})  # type: ignore[arg-type]
     rows = everything(graph, startingCommit=start, columns="id,n")
@@ -216,9 +216,9 @@ def test_edges_have_a_feed_too(graph: Graph) -> None:
 def test_what_cannot_be_streamed_is_refused(graph: Graph) -> None:
     put(graph, a=1)
     plain = OmnigraphSource({"path": graph.uri, "type": "P"})
-    with pytest.raises(InputError, match="a stream is of changes"):
+    with pytest.raises(InputError, match="a stream reads changes"):
         plain.streamReader(plain.schema())
-    with pytest.raises(InputError, match="'version' says nothing about a stream"):
+    with pytest.raises(InputError, match="'version' does not apply to a stream"):
         stream(graph, version="2")
     with pytest.raises(InputError, match="true or false"):
         OmnigraphSource({"path": graph.uri, "type": "P", "changes": "maybe"}).schema()

@@ -84,7 +84,7 @@ def test_all_tasks_are_one_commit_and_values_are_exact(graph: Graph) -> None:
 
 
 def test_rows_are_put_aside_in_pieces(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.pipeline.source.writer._TOGETHER", 1)
+    monkeypatch.setattr("omnigraph.pipeline.source.writer._OBJECT_BYTES", 1)
     writing = writer(graph)
     parts = messages(writing, pa.concat_tables([PEOPLE.slice(0, 1), PEOPLE.slice(1)]))
     assert len(staged(graph)) == 2
@@ -104,7 +104,7 @@ def test_modes(graph: Graph) -> None:
         writing = writer(graph, overwrite, **options)
         writing.commit(messages(writing, table))
         assert names(graph) == expected
-    with pytest.raises(InputError, match="the mode is overwrite for Spark, and merge"):
+    with pytest.raises(InputError, match="the mode of Spark is overwrite, and the option 'mode' is merge"):
         writer(graph, True, mode="merge")
     with pytest.raises(InputError, match="'replace' is not a mode"):
         writer(graph, mode="replace")
@@ -217,14 +217,14 @@ def test_other_streams_have_other_batches(graph: Graph) -> None:
         writing = stream_writer(graph, checkpointLocation=place)
         writing.commit(messages(writing, table), 0)
     assert names(graph) == ["a", "b"]
-    with pytest.raises(InputError, match="nothing tells this stream from others"):
+    with pytest.raises(InputError, match="the stream has no identity"):
         OmnigraphSource({"path": graph.uri, "type": "P"}).streamWriter(spark_schema({}), False)
 
 
 def test_what_cannot_be_written_is_refused(graph: Graph) -> None:
     with pytest.raises(InputError, match="there is no type 'Q'"):
         writer(graph, type="Q")
-    with pytest.raises(InputError, match="'version' says nothing about a write"):
+    with pytest.raises(InputError, match="'version' does not apply to a write"):
         writer(graph, version="1")
 
 

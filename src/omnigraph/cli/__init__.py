@@ -1,1 +1,1 @@
-"""The command line: parse input, call the engine, render output."""
+"""The command line: parses input, calls the engine and prints the result."""

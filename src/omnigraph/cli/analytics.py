@@ -1,4 +1,4 @@
-"""Commands about graph algorithms: `analytics pagerank`, `components`, `labels`, `triangles`, `paths`."""
+"""The commands `analytics pagerank`, `components`, `labels`, `triangles` and `paths`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON
 from omnigraph.cli.query import FORMATS
-from omnigraph.cli.scope import address, addressed, engines, open_to_read, open_to_write
+from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.analytics import Analysis
@@ -23,12 +23,12 @@ _FILES = (".parquet", ".arrow", ".csv")
 
 @click.group()
 def analytics() -> None:
-    """Run algorithms over the graph: ranks, components, communities, triangles, distances."""
+    """Run graph algorithms: PageRank, components, communities, triangles, shortest paths."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What every algorithm is told."""
+class _Options:
+    """The options that all algorithms share."""
 
     uri: str | None
     uri_option: str | None
@@ -50,137 +50,153 @@ class _Asked:
 
 
 _OPTIONS = [
-    addressed(positional=True),
-    click.option("--node", "nodes", metavar="TYPE", multiple=True, help="Only these node types. Repeatable."),
-    click.option("--edge", "edges", metavar="TYPE", multiple=True, help="Only these edge types. Repeatable."),
-    click.option("--branch", metavar="BRANCH", help="The newest state of a branch.  [default: main]"),
-    click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag."),
-    engines("the memory that it takes"),
-    click.option("--write", "property", metavar="PROPERTY", help="Make the result a property of the nodes."),
-    click.option("--to", metavar="BRANCH", help="With --write: the branch, made from the state that was looked at."),
-    click.option("--message", metavar="TEXT", help="With --write: the commit's message."),
-    click.option("--as", "actor", metavar="ACTOR", help="With --write: who the write is by."),
-    click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=f"A file: {', '.join(_FILES)}."),
-    click.option("--format", type=click.Choice(FORMATS), default="table", help="How to print rows.  [default: table]"),
-    click.option("--quiet", is_flag=True, help="Leave out the line about where it runs."),
+    address_options(positional=True),
+    click.option("--node", "nodes", metavar="TYPE", multiple=True, help="Use only this node type. Repeatable."),
+    click.option("--edge", "edges", metavar="TYPE", multiple=True, help="Use only this edge type. Repeatable."),
+    click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
+    click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
+    engine_options("the memory it needs"),
+    click.option("--write", "property", metavar="PROPERTY", help="Write the result to a property of the nodes."),
+    click.option(
+        "--to", metavar="BRANCH", help="With --write: target branch, created from the snapshot if it does not exist."
+    ),
+    click.option("--message", metavar="TEXT", help="With --write: message of the commit."),
+    click.option("--as", "actor", metavar="ACTOR", help="With --write: actor of the commit."),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Write the result to a file: {', '.join(_FILES)}.",
+    ),
+    click.option("--format", type=click.Choice(FORMATS), default="table", help="Output format.  [default: table]"),
+    click.option("--quiet", is_flag=True, help="Hide the line about the chosen engine."),
     JSON,
 ]
 
 
-def _asked(command: Callable[..., Any]) -> Callable[..., Any]:
+def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-_TOP = click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N largest, largest first.")
+_TOP = click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="Print only the N largest values, largest first."
+)
 
 
 @analytics.command()
-@_asked
-@click.option("--damping", type=float, default=0.85, help="How likely a step follows an edge.  [default: 0.85]")
-@click.option("--iterations", type=int, default=100, help="How often ranks are passed on, at most.  [default: 100]")
-@click.option("--tolerance", type=float, default=1e-6, help="Stop when ranks change by less.  [default: 1e-06]")
+@_shared_options
+@click.option("--damping", type=float, default=0.85, help="Probability to follow an edge.  [default: 0.85]")
+@click.option("--iterations", type=int, default=100, help="Maximum number of iterations.  [default: 100]")
+@click.option("--tolerance", type=float, default=1e-6, help="Stop if the ranks change by less.  [default: 1e-06]")
 @_TOP
-def pagerank(damping: float, iterations: int, tolerance: float, top: int | None, **asked: Any) -> None:
-    """How much each node is led to."""
+def pagerank(damping: float, iterations: int, tolerance: float, top: int | None, **values: Any) -> None:
+    """PageRank of every node."""
     _run(
         "pagerank",
-        _Asked(**asked),
-        lambda found: found.pagerank(damping=damping, iterations=iterations, tolerance=tolerance),
+        _Options(**values),
+        lambda analysis: analysis.pagerank(damping=damping, iterations=iterations, tolerance=tolerance),
         top=top,
     )
 
 
 @analytics.command()
-@_asked
-def components(**asked: Any) -> None:
-    """Which nodes are joined, whichever way the edges lead."""
-    _run("components", _Asked(**asked), lambda found: found.components())
+@_shared_options
+def components(**values: Any) -> None:
+    """Weakly connected component of every node."""
+    _run("components", _Options(**values), lambda analysis: analysis.components())
 
 
 @analytics.command()
-@_asked
-@click.option("--iterations", type=int, default=10, help="How many rounds, at most.  [default: 10]")
-def labels(iterations: int, **asked: Any) -> None:
-    """Communities by label propagation."""
-    _run("labels", _Asked(**asked), lambda found: found.labels(iterations=iterations))
+@_shared_options
+@click.option("--iterations", type=int, default=10, help="Maximum number of rounds.  [default: 10]")
+def labels(iterations: int, **values: Any) -> None:
+    """Community of every node, by label propagation."""
+    _run("labels", _Options(**values), lambda analysis: analysis.labels(iterations=iterations))
 
 
 @analytics.command()
-@_asked
+@_shared_options
 @_TOP
-def triangles(top: int | None, **asked: Any) -> None:
-    """How many triangles each node is a corner of."""
-    _run("triangles", _Asked(**asked), lambda found: found.triangles(), top=top)
+def triangles(top: int | None, **values: Any) -> None:
+    """Number of triangles of every node."""
+    _run("triangles", _Options(**values), lambda analysis: analysis.triangles(), top=top)
 
 
 @analytics.command()
-@_asked
-@click.option("--source", "sources", metavar="ID", multiple=True, required=True, help="A node, or Type:id. Repeatable.")
-@click.option("--direction", type=click.Choice(["out", "in", "both"]), default="out", help="[default: out]")
-@click.option("--weight", metavar="PROPERTY", help="A property of the edges that says how long they are.")
-def paths(sources: tuple[str, ...], direction: str, weight: str | None, **asked: Any) -> None:
-    """How far nodes are from others."""
+@_shared_options
+@click.option(
+    "--source", "sources", metavar="ID", multiple=True, required=True, help="Start node: an id, or Type:id. Repeatable."
+)
+@click.option(
+    "--direction",
+    type=click.Choice(["out", "in", "both"]),
+    default="out",
+    help="Direction of the edges.  [default: out]",
+)
+@click.option("--weight", metavar="PROPERTY", help="Edge property that is the length of an edge.")
+def paths(sources: tuple[str, ...], direction: str, weight: str | None, **values: Any) -> None:
+    """Shortest distances from the given nodes."""
     _run(
         "paths",
-        _Asked(**asked),
-        lambda found: found.shortest_paths(sources, direction=direction),
+        _Options(**values),
+        lambda analysis: analysis.shortest_paths(sources, direction=direction),
         weight=weight,
     )
 
 
 def _run(
     name: str,
-    asked: _Asked,
+    options: _Options,
     algorithm: Callable[[Analysis], Outcome],
     *,
     weight: str | None = None,
     top: int | None = None,
 ) -> None:
-    one_view(asked.branch, asked.at)
-    _check(asked)
-    uri = address(asked.uri, asked.uri_option, asked.store)
+    check_one_state(options.branch, options.at)
+    _check(options)
+    uri = address(options.uri, options.uri_option, options.store)
     from omnigraph.pipeline.pipeline import Pipeline
     from omnigraph.pipeline.spark.session import SparkSettings, session
 
-    spark = session(SparkSettings(asked.master))
-    writes = asked.property is not None
-    handle = open_to_write(uri, asked.actor, quiet=asked.quiet) if writes else open_to_read(uri)
+    spark = session(SparkSettings(options.master))
+    writes = options.property is not None
+    handle = open_to_write(uri, options.actor, quiet=options.quiet) if writes else open_to_read(uri)
     try:
         with handle as graph:
-            found = Pipeline(graph, spark).analyse(
-                nodes=list(asked.nodes) or None,
-                edges=list(asked.edges) or None,
+            analysis = Pipeline(graph, spark).analyse(
+                nodes=list(options.nodes) or None,
+                edges=list(options.edges) or None,
                 weight=weight,
-                branch=asked.branch,
-                at=asked.at,
-                engine=asked.engine,
+                branch=options.branch,
+                at=options.at,
+                engine=options.engine,
             )
-            if not asked.quiet and not asked.as_json:
-                click.echo(f"{name} {found.where}", err=True)
-            outcome = algorithm(found)
-            _give(name, asked, outcome, top)
+            if not options.quiet and not options.as_json:
+                click.echo(f"{name} {analysis.choice}", err=True)
+            outcome = algorithm(analysis)
+            _deliver(name, options, outcome, top)
     finally:
         spark.stop()
 
 
-def _check(asked: _Asked) -> None:
-    if (asked.property is None) != (asked.to is None):
-        raise click.UsageError("--write PROPERTY and --to BRANCH belong together")
-    if asked.property is None and (asked.message is not None or asked.actor is not None):
-        raise click.UsageError("--message and --as are about a write: add --write PROPERTY and --to BRANCH")
-    if asked.out is not None and asked.out.suffix not in _FILES:
-        raise click.UsageError(f"--out {asked.out}: the endings are {', '.join(_FILES)}")
+def _check(options: _Options) -> None:
+    if (options.property is None) != (options.to is None):
+        raise click.UsageError("--write PROPERTY and --to BRANCH must be given together")
+    if options.property is None and (options.message is not None or options.actor is not None):
+        raise click.UsageError("--message and --as need a write: add --write PROPERTY and --to BRANCH")
+    if options.out is not None and options.out.suffix not in _FILES:
+        raise click.UsageError(f"--out {options.out}: the file name must end in {', '.join(_FILES)}")
 
 
-def _give(name: str, asked: _Asked, outcome: Outcome, top: int | None) -> None:
-    """The result as it was asked for: as a property, in a file, or printed."""
-    if asked.property is not None:
-        assert asked.to is not None
-        receipt = outcome.write(asked.property, branch=asked.to, message=asked.message)
-        if not asked.as_json:
-            click.echo(f"wrote {asked.property} of {receipt.total} nodes on branch {asked.to}")
+def _deliver(name: str, options: _Options, outcome: Outcome, top: int | None) -> None:
+    """Write the result to a property or a file, or print it."""
+    if options.property is not None:
+        assert options.to is not None
+        receipt = outcome.write(options.property, branch=options.to, message=options.message)
+        if not options.as_json:
+            click.echo(f"wrote {options.property} of {receipt.total} nodes on branch {options.to}")
             return
         from omnigraph.cli.output import print_json
 
@@ -189,18 +205,18 @@ def _give(name: str, asked: _Asked, outcome: Outcome, top: int | None) -> None:
     table = outcome.table
     if top is not None:
         table = table.sort_by([(outcome.name, "descending"), ("type", "ascending"), ("id", "ascending")]).slice(0, top)
-    if asked.out is not None:
-        _write(table, asked.out)
+    if options.out is not None:
+        _write(table, options.out)
         return
     from omnigraph.cli.formats import print_result
     from omnigraph.read.result.result import Result
 
     state = outcome.snapshot
-    named = asked.at is not None
+    named = options.at is not None
     result = Result(
         name, None if named else state.branch, state.commit.id if named else None, state.commit.id, table, None
     )
-    print_result(result, "json" if asked.as_json else asked.format)
+    print_result(result, "json" if options.as_json else options.format)
 
 
 def _write(table: Any, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands about blobs: `blob get`, `blob stat`."""
+"""The commands `blob get` and `blob stat`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read
 from omnigraph.cli.streams import write_stdout
 from omnigraph.errors import BlobRangeError, InputError, cut
 
@@ -27,12 +27,12 @@ def blob() -> None:
     """Read blobs."""
 
 
-def _selected(command: F) -> F:
-    """The cell that a command is about, and the state of the graph."""
+def _selector_options(command: F) -> F:
+    """Add the arguments that select a blob, and the options that select a snapshot."""
     for option in (
-        click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag."),
-        click.option("--branch", metavar="BRANCH", help="The newest state of a branch.  [default: main]"),
-        addressed(positional=False),
+        click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
+        click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
+        address_options(positional=False),
         click.argument("property_", metavar="PROPERTY"),
         click.argument("entity_id", metavar="ID"),
         click.argument("type_name", metavar="TYPE"),
@@ -43,8 +43,8 @@ def _selected(command: F) -> F:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """What a command was asked for: a cell, and the state of the graph."""
+class BlobSelector:
+    """A selected blob: entity, property and snapshot."""
 
     entity: str
     type_name: str
@@ -60,7 +60,7 @@ class Selected:
         return {"snapshot": self.at} if self.at is not None else {"branch": self.branch or "main"}
 
     def open(self) -> Graph:
-        one_view(self.branch, self.at)
+        check_one_state(self.branch, self.at)
         return open_to_read(address(self.uri_option, self.store))
 
     def find(self, graph: Graph) -> Blob:
@@ -75,28 +75,28 @@ class Selected:
 
 
 @blob.command()
-@_selected
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The first byte.  [default: 0]")
-@click.option("--length", type=click.IntRange(min=0), metavar="N", help="How many bytes at most.  [default: the rest]")
-@click.option("--out", metavar="PATH", help="A file instead of stdout.")
+@_selector_options
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="First byte to read.  [default: 0]")
+@click.option("--length", type=click.IntRange(min=0), metavar="N", help="Maximum number of bytes.  [default: all]")
+@click.option("--out", metavar="PATH", help="Write to a file instead of stdout.")
 def get(offset: int | None, length: int | None, out: str | None, **selected: Any) -> None:
     """Print the bytes of a blob.
 
-    ENTITY is `node` or `edge`. A blob that is a reference is never followed: `blob stat` shows where it leads.
+    ENTITY is `node` or `edge`. External references are not followed: `blob stat` shows their URI.
     """
-    asked = Selected(**selected)
+    selector = BlobSelector(**selected)
     start = offset or 0
     if length == 0:
-        raise InputError("--length 0 asks for nothing", hint="leave --length out for all the rest")
+        raise InputError("--length is 0", hint="omit --length to read to the end")
     if start + (length or 0) >= 2**64:
-        raise InputError("--offset and --length together lie beyond any blob")
-    with asked.open() as graph:
-        found = asked.find(graph)
+        raise InputError("--offset plus --length exceeds the size of any blob")
+    with selector.open() as graph:
+        found = selector.find(graph)
         if found.size is None:
+            name = f"{selector.type_name}.{selector.property_}"
             raise InputError(
-                f"{asked.type_name}.{asked.property_} of '{cut(asked.entity_id)}' is a reference to {found.uri}, "
-                "which is never followed",
-                hint="'omnigraph blob stat' shows it",
+                f"{name} of '{cut(selector.entity_id)}' is a reference to {found.uri}, and references are not followed",
+                hint="'omnigraph blob stat' shows the reference",
             )
         if start >= found.size and (offset, length) != (None, None):
             raise BlobRangeError(start, None if length is None else start + length, found.size)
@@ -104,30 +104,30 @@ def get(offset: int | None, length: int | None, out: str | None, **selected: Any
         _write(found.iter(start, end), out)
 
 
-def _write(pieces: Iterator[bytes], out: str | None) -> None:
-    """Write bytes out. Nothing is opened before the first are there, so that an early failure touches no file."""
-    first = next(pieces, b"")
+def _write(chunks: Iterator[bytes], out: str | None) -> None:
+    """Write a blob to a file or to stdout. Opens the file after the first read, so a failed read creates no file."""
+    first = next(chunks, b"")
     if out is None:
-        write_stdout(chain([first], pieces))
+        write_stdout(chain([first], chunks))
         return
     from omnigraph.storage.files.local_output import output_file
 
     with output_file(out) as file:
         file.write(first)
-        file.writelines(pieces)
+        file.writelines(chunks)
 
 
 @blob.command()
-@_selected
+@_selector_options
 @JSON
 def stat(as_json: bool, **selected: Any) -> None:
-    """Show what a blob is, without reading it.
+    """Show the kind, size, etag and URI of a blob without reading it.
 
     ENTITY is `node` or `edge`.
     """
-    asked = Selected(**selected)
-    with asked.open() as graph:
-        found = asked.find(graph)
+    selector = BlobSelector(**selected)
+    with selector.open() as graph:
+        found = selector.find(graph)
     facts = {
         "kind": "managed" if found.uri is None else "external",
         "size": found.size,
@@ -135,15 +135,19 @@ def stat(as_json: bool, **selected: Any) -> None:
         "uri": found.uri,
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    view = {**asked.target, "resolved_snapshot": found.snapshot_id}
+    view = {**selector.target, "resolved_snapshot": found.snapshot_id}
     if as_json:
-        selector = {
-            "entity": asked.entity,
-            "type": asked.type_name,
-            "id": asked.entity_id,
-            "property": asked.property_,
+        members = {
+            "entity": selector.entity,
+            "type": selector.type_name,
+            "id": selector.entity_id,
+            "property": selector.property_,
         }
-        print_json({"selector": selector, **facts, "target": view})
+        print_json({"selector": members, **facts, "target": view})
     else:
-        cell = {"entity": f"{asked.entity}:{asked.type_name}", "id": asked.entity_id, "property": asked.property_}
+        cell = {
+            "entity": f"{selector.entity}:{selector.type_name}",
+            "id": selector.entity_id,
+            "property": selector.property_,
+        }
         print_members({**cell, **facts, **view})

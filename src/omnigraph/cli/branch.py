@@ -1,4 +1,4 @@
-"""Commands about branches: `branch create`, `branch list`, `branch merge`, `branch delete`."""
+"""The commands `branch create`, `branch list`, `branch merge` and `branch delete`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.conditions import conditional, conditions
+from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import Shown
+from omnigraph.cli.progress import ProgressDisplay
 from omnigraph.cli.scope import (
     address,
-    addressed,
+    address_options,
     confirm,
-    engines,
+    engine_options,
     execution,
     open_to_read,
     open_to_write,
-    writing,
+    write_options,
 )
 from omnigraph.errors import PreconditionFailedError
 
@@ -33,29 +33,29 @@ def branch() -> None:
 
 @branch.command()
 @click.argument("name")
-@addressed(positional=False)
+@address_options(positional=False)
 @click.option(
     "--from",
     "start",
     metavar="BRANCH|COMMIT|TAG",
     default="main",
-    help="Where it begins; of a branch and a tag of one name, the branch.  [default: main]",
+    help="Starting point. A branch takes precedence over a tag of the same name.  [default: main]",
 )
-@writing()
+@write_options()
 @JSON
 def create(
     name: str, uri_option: str | None, store: str | None, start: str, actor: str | None, quiet: bool, as_json: bool
 ) -> None:
-    """Create a branch. Nothing is copied."""
+    """Create a branch. Copies no data."""
     from omnigraph.errors import NotFoundError
     from omnigraph.lang.names import did_you_mean
 
     with open_to_write(address(uri_option, store), actor, quiet=quiet) as graph:
         if start in graph.branches:
-            made = graph.branches.create(name, source=start)
+            created = graph.branches.create(name, source=start)
         else:
             try:
-                made = graph.branches.create(name, commit=start)
+                created = graph.branches.create(name, commit=start)
             except NotFoundError as error:
                 known = [branch.name for branch in graph.branches] + [tag.name for tag in graph.tags]
                 raise NotFoundError(
@@ -63,13 +63,13 @@ def create(
                 ) from error
         uri = graph.uri
     if as_json:
-        print_json({"uri": uri, "from": start, "name": made.name} | ({"actor_id": actor} if actor else {}))
+        print_json({"uri": uri, "from": start, "name": created.name} | ({"actor_id": actor} if actor else {}))
     else:
-        click.echo(f"created branch {made.name} from {start}")
+        click.echo(f"created branch {created.name} from {start}")
 
 
 @branch.command("list")
-@addressed(positional=True)
+@address_options(positional=True)
 @JSON
 def list_branches(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
     """List the branches by name."""
@@ -83,13 +83,13 @@ def list_branches(uri: str | None, uri_option: str | None, store: str | None, as
 
 @branch.command()
 @click.argument("name")
-@addressed(positional=False)
-@writing(destructive=True)
+@address_options(positional=False)
+@write_options(destructive=True)
 @JSON
 def delete(
     name: str, uri_option: str | None, store: str | None, actor: str | None, quiet: bool, yes: bool, as_json: bool
 ) -> None:
-    """Delete a branch, and with it the commits that only it has."""
+    """Delete a branch, and the commits that no other branch has."""
     uri = address(uri_option, store)
     confirm(f"deleting branch '{name}'", uri, yes=yes, as_json=as_json)
     with open_to_write(uri, actor, quiet=quiet) as graph:
@@ -104,26 +104,28 @@ def delete(
 
 @branch.command()
 @click.argument("source")
-@addressed(positional=False)
-@click.option("--into", "target", metavar="BRANCH", default="main", help="The branch to merge into.  [default: main]")
-@click.option("--preview", is_flag=True, help="Say what would happen, and write nothing.")
+@address_options(positional=False)
+@click.option("--into", "target", metavar="BRANCH", default="main", help="Branch to merge into.  [default: main]")
+@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
 @click.option(
-    "--strategy", type=click.Choice(["ours", "theirs"]), help="Which branch is right in conflicts: BRANCH or SOURCE."
+    "--strategy",
+    type=click.Choice(["ours", "theirs"]),
+    help="Resolve conflicts with the rows of BRANCH (ours) or SOURCE (theirs).",
 )
 @click.option(
     "--resolve",
     "resolutions",
     multiple=True,
     metavar="TYPE/ID=ours|theirs",
-    help="Which branch is right in one conflict, before the strategy. Repeatable.",
+    help="Resolve one conflict. Takes precedence over the strategy. Repeatable.",
 )
-@click.option("--delete-branch", is_flag=True, help="Delete SOURCE afterwards.")
+@click.option("--delete-branch", is_flag=True, help="Delete SOURCE after the merge.")
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
-@conditional
-@click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of BRANCH carries this key.")
-@click.option("--message", metavar="TEXT", help="The commit's message.")
-@engines("how much is compared")
-@writing()
+@condition_options
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if BRANCH has a commit with this key.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@engine_options("the size of the data to compare")
+@write_options()
 @JSON
 def merge(
     source: str,
@@ -146,10 +148,10 @@ def merge(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Merge the branch SOURCE into another, as one commit.
+    """Merge the branch SOURCE into another branch, as one commit.
 
-    With a conflict nothing is written, and the exit status is 1; that of a preview is the same. It is 4 when
-    --if-commit names another commit than the head, or when something has changed since --unchanged-since.
+    If there are conflicts, nothing is written and the exit code is 1, also for a preview. The exit code is 4 if the
+    head is not the commit of --if-commit, or if the data changed since --unchanged-since.
     """
     options: dict[str, Any] = {
         "strategy": strategy,
@@ -162,7 +164,7 @@ def merge(
         **conditions(unchanged_since, reads, timeout),
     }
     given = address(uri_option, store)
-    shown = Shown(notes=not quiet and not as_json)
+    shown = ProgressDisplay(notes=not quiet and not as_json)
     with (
         open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph,
         execution("merging", engine, master, shown) as execute,
@@ -179,7 +181,7 @@ def merge(
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _say_merged(receipt)
+        _print_receipt(receipt)
     if not receipt.is_clean:
         raise SystemExit(1)
 
@@ -192,7 +194,7 @@ def _resolution(text: str) -> tuple[tuple[str, str], str]:
     return (name, entity), side
 
 
-def _say_merged(receipt: MergeReceipt) -> None:
+def _print_receipt(receipt: MergeReceipt) -> None:
     done = "would merge" if receipt.preview else "merged"
     click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     for key, changes in receipt.changes.items():

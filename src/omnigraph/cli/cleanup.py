@@ -1,4 +1,4 @@
-"""`omnigraph cleanup`: removing what nobody can read any more."""
+"""The `cleanup` command: removes versions and files that are no longer needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, confirm, open_to_read, open_to_write
+from omnigraph.cli.scope import address, address_options, confirm, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.cleanup import CleanupReport, LoadAtWork
@@ -18,28 +18,28 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def age(text: str) -> timedelta:
-    """A time span as people write it: `90s`, `30m`, `12h`, `7d`, `2w`."""
-    read = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
-    if read is None:
+    """Parse a duration: `90s`, `30m`, `12h`, `7d`, `2w`."""
+    match = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
+    if match is None:
         raise click.BadParameter(f"'{text}' is not an age: write a number and a unit, 90s, 30m, 12h, 7d or 2w")
-    return timedelta(**{_UNITS[read[2]]: int(read[1])})
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 @click.command()
-@addressed(positional=True)
+@address_options(positional=True)
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N commits of each branch.")
-@click.option("--older-than", type=age, metavar="AGE", help="Remove only what is older: 12h, 30d.")
+@click.option("--older-than", type=age, metavar="AGE", help="Remove only commits that are older: 12h, 30d.")
 @click.option(
     "--orphans-older-than",
     type=age,
     default="7d",
     show_default=True,
     metavar="AGE",
-    help="Remove files that nothing points at when they are older.",
+    help="Remove orphaned files that are older.",
 )
-@click.option("--confirm", "confirmed", is_flag=True, help="Do it. Without this, only say what would be done.")
+@click.option("--confirm", "confirmed", is_flag=True, help="Run the cleanup. The default is a preview.")
 @click.option("--yes", is_flag=True, help="Consent to a destructive write on a remote graph.")
-@click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+@click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def cleanup(
     uri: str | None,
@@ -53,13 +53,13 @@ def cleanup(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Remove old versions that nobody can read any more, and what writers that died left behind.
+    """Remove old versions that nothing refers to, and files that crashed writers left behind.
 
-    Branches, tags and the commits that are kept stay as they are. Give --keep, --older-than, or both: then a commit
-    goes only if both let it go. At least three commits should stay, ten are better: readers may be at work on them.
+    Keeps all branches, tags and retained commits. Give --keep, --older-than or both. With both, a commit is removed
+    only if both rules allow it. Keep at least three commits, better ten: running readers may need them.
     """
     if keep is None and older_than is None:
-        raise click.UsageError("say which commits stay: give --keep N, --older-than AGE, or both")
+        raise click.UsageError("give --keep N, --older-than AGE, or both")
     target = address(uri, uri_option, store)
     if confirmed:
         confirm("cleanup", target, yes=yes, as_json=as_json)
@@ -71,7 +71,7 @@ def cleanup(
         where = graph.uri
     if as_json:
         print_json(_members(where, keep, older_than, report))
-    _tell(where, _policy(keep, older_than), report, err=as_json or report.preview)
+    _print_report(where, _policy(keep, older_than), report, err=as_json or report.preview)
     if report.errors:
         raise click.exceptions.Exit(1)
 
@@ -96,23 +96,23 @@ def _members(uri: str, keep: int | None, older_than: timedelta | None, report: C
 
 
 def _policy(keep: int | None, older_than: timedelta | None) -> str:
-    said = [] if keep is None else [f"keep {keep}"]
-    return ", ".join(said + ([] if older_than is None else [f"older than {older_than}"]))
+    rules = [] if keep is None else [f"keep {keep}"]
+    return ", ".join(rules + ([] if older_than is None else [f"older than {older_than}"]))
 
 
-def _kept(load: LoadAtWork) -> str:
-    """Why something stayed that is old enough to go."""
+def _kept_reason(load: LoadAtWork) -> str:
+    """Why a file or version was kept although it is old enough to be removed."""
     began, seen = (time.isoformat(timespec="seconds") for time in (load.began, load.seen))
     process = "" if load.pid is None else f" (process {load.pid} on {load.host})"
     if load.kind is not None and not load.on_tables:
-        return f"kept the versions that {load.kind} {load.name}{process} reads, at work since {began}"
+        return f"kept the versions that {load.kind} {load.name}{process} reads, running since {began}"
     if not load.on_tables:
-        return f"kept what {load.name} put aside, at work since {began} and last heard of at {seen}"
-    kind = load.kind or "work"
-    return f"kept what nothing points at and came after {began}: {kind} {load.name}{process} is at work since then"
+        return f"kept the staged files of {load.name}, running since {began}, last heartbeat at {seen}"
+    kind = load.kind or "job"
+    return f"kept orphaned files that are newer than {began}: {kind} {load.name}{process} has been running since then"
 
 
-def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
+def _print_report(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
     done = "would remove" if report.preview else "removed"
     click.echo(
         f"cleanup {uri} ({policy}) — {done} {report.versions_removed} versions ({report.bytes_removed} bytes) "
@@ -125,16 +125,16 @@ def _tell(uri: str, policy: str, report: CleanupReport, *, err: bool) -> None:
             "forks": table.forks_removed,
             "orphaned files": table.orphans_removed,
         }
-        said = [f"{count} {what}" for what, count in counts.items() if count]
+        results = [f"{count} {what}" for what, count in counts.items() if count]
         if table.error is not None:
-            said = [f"failed: {table.error}"]
-        if said:
-            click.echo(f"  {table.type_key}: {', '.join(said)}", err=err)
+            results = [f"failed: {table.error}"]
+        if results:
+            click.echo(f"  {table.type_key}: {', '.join(results)}", err=err)
     if report.loads_removed:
-        click.echo(f"  loads that died: {report.loads_removed} ({report.load_bytes_removed} bytes)", err=err)
+        click.echo(f"  crashed loads: {report.loads_removed} ({report.load_bytes_removed} bytes)", err=err)
     if report.branches_removed:
-        click.echo(f"  branches that were deleted: {report.branches_removed}", err=err)
+        click.echo(f"  deleted branches: {report.branches_removed}", err=err)
     for load in report.loads_at_work:
-        click.echo(f"  {_kept(load)}", err=err)
+        click.echo(f"  {_kept_reason(load)}", err=err)
     if report.preview:
-        click.echo("nothing was changed; add --confirm to do it", err=err)
+        click.echo("nothing was changed; add --confirm to run the cleanup", err=err)

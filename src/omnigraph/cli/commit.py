@@ -1,20 +1,20 @@
-"""Commands about history: `commit list`, `commit show`."""
+"""The commands `commit list` and `commit show`."""
 
 from __future__ import annotations
 
 import click
 
-from omnigraph.cli.output import JSON, moment, print_json, print_members, quoted
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.output import JSON, iso_time, print_json, print_members, quoted
+from omnigraph.cli.scope import address, address_options, open_to_read
 
 
 @click.group()
 def commit() -> None:
-    """Look at the history of a graph."""
+    """Show the history of a graph."""
 
 
 def _read_filter(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """The actor of `actor=NAME`."""
+    """Parse `actor=NAME`, and return the name."""
     if text is None:
         return None
     name, equals, value = text.partition("=")
@@ -24,11 +24,11 @@ def _read_filter(ctx: click.Context, option: click.Parameter, text: str | None) 
 
 
 @commit.command("list")
-@addressed(positional=True)
-@click.option("--branch", metavar="BRANCH", default="main", help="Whose history.  [default: main]")
-@click.option("--filter", "actor", metavar="actor=NAME", callback=_read_filter, help="Only commits by this actor.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+@address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", default="main", help="Branch whose history to list.  [default: main]")
+@click.option("--filter", "actor", metavar="actor=NAME", callback=_read_filter, help="List only commits of this actor.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of commits.")
+@click.option("--cursor", metavar="CURSOR", help="Continue after an earlier page.")
 @JSON
 def list_commits(
     uri: str | None,
@@ -40,7 +40,7 @@ def list_commits(
     cursor: str | None,
     as_json: bool,
 ) -> None:
-    """List the commits that lead to a branch's head, newest first."""
+    """List the commits of a branch, newest first."""
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri, uri_option, store)) as graph:
@@ -61,10 +61,10 @@ def list_commits(
 
 @commit.command()
 @click.argument("commit_id")
-@addressed(positional=False)
+@address_options(positional=False)
 @JSON
 def show(commit_id: str, uri_option: str | None, store: str | None, as_json: bool) -> None:
-    """Show one commit, whichever branch it is on."""
+    """Show one commit of any branch."""
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri_option, store)) as graph:
@@ -73,4 +73,4 @@ def show(commit_id: str, uri_option: str | None, store: str | None, as_json: boo
     if as_json:
         print_json(members)
     else:
-        print_members(members | {"graph_branch": found.branch, "created_at": moment(found.created_at)})
+        print_members(members | {"graph_branch": found.branch, "created_at": iso_time(found.created_at)})

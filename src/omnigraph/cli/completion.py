@@ -1,4 +1,4 @@
-"""Completion in the shell: words of the query language and names of the schema."""
+"""Tab completion in the shell: keywords of the query language and names of the schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.lang.query.expressions import OPERATOR_WORDS
 from omnigraph.lang.schema import Catalog
 
 DELIMITERS = " \t\n{}(),<>=|"
-"""What ends a word."""
+"""Characters that end a word."""
 
 _KEYWORDS = (
     "query", "match", "return", "distinct", "order", "limit", "offset", "having", "not", "optional", "as", "asc",
@@ -29,11 +29,11 @@ _TRAVERSAL = re.compile(r"\$(\w+)\s+(?:\$\w+:\s*)?<?([a-z]\w*)>?\s*(?:\{[^}]*\}\
 
 
 class Completer:
-    """Completes words.
+    """Completes keywords, variables, and names of the schema.
 
     Args:
         catalog: the schema.
-        commands: the commands of the session by their words, with what may follow each.
+        commands: the commands of the shell, each with the words that may follow it.
     """
 
     def __init__(self, catalog: Catalog, commands: Mapping[str, Sequence[str]]) -> None:
@@ -41,7 +41,7 @@ class Completer:
         self._commands = commands
 
     def complete(self, before: str) -> list[str]:
-        """What the word at the end of a text may become.
+        """The completions of the last word of a text, sorted.
 
         Args:
             before: the statement up to the cursor.
@@ -69,7 +69,7 @@ class Completer:
         return _WORDS
 
     def _properties(self, text: str, var: str) -> Iterable[str]:
-        """The properties of a variable; of an unknown one, all there are."""
+        """The properties of a variable; those of all node types if its type is unknown."""
         catalog = self._catalog
         edge_vars = dict(_EDGE_VAR.findall(text))
         edge = catalog.edge_by_word(edge_vars[var]) if var in edge_vars else None
@@ -82,7 +82,7 @@ class Completer:
         return ["id", *(name for node in catalog.nodes.values() for name in node.properties)]
 
     def _types(self, text: str) -> dict[str, str]:
-        """The types of variables, as far as patterns and edges tell them."""
+        """The types of variables, as far as patterns and traversals determine them."""
         types = dict(_PATTERN.findall(text))
         for left, word, right in _TRAVERSAL.findall(text):
             edge = self._catalog.edge_by_word(word)

@@ -1,4 +1,4 @@
-"""Options of every command that writes: what must not have changed, and how long it may wait for its turn."""
+"""Options of commands that write: preconditions and the wait for the lease."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from omnigraph.errors import InputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def conditional(command: F) -> F:
-    """Give a command `--unchanged-since`, `--reads` and `--timeout`."""
+def condition_options(command: F) -> F:
+    """Add the options `--unchanged-since`, `--reads` and `--timeout`."""
     options = [
         click.option(
             "--unchanged-since",
             metavar="ID",
-            help="Write only if nothing that the write depends on has changed since this commit.",
+            help="Write only if the data that the write depends on has not changed since this commit.",
         ),
         click.option(
             "--reads",
             multiple=True,
             metavar="FILE|GQ",
-            help="With --unchanged-since: queries whose results must be the same, in a file or as a text. Repeatable.",
+            help="With --unchanged-since: queries whose results must not have changed; a file or a text. Repeatable.",
         ),
         click.option(
             "--timeout",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            help="How long to wait for its turn.  [default: 60]",
+            help="Seconds to wait for the lease of the branch.  [default: 60]",
         ),
     ]
     for option in reversed(options):
@@ -41,18 +41,18 @@ def conditional(command: F) -> F:
 
 
 def conditions(unchanged_since: str | None, reads: tuple[str, ...], timeout: float | None) -> dict[str, Any]:
-    """The arguments of a write that these options stand for.
+    """The arguments of a write for these options.
 
     Raises:
         InputError: a file cannot be read, or is not UTF-8.
-        CompileError: something is no query.
+        CompileError: a text is not a query.
     """
     listed = [read for text in reads for read in _queries(text)]
     return {"unchanged_since": unchanged_since, "reads": listed, "timeout": timeout}
 
 
 def _queries(text: str) -> list[tuple[str, dict[str, object], str]]:
-    """All queries of a file or a text, each by its name."""
+    """All queries of a file or a text, each with its name."""
     from omnigraph.lang.query import parse_queries
 
     if text.endswith(".gq") or Path(text).is_file():

@@ -1,4 +1,4 @@
-"""`omnigraph embed`: vectors are brought up to date with their texts and with the model."""
+"""The `embed` command: computes vectors that are missing or out of date."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import click
 
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, engines, execution, open_to_write, writing
+from omnigraph.cli.progress import progress_display
+from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_write, write_options
 from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
@@ -17,18 +17,30 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--branch", metavar="BRANCH", default="main", help="Where.  [default: main]")
-@click.option("--type", "types", metavar="TYPE", multiple=True, help="A node type. Repeatable.  [default: all]")
-@click.option("--property", "properties", metavar="NAME", multiple=True, help="A vector. Repeatable.  [default: all]")
-@click.option("--stale", "which", flag_value="stale", default=True, help="What is missing or made by another model.")
-@click.option("--missing", "which", flag_value="missing", help="Only what is missing.")
-@click.option("--all", "which", flag_value="all", help="All vectors, whatever made them.")
-@click.option("--if-commit", metavar="ID", help="Only if this commit is the head of the branch.")
-@click.option("--message", metavar="TEXT", help="The commit's message.")
-@click.option("--check", is_flag=True, help="Compute what there is to compute, and write nothing.")
-@engines("the size of the tables")
-@writing()
+@address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", default="main", help="Branch to write to.  [default: main]")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this node type. Repeatable.  [default: all]")
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME",
+    multiple=True,
+    help="Only this vector property. Repeatable.  [default: all]",
+)
+@click.option(
+    "--stale",
+    "which",
+    flag_value="stale",
+    default=True,
+    help="Compute vectors that are missing or of another model (default).",
+)
+@click.option("--missing", "which", flag_value="missing", help="Compute only missing vectors.")
+@click.option("--all", "which", flag_value="all", help="Compute all vectors again.")
+@click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@click.option("--check", is_flag=True, help="Compute the vectors, and write nothing.")
+@engine_options("the size of the tables")
+@write_options()
 @JSON
 def embed(
     uri: str | None,
@@ -47,11 +59,11 @@ def embed(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Bring the vectors of @embed properties up to date, as one commit.
+    """Compute the vectors of @embed properties that are missing or out of date, as one commit.
 
-    The model is the one that the environment asks for (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL). What is right
-    stays, and a text that was embedded before is not asked for again. The exit status is 4 when --if-commit names
-    another commit than the head.
+    The environment selects the model (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL). Current vectors stay. Texts
+    with a cached vector are not sent to the model again. The exit code is 4 if the head is not the commit of
+    --if-commit.
     """
     options: dict[str, Any] = {
         "which": which,
@@ -65,7 +77,7 @@ def embed(
     given = address(uri, uri_option, store)
     with (
         open_to_write(given, actor, quiet=quiet) as graph,
-        progress_shown(shown=not quiet and not as_json) as shown,
+        progress_display(shown=not quiet and not as_json) as shown,
         execution("embedding", engine, master, shown) as execute,
     ):
         try:
@@ -78,18 +90,20 @@ def embed(
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _say(uri, receipt, checked=check)
+        _print_receipt(uri, receipt, checked=check)
 
 
-def _say(uri: str | None, receipt: EmbedReceipt, *, checked: bool) -> None:
+def _print_receipt(uri: str | None, receipt: EmbedReceipt, *, checked: bool) -> None:
     for each in receipt.types:
         counts, names = each.counts, ", ".join(each.properties)
         verb = "would change" if checked else "changed"
         click.echo(
-            f"{each.type_name} ({names}): {counts.changed} {verb}, {counts.right} right; "
-            f"{counts.computed} texts computed with {receipt.model}, {counts.cached} known"
+            f"{each.type_name} ({names}): {counts.changed} {verb}, {counts.right} up to date; "
+            f"{counts.computed} texts computed with {receipt.model}, {counts.cached} cached"
         )
         if each.unknown:
-            click.echo(f"{each.type_name}: nobody recorded what made {', '.join(each.unknown)}; --all computes it anew")
+            click.echo(
+                f"{each.type_name}: the model of {', '.join(each.unknown)} is not recorded; --all computes them again"
+            )
     if not receipt.types:
-        click.echo(f"{uri} has no vectors that are computed")
+        click.echo(f"{uri} has no @embed properties")

@@ -1,4 +1,4 @@
-"""The command `explain`."""
+"""The `explain` command."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.mutate import parameters, source
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.query import asking, budget
+from omnigraph.cli.query import budget, query_options
 from omnigraph.cli.scope import address, open_to_read
 
 
 @click.command()
-@asking
-@click.option("--analyze", is_flag=True, help="Run the query, and show what each step did.")
+@query_options
+@click.option("--analyze", is_flag=True, help="Run the query, and show the rows and the time of each step.")
 @JSON
 def explain(
     name: str | None,
@@ -34,12 +34,12 @@ def explain(
     analyze: bool,
     as_json: bool,
 ) -> None:
-    """Show what a query means and in which steps it is answered.
+    """Show the checked form of a query and its physical plan.
 
-    Beside each step stands about how many rows are expected after it. --json adds the statistics that the plan was made
-    from, and why steps are done as they are.
+    Each step shows the estimated number of rows. --json adds the statistics of the planner and the reasons for its
+    choices.
     """
-    one_view(branch, at)
+    check_one_state(branch, at)
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)

@@ -1,4 +1,4 @@
-"""Reading and replacing the files that commands name."""
+"""Reads and replaces the source files that commands name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LANGUAGES = {".pg": "schema", ".gq": "queries"}
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a file.
+    """The content of a file.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     try:
         return path.read_bytes()
@@ -23,21 +23,21 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_schema(path: Path) -> bytes:
-    """The contents of a schema file.
+    """The content of a schema file.
 
     Raises:
-        InputError: it cannot be read, or is a query file.
+        InputError: the file cannot be read, or is a query file.
     """
     if path.suffix == ".gq":
-        raise InputError(f"{path} is a query file, and a schema is wanted here", hint="name the .pg file")
+        raise InputError(f"{path} is a query file, not a schema file", hint="name the .pg file")
     return read_bytes(path)
 
 
 def source_files(paths: Iterable[Path]) -> list[Path]:
-    """The `.pg` and `.gq` files that are named, and all below the directories that are named, each once.
+    """The given `.pg` and `.gq` files, and those below the given directories, without duplicates.
 
     Raises:
-        InputError: a name is neither such a file nor a directory, or no file is left.
+        InputError: a path is neither such a file nor a directory, or there are no files.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -49,7 +49,7 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
         else:
             raise InputError(f"{path} is neither a .pg file, a .gq file nor a directory")
     if not found:
-        raise InputError("there are no .pg or .gq files here", hint="name a file or a directory that holds some")
+        raise InputError("there are no .pg or .gq files here", hint="name a file, or a directory that contains some")
     return list(found)
 
 
@@ -58,15 +58,15 @@ def _hidden(path: Path) -> bool:
 
 
 def _stored(path: Path) -> bool:
-    """Whether a file is part of a graph rather than a source of somebody's."""
+    """Whether a file belongs to a stored graph."""
     return any((directory / "__graph.json").exists() for directory in path.parents)
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a file's contents in one step, so that a crash leaves the old text or the new one.
+    """Replace the content of a file atomically: a crash leaves the old or the new content.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     from omnigraph.storage.files.local_output import output_file
 

@@ -1,4 +1,4 @@
-"""How the rows of a query are printed. Importing this loads engines, so that commands do it late."""
+"""Output formats of query results. Commands import this module late, because it imports the engine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from omnigraph.read.export.json_text import TEXT
 from omnigraph.read.result.encoding import plain
 from omnigraph.read.result.result import Result
 
-WIDEST = 80
-"""How many characters of a value a table shows."""
+MAX_WIDTH = 80
+"""Maximum width of a column of a table, in characters."""
 
 _NULL = "null"
 _QUOTED = r'[,"\r\n]'
 
 
 def print_result(result: Result, format: str) -> None:
-    """Print a result to stdout, and what may be wrong with it to stderr."""
+    """Print a result to stdout, and its warnings to stderr."""
     for warning in result.warnings:
         click.echo(printable(f"warning: {warning}"), err=True)
     if format == "arrow":
@@ -38,16 +38,16 @@ def print_result(result: Result, format: str) -> None:
 
 
 def header(result: Result) -> str:
-    """What was read, in one line."""
+    """One line with the row count, the branch or snapshot, and the query name."""
     target = f"branch {result.branch}" if result.branch is not None else f"snapshot {result.snapshot}"
     return f"{result.row_count} {'row' if result.row_count == 1 else 'rows'} from {target} via {result.query_name}"
 
 
 def table(result: Result) -> Iterator[str]:
-    """Columns beside each other, each as wide as its widest value, up to a bound."""
+    """Print rows as a table. Columns are as wide as their widest value, up to `MAX_WIDTH`."""
     yield header(result)
     columns = [[_one_line(name), *cells] for name, cells in zip(result.columns, _cells(result), strict=True)]
-    widths = [min(WIDEST, max(map(cell_len, column))) for column in columns]
+    widths = [min(MAX_WIDTH, max(map(cell_len, column))) for column in columns]
     names, *rows = zip(*columns, strict=True)
     yield _line(names, widths)
     yield "-+-".join("-" * width for width in widths)
@@ -64,7 +64,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def kv(result: Result) -> Iterator[str]:
-    """Rows below each other, one line for each value."""
+    """Print rows one below the other, one line per value."""
     yield header(result)
     if result.row_count == 0:
         yield "(no rows)"
@@ -78,7 +78,7 @@ def kv(result: Result) -> Iterator[str]:
 
 
 def csv(result: Result) -> Iterator[str]:
-    """Comma-separated values with a head."""
+    """Print rows as comma-separated values with a header."""
     yield ",".join(_quoted(pa.array(result.columns, TEXT)).to_pylist())
     for batch in result.batches():
         cells = [_quoted(plain(column).fill_null(_NULL)) for column in batch.columns]
@@ -93,13 +93,13 @@ def _quoted(cells: pa.Array) -> pa.Array:
 
 
 def jsonl(result: Result) -> Iterator[str]:
-    """A line about the result, then one for each row."""
+    """Print one line of metadata, then one line of JSON per row."""
     yield orjson.dumps({"kind": "metadata"} | result.metadata()).decode()
     yield from result.json_rows()
 
 
 def json(result: Result) -> Iterator[str]:
-    """All of it."""
+    """Print the result as one JSON document."""
     yield result.to_json(pretty=True)
 
 
@@ -113,7 +113,7 @@ _PRINTERS: dict[str, Callable[[Result], Iterator[str]]] = {
 
 
 def _cells(result: Result) -> list[list[str]]:
-    """The values of each column, each on one line."""
+    """The values of each column as texts on one line."""
     found: list[list[str]] = [[] for _ in result.columns]
     for batch in result.batches():
         for cells, column in zip(found, batch.columns, strict=True):

@@ -1,4 +1,4 @@
-"""Commands about a graph as a whole: `init`, `snapshot`, `recovery list`."""
+"""The commands `init`, `snapshot` and `recovery list`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, addressed, begin_write, open_to_read
+from omnigraph.cli.scope import address, address_options, begin_write, open_to_read
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.lang.schema.type_key import TypeKey
 
@@ -23,26 +23,28 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("uri")
-@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="The schema (.pg).")
-@click.option("--force", is_flag=True, help="Replace schema files that a failed creation left. Never touches a graph.")
+@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="Schema file (.pg).")
+@click.option(
+    "--force", is_flag=True, help="Replace schema files of a failed creation. Never changes an existing graph."
+)
 def init(uri: str, schema_path: Path, force: bool) -> None:
     """Create a graph at URI from a schema."""
     from omnigraph.graph import init as create
     from omnigraph.lang.schema import compile_schema
 
     source = read_schema(schema_path)
-    compile_schema(source, str(schema_path))  # so that an error names the user's file
+    compile_schema(source, str(schema_path))  # reports errors with the name of the user's file
     begin_write()
     with create(uri, source.decode(), force=force) as graph:
         click.echo(f"initialized {graph.uri}")
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--branch", metavar="BRANCH", default="main", help="The branch.  [default: main]")
+@address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", default="main", help="Branch.  [default: main]")
 @JSON
 def snapshot(uri: str | None, uri_option: str | None, store: str | None, branch: str, as_json: bool) -> None:
-    """Show which version of every table a branch sees."""
+    """Show the version of every table at the head of a branch."""
     with open_to_read(address(uri, uri_option, store)) as graph:
         members = snapshot_json(graph.snapshot(branch=branch))
     if as_json:
@@ -83,16 +85,17 @@ def snapshot_json(view: Snapshot) -> dict[str, Any]:
 
 @click.group()
 def recovery() -> None:
-    """See which interrupted writes were settled."""
+    """Show interrupted writes and their recovery."""
 
 
 @recovery.command("list")
-@addressed(positional=True)
+@address_options(positional=True)
 @JSON
 def list_recoveries(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
-    """List the interrupted writes that were settled, oldest first, and those that wait for it.
+    """List the recovered writes, oldest first, and the interrupted writes that are still pending.
 
-    Looking settles nothing. The next write to the branch does, and so does opening the graph for writing.
+    This command recovers nothing. The next write to the branch recovers them, and so does opening the graph for
+    writing.
     """
     with open_to_read(address(uri, uri_option, store)) as graph:
         settled, waiting = graph.recovery.list(), graph.recovery.pending()

@@ -1,4 +1,4 @@
-"""`omnigraph indexes`: what indexes cover, and building what they do not."""
+"""The `indexes` command: lists index coverage and builds missing indexes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, open_to_read, open_to_write
+from omnigraph.cli.scope import address, address_options, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--branch", metavar="NAME", help="The branch.  [default: main]")
-@click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag.")
-@click.option("--build", is_flag=True, help="Build what is missing first, as one commit.")
-@click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+@address_options(positional=True)
+@click.option("--branch", metavar="NAME", help="Branch.  [default: main]")
+@click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag.")
+@click.option("--build", is_flag=True, help="Build missing indexes first, as one commit.")
+@click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def indexes(
     uri: str | None,
@@ -33,23 +33,23 @@ def indexes(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """List the indexes that the schema asks for, and the rows that each covers.
+    """List the indexes of the schema, and the number of rows that each covers.
 
-    Rows that an index does not cover are found all the same, only slower. Writes do not build indexes; --build does.
+    Queries also find rows that an index does not cover, but slower. Writes do not build indexes; --build does.
     """
-    one_view(branch, at)
+    check_one_state(branch, at)
     if build and at is not None:
-        raise click.UsageError("--build works on the newest state of a branch; leave out --snapshot")
+        raise click.UsageError("--build works on the head of a branch: omit --snapshot")
     target = address(uri, uri_option, store)
     if not build:
         with open_to_read(target) as graph:
             _show(graph.indexes(branch=branch, at=at), None, as_json)
         return
     with open_to_write(target, None, quiet=quiet) as graph:
-        _show(*_built(graph, branch), as_json)
+        _show(*_build(graph, branch), as_json)
 
 
-def _built(graph: Graph, branch: str | None) -> tuple[list[IndexCoverage], IndexReceipt]:
+def _build(graph: Graph, branch: str | None) -> tuple[list[IndexCoverage], IndexReceipt]:
     receipt = graph.ensure_indexes(branch=branch)
     return graph.indexes(branch=branch), receipt
 

@@ -1,4 +1,4 @@
-"""Commands about source texts: `lint`, `check`, `fmt`."""
+"""The commands `lint`, `check` and `fmt`."""
 
 # See docs/decisions/0004-check-and-lint-are-two-commands.md
 
@@ -25,14 +25,13 @@ _ANY = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
 @click.command()
-@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="The schema (.pg).")
-@click.option("--query", "query_path", type=_FILE, metavar="FILE", help="The queries (.gq).")
+@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="Schema file (.pg).")
+@click.option("--query", "query_path", type=_FILE, metavar="FILE", help="Query file (.gq).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def lint(schema_path: Path, query_path: Path | None, as_json: bool) -> None:
     """Report errors and likely mistakes in queries.
 
-    Without --query, the schema itself is looked at. The exit status is 1 when there is an error; warnings and
-    remarks do not change it.
+    Without --query, checks the schema. The exit code is 1 if there is an error, but not for warnings and remarks.
     """
     from omnigraph.lang.query import lint_queries
     from omnigraph.lang.schema import compile_schema
@@ -98,11 +97,11 @@ def _print_report(report: LintReport) -> None:
 def _print_findings(findings: Sequence[Finding], source: SourceText | None) -> None:
     words = {"error": "ERROR", "warning": "WARN ", "info": "INFO "}
     for finding in findings:
-        click.echo(f"{words[finding.severity.value]} {finding.code} {finding.message}{_place(finding, source)}")
+        click.echo(f"{words[finding.severity.value]} {finding.code} {finding.message}{_location(finding, source)}")
 
 
-def _place(finding: Finding, source: SourceText | None) -> str:
-    """Where to look: the line, or the queries when it is about several places."""
+def _location(finding: Finding, source: SourceText | None) -> str:
+    """The location of a finding: its line, or the names of the queries if it is about several."""
     if finding.span is not None and source is not None:
         line, column = source.locate(finding.span.start)
         return f" ({source.name}:{line}:{column})"
@@ -115,14 +114,14 @@ def _plural(count: int, noun: str, nouns: str | None = None) -> str:
 
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FILE|DIR]...")
-@click.option("--schema", "schema_path", type=_FILE, metavar="FILE", help="What queries are checked against.")
-@click.option("--query", "queries", type=_FILE, multiple=True, metavar="FILE", help="The same as naming it.")
+@click.option("--schema", "schema_path", type=_FILE, metavar="FILE", help="Schema to check the queries against.")
+@click.option("--query", "queries", type=_FILE, multiple=True, metavar="FILE", help="Same as a FILE argument.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path, ...], as_json: bool) -> None:
-    """Compile schemas and queries, report every error.
+    """Compile schemas and queries, and report every error.
 
-    A text that does not parse has one; of a query, the first is reported. Queries are checked against --schema, or
-    against the only schema among the files. The exit status is 1 when a file does not compile.
+    A file that does not parse has one error; a query reports its first. Queries are checked against --schema, or
+    against the only schema among the files. The exit code is 1 if a file does not compile.
     """
     from omnigraph.lang.schema import check_schema, compile_schema
 
@@ -139,7 +138,7 @@ def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path
         against = schema_path or (schemas[0] if len(schemas) == 1 else None)
         if against is None:
             found = "none was given" if not schemas else f"{len(schemas)} were given"
-            raise InputError(f"queries are checked against one schema, and {found}", hint="add --schema FILE")
+            raise InputError(f"queries need one schema, and {found}", hint="add --schema FILE")
         if not errors[against]:
             catalog = compile_schema(read_bytes(against), str(against))
             errors |= {file: _query_errors(file, catalog) for file in texts}
@@ -180,7 +179,7 @@ def _report_check(files: Sequence[Path], errors: dict[Path, list[CompileError]],
 
 
 def error_json(error: CompileError) -> dict[str, object]:
-    """A compile error as JSON; what is not known is left out."""
+    """A compile error as JSON, without null members."""
     members: dict[str, object | None] = {
         "code": error.code,
         "diagnostic": error.diagnostic,
@@ -195,14 +194,14 @@ def error_json(error: CompileError) -> dict[str, object]:
 
 @click.command()
 @click.argument("paths", nargs=-1, type=_ANY, metavar="[FILE|DIR|-]...")
-@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit with 1 when a file would change.")
-@click.option("--language", type=click.Choice(["pg", "gq"]), help="What standard input holds, when the file is '-'.")
+@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit with 1 if a file would change.")
+@click.option("--language", type=click.Choice(["pg", "gq"]), help="Language of standard input, if the file is '-'.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fmt(paths: tuple[Path, ...], check_only: bool, language: str | None, as_json: bool) -> None:
-    """Format schemas and queries, keeping comments.
+    """Format schemas and queries. Keeps comments.
 
-    Files are replaced in one step. '-' formats standard input to standard output. A file that does not parse is
-    reported and left alone, and the exit status is 1.
+    Replaces files atomically. '-' formats standard input to standard output. A file that does not parse is reported and
+    left unchanged, and the exit code is 1.
     """
     if not paths:
         raise click.UsageError("name a file or a directory, or '-' for standard input")
@@ -228,9 +227,9 @@ def fmt(paths: tuple[Path, ...], check_only: bool, language: str | None, as_json
 
 def _format_stdin(language: str | None, check_only: bool, as_json: bool) -> None:
     if language is None:
-        raise click.UsageError("standard input has no name: say --language pg or --language gq")
+        raise click.UsageError("standard input has no file name: give --language pg or --language gq")
     if as_json and not check_only:
-        raise click.UsageError("standard output takes the formatted text: --json needs --check here")
+        raise click.UsageError("standard output receives the formatted text: --json needs --check")
     before = read_stdin()
     after = _format(before, language, "<stdin>")
     if not check_only:

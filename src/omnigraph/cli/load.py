@@ -1,4 +1,4 @@
-"""Loading rows from files: `load`, and `ingest`, its permissive forerunner."""
+"""The `load` command, and `ingest`, its old permissive form."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.conditions import conditional, conditions
+from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, confirm, engines, execution, open_to_write, writing
+from omnigraph.cli.progress import progress_display
+from omnigraph.cli.scope import (
+    address,
+    address_options,
+    confirm,
+    engine_options,
+    execution,
+    open_to_write,
+    write_options,
+)
 from omnigraph.cli.streams import stdin
 from omnigraph.errors import PreconditionFailedError
 
@@ -26,39 +34,41 @@ _DATA = click.option(
     multiple=True,
     required=True,
     metavar="FILE",
-    help="NDJSON, CSV, Parquet or Arrow: a file, a directory or a pattern; - is NDJSON from stdin. Repeatable.",
+    help="NDJSON, CSV, Parquet or Arrow: a file, a directory or a pattern; - reads NDJSON from stdin. Repeatable.",
 )
 _MODES = click.Choice(["overwrite", "append", "merge"])
-_BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Where to.  [default: main]")
+_BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Branch to write to.  [default: main]")
 
 
 @click.command()
-@addressed(positional=True)
+@address_options(positional=True)
 @_DATA
 @click.option(
     "--mode",
     type=_MODES,
     required=True,
-    help="append: every id is new. merge: what exists is replaced. overwrite: whole types are replaced.",
+    help="append: all ids must be new. merge: replace existing rows. overwrite: replace all rows of the types.",
 )
 @_BRANCH
-@click.option("--from", "base", metavar="BASE", help="The branch to fork a missing branch from.")
-@click.option("--type", "type_name", metavar="TYPE", help="The type of a file whose name does not say it.")
-@click.option("--mapping", metavar="FILE", help="What tables and their columns are, in YAML or JSON.")
-@click.option("--lenient", is_flag=True, help="Read what can be read, and say on stderr what was changed for that.")
-@click.option("--no-embed", is_flag=True, help="Leave out the vectors that would be computed from texts.")
+@click.option("--from", "base", metavar="BASE", help="Create a missing branch from this branch.")
+@click.option("--type", "type_name", metavar="TYPE", help="Type of the rows, if the file name does not give it.")
+@click.option(
+    "--mapping", metavar="FILE", help="Mapping of tables and columns to types and properties, in YAML or JSON."
+)
+@click.option("--lenient", is_flag=True, help="Correct malformed values, and list the corrections on stderr.")
+@click.option("--no-embed", is_flag=True, help="Do not compute the vectors of @embed properties.")
 @click.option("--if-commit", metavar="ID", help="Load only if this commit is the head of the branch.")
-@conditional
-@click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
-@click.option("--message", metavar="TEXT", help="The commit's message.")
-@click.option("--check", is_flag=True, help="Check everything, and write nothing.")
-@engines("the size of the input")
+@condition_options
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if the branch has a commit with this key.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@click.option("--check", is_flag=True, help="Check all rows, and write nothing.")
+@engine_options("the size of the input")
 @click.option(
     "--merge-threshold",
     metavar="SIZE",
-    help="On Spark: from so many bytes of rows of a type on tasks merge them, and not one process.  [default: 1 GiB]",
+    help="On Spark: size of the rows of a type from which tasks merge them.  [default: 1 GiB]",
 )
-@writing(destructive=True)
+@write_options(destructive=True)
 @JSON
 def load(
     uri: str | None,
@@ -89,8 +99,8 @@ def load(
 ) -> None:
     """Load rows from files, as one commit.
 
-    Everything is checked first: one wrong record, and nothing is written. The exit status is 4 when --if-commit names
-    another commit than the head, or when something has changed since --unchanged-since.
+    Checks all rows first. If one record is wrong, nothing is written. The exit code is 4 if the head is not the commit
+    of --if-commit, or if the data changed since --unchanged-since.
     """
     given = address(uri, uri_option, store)
     options = {
@@ -107,17 +117,17 @@ def load(
         "check": check,
         **conditions(unchanged_since, reads, timeout),
     }
-    where = _Where(engine, master, merge_threshold)
-    _load(given, data, options, where, _Manner(actor, quiet, yes, as_json))
+    run_on = _EngineOptions(engine, master, merge_threshold)
+    _load(given, data, options, run_on, _WriteOptions(actor, quiet, yes, as_json))
 
 
 @click.command(hidden=True)
-@addressed(positional=True)
+@address_options(positional=True)
 @_DATA
 @click.option("--mode", type=_MODES, default="merge", help="As in 'load'.  [default: merge]")
 @_BRANCH
 @click.option("--from", "base", metavar="BASE", default="main", help="As in 'load'.  [default: main]")
-@writing(destructive=True)
+@write_options(destructive=True)
 @JSON
 def ingest(
     uri: str | None,
@@ -132,16 +142,16 @@ def ingest(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Load rows permissively. Use 'load --lenient' instead."""
-    click.echo("'ingest' is called 'load --lenient' now; this name will go", err=True)
+    """Load rows, and correct malformed values. Use 'load --lenient' instead."""
+    click.echo("'ingest' is deprecated, use 'load --lenient'", err=True)
     options = {"mode": mode, "branch": branch, "base": base, "lenient": True}
     given = address(uri, uri_option, store)
-    _load(given, data, options, _Where("local"), _Manner(actor, quiet, yes, as_json))
+    _load(given, data, options, _EngineOptions("local"), _WriteOptions(actor, quiet, yes, as_json))
 
 
 @dataclass(frozen=True, slots=True)
-class _Where:
-    """Where a load runs, and the size from which Spark tasks merge rows."""
+class _EngineOptions:
+    """The engine of a load, and the size from which Spark tasks merge rows."""
 
     engine: str
     master: str | None = None
@@ -149,8 +159,8 @@ class _Where:
 
 
 @dataclass(frozen=True, slots=True)
-class _Manner:
-    """The options of every command that writes."""
+class _WriteOptions:
+    """The options of all commands that write."""
 
     actor: str | None
     quiet: bool
@@ -158,33 +168,35 @@ class _Manner:
     as_json: bool
 
 
-def _load(uri: str, data: tuple[str, ...], options: dict[str, Any], where: _Where, manner: _Manner) -> None:
+def _load(
+    uri: str, data: tuple[str, ...], options: dict[str, Any], run_on: _EngineOptions, write: _WriteOptions
+) -> None:
     if data.count(_STDIN) > 1:
-        raise click.UsageError("stdin can be read once")
+        raise click.UsageError("stdin can be read only once")
     if options["mode"] == "overwrite" and not options.get("check"):
-        confirm("overwriting", uri, yes=manner.yes, as_json=manner.as_json)
+        confirm("overwriting", uri, yes=write.yes, as_json=write.as_json)
     source: list[str | IO[bytes]] = [stdin() if name == _STDIN else name for name in data]
     with (
-        open_to_write(uri, manner.actor, quiet=manner.quiet) as graph,
-        progress_shown(shown=not manner.quiet and not manner.as_json) as shown,
-        execution("loading", where.engine, where.master, shown, merge_threshold=where.merge_threshold) as execute,
+        open_to_write(uri, write.actor, quiet=write.quiet) as graph,
+        progress_display(shown=not write.quiet and not write.as_json) as shown,
+        execution("loading", run_on.engine, run_on.master, shown, merge_threshold=run_on.merge_threshold) as execute,
     ):
         try:
             receipt = graph.load(source, progress=shown.rows, **options, **execute)
         except PreconditionFailedError as error:
-            if manner.as_json:
+            if write.as_json:
                 print_json(precondition_json(error))
             raise
         uri = graph.uri
     for coercion in receipt.coerced:
         click.echo(f"lenient: {coercion}", err=True)
-    if manner.as_json:
+    if write.as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _say(uri, receipt, checked=bool(options.get("check")))
+        _print_receipt(uri, receipt, checked=bool(options.get("check")))
 
 
-def _say(uri: str, receipt: LoadReceipt, *, checked: bool) -> None:
+def _print_receipt(uri: str, receipt: LoadReceipt, *, checked: bool) -> None:
     done = "checked" if checked else "loaded"
     click.echo(
         f"{done} {uri} on branch {receipt.branch} with {receipt.mode.value}: {receipt.total} entities across "
@@ -193,5 +205,5 @@ def _say(uri: str, receipt: LoadReceipt, *, checked: bool) -> None:
     if receipt.branch_created:
         click.echo(f"created branch {receipt.branch} from {receipt.base_branch}")
     for merge in receipt.merges:
-        who = "tasks on Spark" if merge.way == "tasks" else "one process"
-        click.echo(f"merged {merge.type_key} by {who}: {merge.why}")
+        method = "tasks on Spark" if merge.way == "tasks" else "one process"
+        click.echo(f"merged {merge.type_key} by {method}: {merge.why}")

@@ -1,4 +1,4 @@
-"""The `omnigraph` command. Engines are imported by the commands that use them, so that help answers at once."""
+"""The `omnigraph` command. Each command imports the engine when it runs, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ CAPABILITIES = {
     "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
     "local": ("a local", (check, fmt)),
 }
-"""What commands work on: a graph; storage and files, never a server; this machine alone."""
+"""Commands by what they need: a graph (`any`), direct access to its storage (`direct`), or local files (`local`)."""
 
 
 class _Commands(click.Group):
-    """The top-level commands: errors of the library become messages and exit codes here, in one place."""
+    """The top-level group. It turns library errors into messages and exit codes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Global flags that stand before the command move behind it: each command knows which it takes."""
+        """Move global flags from before the command to behind it. Each command parses the flags that it takes."""
         _check_text(args, ctx)
         early: list[str] = []
         while args and (flag := args[0].partition("=")[0]) in GLOBAL_FLAGS:
@@ -83,12 +83,12 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            raise (_does_not_apply(error) or error) from None
+            raise (_flag_error(error) or error) from None
         except click.UsageError as error:
-            raise (_one_too_many(error) or error) from None
+            raise (_extra_argument_error(error) or error) from None
         except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # a panic in Rust is no Exception
+        except BaseException as error:  # a panic in Rust is not an Exception
             ctx.exit(report(error, wrote=bool(ctx.meta.get(WRITES))))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -96,17 +96,17 @@ class _Commands(click.Group):
 
 
 def _check_text(args: Sequence[str], ctx: click.Context) -> None:
-    """Arguments are texts: bytes that are none would fail wherever they come to be used."""
-    for place, arg in enumerate(args, 1):
+    """Check that all arguments are valid UTF-8, so that later code can rely on it."""
+    for position, arg in enumerate(args, 1):
         try:
             arg.encode()
         except UnicodeEncodeError:
             found = cut(arg.encode(errors="surrogateescape").decode(errors="replace"))
-            raise click.UsageError(f"argument {place} is not UTF-8: '{found}'", ctx) from None
+            raise click.UsageError(f"argument {position} is not UTF-8: '{found}'", ctx) from None
 
 
-def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
-    """The message for a flag that other commands take."""
+def _flag_error(error: click.NoSuchOption) -> click.UsageError | None:
+    """The message for a global flag that this command does not take."""
     flag = error.option_name
     if flag not in GLOBAL_FLAGS or error.ctx is None:
         return None
@@ -119,8 +119,8 @@ def _does_not_apply(error: click.NoSuchOption) -> click.UsageError | None:
     )
 
 
-def _one_too_many(error: click.UsageError) -> click.UsageError | None:
-    """The message for an argument that is most likely the graph, where a command takes that as a flag alone."""
+def _extra_argument_error(error: click.UsageError) -> click.UsageError | None:
+    """The message for an extra argument that is probably the graph, if the command takes the graph as `--uri` only."""
     if error.ctx is None or not error.message.startswith("Got unexpected extra argument"):
         return None
     command = error.ctx.command
@@ -133,7 +133,7 @@ _LEGEND = "\n".join(
     [
         "\b\nCapabilities:",
         *(f"  {name:<8}{', '.join(str(c.name) for c in commands)}" for name, (_, commands) in CAPABILITIES.items()),
-        f"\n{', '.join(GLOBAL_FLAGS)} may stand before or after a command that takes them.",
+        f"\n{', '.join(GLOBAL_FLAGS)}: before or after a command that takes them.",
     ]
 )
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -148,7 +148,7 @@ def cli() -> None:
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def version(as_json: bool) -> None:
-    """Print the version, and the number of the storage format."""
+    """Print the version of the program and of the storage format."""
     if as_json:
         members = {"version": __version__, "internal_schema_version": CURRENT, "python": platform.python_version()}
         print_json(members)
@@ -197,7 +197,7 @@ def main(args: Sequence[str] | None = None) -> None:
     open_closed_streams()
     try:
         cli.main(args=args, prog_name="omnigraph")
-    except OSError as error:  # help that cannot be printed; a command's own errors end there
+    except OSError as error:  # the help text cannot be printed; errors of commands are handled in `invoke`
         sys.exit(report(error))
 
 

@@ -1,4 +1,4 @@
-"""Running a query that writes: `mutate`, and `change`, its former name."""
+"""The `mutate` command, and `change`, its old name."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, NoReturn
 
 import click
 
-from omnigraph.cli.conditions import conditional, conditions
+from omnigraph.cli.conditions import condition_options, conditions
 from omnigraph.cli.files import read_bytes
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, open_to_write, writing
-from omnigraph.cli.statements import is_body, whole
+from omnigraph.cli.scope import address, address_options, open_to_write, write_options
+from omnigraph.cli.statements import as_query, is_body
 from omnigraph.errors import InputError, PreconditionFailedError, cut, printable
 
-_MOST_DIGITS = 1000
+_MAX_DIGITS = 1000
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.argument("name", required=False)
-@addressed(positional=False)
-@click.option("--query", "query_path", type=FILE, metavar="FILE", help="The queries (.gq); NAME says which.")
-@click.option("-e", "--query-string", metavar="GQ", help="The same as a text.")
-@click.option("--params", metavar="JSON", help="The parameters: a JSON object.")
-@click.option("--params-file", type=FILE, metavar="FILE", help="The same in a file.")
-@click.option("--branch", metavar="BRANCH", default="main", help="The branch to write to.  [default: main]")
+@address_options(positional=False)
+@click.option("--query", "query_path", type=FILE, metavar="FILE", help="Query file (.gq); NAME selects one.")
+@click.option("-e", "--query-string", metavar="GQ", help="Query text.")
+@click.option("--params", metavar="JSON", help="Parameters, as a JSON object.")
+@click.option("--params-file", type=FILE, metavar="FILE", help="Parameters, in a JSON file.")
+@click.option("--branch", metavar="BRANCH", default="main", help="Branch to write to.  [default: main]")
 @click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
-@conditional
-@click.option("--idempotency-key", metavar="KEY", help="Do nothing if a commit of the branch carries this key.")
-@click.option("--message", metavar="TEXT", help="The commit's message.")
-@writing()
+@condition_options
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if the branch has a commit with this key.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@write_options()
 @JSON
 def mutate(
     name: str | None,
@@ -55,13 +55,13 @@ def mutate(
 ) -> None:
     """Run a query that writes, as one commit.
 
-    NAME says which query, when the source has several. The exit status is 4 when --if-commit names another commit
-    than the head, or when something has changed since --unchanged-since.
+    NAME selects a query if the source has several. The exit code is 4 if the head is not the commit of --if-commit, or
+    if the data changed since --unchanged-since.
     """
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)
-    asked = conditions(unchanged_since, reads, timeout)
+    write_conditions = conditions(unchanged_since, reads, timeout)
     with open_to_write(uri, actor, quiet=True) as graph:
         try:
             done = graph.mutate(
@@ -72,7 +72,7 @@ def mutate(
                 expect_head=if_commit,
                 idempotency_key=idempotency_key,
                 message=message,
-                **asked,
+                **write_conditions,
             )
         except PreconditionFailedError as error:
             if as_json:
@@ -88,27 +88,27 @@ def mutate(
         click.echo(f"actor_id: {done.actor}")
 
 
-@click.command(hidden=True, params=mutate.params, help="The former name of 'mutate'.")
+@click.command(hidden=True, params=mutate.params, help="The old name of 'mutate'.")
 @click.pass_context
 def change(ctx: click.Context, /, **values: object) -> None:
-    click.echo("'change' is called 'mutate' now; this name will go", err=True)
+    click.echo("'change' is deprecated, use 'mutate'", err=True)
     ctx.forward(mutate)
 
 
 def source(path: Path | None, text: str | None) -> str:
-    """The queries that a command was given, in a file or as a text. The body alone of one is text enough.
+    """The text of the queries, from a file or from the command line, where a query body is also accepted.
 
     Raises:
-        UsageError: neither was given, or both.
+        UsageError: both or none are given.
         InputError: the file is not UTF-8.
     """
     if (path is None) == (text is None):
         raise click.UsageError("give the query once: --query FILE or -e GQ")
     if path is None:
         assert text is not None
-        return whole(text, "given") if is_body(text) else text
+        return as_query(text, "given") if is_body(text) else text
     if path.suffix == ".pg":
-        raise InputError(f"{path} is a schema, and queries are wanted here", hint="name the .gq file")
+        raise InputError(f"{path} is a schema file, not a query file", hint="name the .gq file")
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
@@ -116,10 +116,10 @@ def source(path: Path | None, text: str | None) -> str:
 
 
 def parameters(text: str | None, path: Path | None) -> dict[str, Any]:
-    """The parameters that a command was given.
+    """The query parameters of a command.
 
     Raises:
-        UsageError: they were given twice.
+        UsageError: they are given twice.
         InputError: they are not a JSON object.
     """
     if text is not None and path is not None:
@@ -130,7 +130,7 @@ def parameters(text: str | None, path: Path | None) -> dict[str, Any]:
 
 
 def warn_about_undeclared(text: str, name: str | None, given: Mapping[str, object]) -> None:
-    """Name the parameters that a query does not have: most are misspelled."""
+    """Warn about parameters that the query does not declare. They are probably misspelled."""
     from omnigraph.evaluate import undeclared
     from omnigraph.lang.names import did_you_mean
     from omnigraph.lang.query import parse_queries, select_query
@@ -138,40 +138,40 @@ def warn_about_undeclared(text: str, name: str | None, given: Mapping[str, objec
     query = select_query(parse_queries(text), name)
     for extra in undeclared(query.params, given):
         near = did_you_mean(extra, [param.name for param in query.params])
-        said = f"warning: '{query.name}' has no parameter '{cut(extra)}'"
-        click.echo(printable(f"{said}; {near}" if near else said), err=True)
+        warning = f"warning: '{query.name}' has no parameter '{cut(extra)}'"
+        click.echo(printable(f"{warning}; {near}" if near else warning), err=True)
 
 
 def json_object(text: bytes, where: str) -> dict[str, Any]:
-    """Parameters that are written as JSON.
+    """Parse parameters from a JSON object.
 
     Raises:
-        InputError: they are not a JSON object.
+        InputError: the text is not a JSON object.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_members)
+        value = json.loads(text, parse_constant=_reject_constant, parse_int=_integer, object_pairs_hook=_members)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: this is not JSON: {error}") from None
-    except _UnusableError as error:
+        raise InputError(f"{where}: not valid JSON: {error}") from None
+    except _InvalidJsonError as error:
         raise InputError(f"{where}: {error}") from None
     except RecursionError:
         raise InputError(f"{where}: the JSON is nested too deeply") from None
     if not isinstance(value, dict):
-        raise InputError(f"{where}: parameters are a JSON object", hint='for example {"name": "ann"}')
+        raise InputError(f"{where}: parameters must be a JSON object", hint='for example {"name": "ann"}')
     return value
 
 
-class _UnusableError(Exception):
-    """What Python's reader of JSON would take, or would not say in words."""
+class _InvalidJsonError(Exception):
+    """JSON that Python accepts but parameters cannot have."""
 
 
-def _refuse(word: str) -> NoReturn:
-    raise _UnusableError(f"this is not JSON: {word} is no number")
+def _reject_constant(word: str) -> NoReturn:
+    raise _InvalidJsonError(f"not valid JSON: {word} is not a number")
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise _UnusableError(f"a number of {len(digits):,} digits is none that a parameter could have")
+    if len(digits) > _MAX_DIGITS:
+        raise _InvalidJsonError(f"a number has {len(digits):,} digits, more than any parameter type allows")
     return int(digits)
 
 
@@ -179,13 +179,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _UnusableError(f"the member '{cut(twice)}' is given twice")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise _InvalidJsonError(f"duplicate member '{cut(duplicate)}'")
     return members
 
 
 def precondition_json(error: PreconditionFailedError) -> dict[str, Any]:
-    """The body that every surface gives for a lost condition."""
+    """The JSON output for a failed precondition."""
     return {
         "error": str(error),
         "precondition_failure": {"expected": error.expected, "actual": error.actual},

@@ -1,4 +1,4 @@
-"""`omnigraph optimize`: rows are packed into few files, and indexes are brought up to date."""
+"""The `optimize` command: compacts tables and updates indexes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, engines, execution, open_to_write
+from omnigraph.cli.progress import progress_display
+from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.optimize import OptimizeReceipt, TableOptimized
 
 
 @click.command()
-@addressed(positional=True)
-@engines("how much is written anew")
-@click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+@address_options(positional=True)
+@engine_options("the size of the data to rewrite")
+@click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def optimize(
     uri: str | None,
@@ -28,14 +28,14 @@ def optimize(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Pack the rows of 'main' into few files, and bring its indexes up to date, as one commit.
+    """Compact the tables of 'main' and update its indexes, as one commit.
 
-    No answer changes by it. The exit status is 1 when a table was left alone because it is ahead of the graph.
+    Query results stay the same. The exit code is 1 if a table was skipped because it is ahead of the graph.
     """
     target = address(uri, uri_option, store)
     with (
         open_to_write(target, None, quiet=quiet) as graph,
-        progress_shown(shown=not quiet and not as_json) as shown,
+        progress_display(shown=not quiet and not as_json) as shown,
         execution("optimizing", engine, master, shown) as execute,
     ):
         receipt = graph.optimize(**execute)
@@ -43,20 +43,20 @@ def optimize(
     if as_json:
         print_json({"uri": where, **receipt.to_json()})
     else:
-        _say(where, receipt)
+        _print_receipt(where, receipt)
     if any(table.skipped for table in receipt.tables):
         raise click.exceptions.Exit(1)
 
 
-def _say(uri: str, receipt: OptimizeReceipt) -> None:
+def _print_receipt(uri: str, receipt: OptimizeReceipt) -> None:
     click.echo(f"optimize {uri} — {len(receipt.tables)} datasets")
     for table in receipt.tables:
-        click.echo(f"  {table.type_key}: {_became(table)}")
+        click.echo(f"  {table.type_key}: {_result(table)}")
         for index in table.pending_indexes:
-            click.echo(f"    index on {index.property} waits: {index.reason}")
+            click.echo(f"    index on {index.property} is pending: {index.reason}")
 
 
-def _became(table: TableOptimized) -> str:
+def _result(table: TableOptimized) -> str:
     if table.skipped is not None:
         return f"skipped ({table.skipped})"
     if not table.committed:

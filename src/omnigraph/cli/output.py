@@ -1,4 +1,4 @@
-"""How results are printed: JSON for programs, lines for people."""
+"""Printing of results: JSON for programs, text lines for people."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from omnigraph.errors.source import printable
 
 
 def print_json(value: object) -> None:
-    """Pretty-printed, to stdout."""
+    """Print a value as indented JSON to stdout."""
     write_data(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def print_members(members: dict[str, Any]) -> None:
-    """One `key: value` line for everything that there is something to say about."""
+    """Print one `key: value` line per member. Skips null and empty values."""
     for name, value in members.items():
         if value is not None and value != {}:
             shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
             click.echo(printable(f"{name}: {shown}"))
 
 
-def moment(micros: int) -> str:
-    """A time as people read it, in UTC."""
+def iso_time(micros: int) -> str:
+    """A time in microseconds as an ISO 8601 text in UTC."""
     seconds, fraction = divmod(micros, 1_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:06d}Z"
 
 
 def quoted(text: str) -> str:
-    """A text on one line."""
+    """The text as a JSON string, on one line."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Commands about declared pipelines: `pipeline run` and `pipeline check`."""
+"""The commands `pipeline run` and `pipeline check`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.progress import progress_shown
-from omnigraph.cli.scope import address, addressed, engines, open_to_read, open_to_write, writing
+from omnigraph.cli.progress import progress_display
+from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write, write_options
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.declared import Document, RunReceipt
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _VARIABLES = click.option(
-    "--var", "variables", metavar="NAME=VALUE", multiple=True, help="A value for a variable of the file. Repeatable."
+    "--var", "variables", metavar="NAME=VALUE", multiple=True, help="Value of a variable of the file. Repeatable."
 )
 
 
 @click.group()
 def pipeline() -> None:
-    """Run pipelines that a file declares: sources, SQL, types, checks, and then a merge."""
+    """Run declared pipelines: a file names sources, SQL steps, target types, checks, and the final merge or review."""
 
 
 @pipeline.command("run")
 @_FILE
-@addressed(positional=False)
+@address_options(positional=False)
 @_VARIABLES
-@click.option("--run-id", metavar="ID", help="Which run this is.  [default: made of the file, variables and inputs]")
-@click.option("--check", is_flag=True, help="Check everything, and write nothing.")
-@engines("the size of the input, and SQL needs Spark")
-@writing()
+@click.option(
+    "--run-id", metavar="ID", help="Id of the run.  [default: a digest of the file, the variables and the inputs]"
+)
+@click.option("--check", is_flag=True, help="Check the rows, and write nothing.")
+@engine_options("the size of the input; SQL needs Spark")
+@write_options()
 @JSON
 def run_pipeline(
     file: Path,
@@ -47,10 +49,9 @@ def run_pipeline(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Run a pipeline: load its rows as one commit on a branch, check the branch, and merge it or leave it for review.
+    """Run a pipeline: load rows as one commit on a branch, check the branch, and merge it or leave it for review.
 
-    A run that was stopped goes on where it was when it is started again. The graph is the one that the file names,
-    unless --uri or --store does.
+    An interrupted run continues when it is started again. --uri and --store override the graph that the file names.
     """
     from omnigraph.pipeline.declared import RunRequest, run
     from omnigraph.pipeline.spark.session import SparkSettings, session
@@ -60,7 +61,7 @@ def run_pipeline(
     spark = session(SparkSettings(master))
     shown = not quiet and not as_json
     handle = open_to_read(target) if check else open_to_write(target, actor, quiet=quiet)
-    with handle as graph, progress_shown(shown=shown) as bar:
+    with handle as graph, progress_display(shown=shown) as bar:
         request = RunRequest(
             run_id=run_id,
             check=check,
@@ -68,7 +69,7 @@ def run_pipeline(
             session=spark,
             progress=bar.rows,
             jobs=bar.tasks,
-            told=(lambda line: click.echo(line, err=True)) if shown else None,
+            status=(lambda line: click.echo(line, err=True)) if shown else None,
         )
         try:
             receipt = run(graph, document, request)
@@ -78,7 +79,7 @@ def run_pipeline(
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _say(receipt)
+        _print_receipt(receipt)
 
 
 @pipeline.command("check")
@@ -86,7 +87,7 @@ def run_pipeline(
 @_VARIABLES
 @JSON
 def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> None:
-    """Check what the file of a pipeline says, by itself. Nothing that it names is opened.
+    """Check the file of a pipeline. Opens no graph, source or query.
 
     'pipeline run --check' also reads and checks the rows, and writes nothing.
     """
@@ -104,7 +105,7 @@ def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> Non
     else:
         counted = ", ".join(f"{len(members[name] or ())} {name}" for name in ("sources", "steps", "types", "checks"))
         click.echo(f"{file}: pipeline {document.name} with {counted}")
-        click.echo("  the file by itself is right; 'pipeline run --check' also asks the graph, the SQL and the rows")
+        click.echo("  the file is valid; 'pipeline run --check' also checks the graph, the SQL and the rows")
 
 
 def _document(file: Path, variables: tuple[str, ...]) -> Document:
@@ -125,15 +126,15 @@ def _graph_of(document: Document, uri: str | None, store: str | None) -> str:
     return address(uri, store)
 
 
-def _say(receipt: RunReceipt) -> None:
+def _print_receipt(receipt: RunReceipt) -> None:
     load = receipt.load
-    rows = "rows that were loaded before" if load is None else f"{load.total} entities"
-    said = {
+    rows = "rows of an earlier attempt" if load is None else f"{load.total} entities"
+    results = {
         "checked": f"checked {rows}; nothing was written",
-        "loaded": f"loaded {rows} to {receipt.branch}",
-        "review": f"loaded {rows} to branch {receipt.branch}, for review",
-        "merged": f"loaded {rows}, and merged {receipt.branch} into {receipt.base}",
+        "loaded": f"loaded {rows} into {receipt.branch}",
+        "review": f"loaded {rows} into branch {receipt.branch}, for review",
+        "merged": f"loaded {rows} and merged {receipt.branch} into {receipt.base}",
     }
-    click.echo(f"pipeline {receipt.pipeline}, run {receipt.run_id}: {said[receipt.stage.value]}")
+    click.echo(f"pipeline {receipt.pipeline}, run {receipt.run_id}: {results[receipt.stage.value]}")
     for outcome in receipt.checks:
         click.echo(f"  {'ok' if outcome.passed else 'later'}: {outcome}")

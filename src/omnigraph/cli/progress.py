@@ -1,4 +1,4 @@
-"""What a person sees while long work runs: a bar on a terminal, and nothing in a pipe."""
+"""Progress display of long-running work: a bar on a terminal, nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Who is told how far work has come.
+class ProgressDisplay:
+    """Callbacks that display progress.
 
     Attributes:
-        rows: shows how far a load has come.
-        tasks: shows how far Spark has come: steps and tasks.
-        vectors: shows how many vectors are computed.
-        notes: whether somebody wants to be told what is done.
+        rows: shows the progress of a load.
+        tasks: shows the progress of Spark: stages and tasks.
+        vectors: shows the number of computed vectors.
+        notes: whether to print notes, such as the chosen engine.
     """
 
     rows: Callable[[LoadProgress], None] | None = None
@@ -34,15 +34,15 @@ class Shown:
 
 
 @contextmanager
-def progress_shown(*, shown: bool, console: Console | None = None) -> Iterator[Shown]:
-    """A bar on stderr for people who watch, and nothing in a pipe.
+def progress_display(*, shown: bool, console: Console | None = None) -> Iterator[ProgressDisplay]:
+    """Show a progress bar on stderr, if stderr is a terminal.
 
     Args:
-        shown: whether anything is shown at all.
-        console: where; by default stderr, if that is a terminal.
+        shown: whether to show anything.
+        console: the target; by default stderr, if it is a terminal.
     """
     if not shown or (console is None and not sys.stderr.isatty()):
-        yield Shown(notes=shown)
+        yield ProgressDisplay(notes=shown)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -61,7 +61,7 @@ def progress_shown(*, shown: bool, console: Console | None = None) -> Iterator[S
             done = [
                 f"step {min(progress.stages_done + 1, progress.stages)} of {progress.stages}",
                 f"{progress.tasks_done} of {progress.tasks} tasks",
-                *([f"{progress.tasks_failed} tried again"] if progress.tasks_failed else ()),
+                *([f"{progress.tasks_failed} retried"] if progress.tasks_failed else ()),
                 *([rows] if rows else ()),
             ]
             bar.update(
@@ -74,8 +74,8 @@ def progress_shown(*, shown: bool, console: Console | None = None) -> Iterator[S
 
         def show_vectors(progress: EmbedProgress) -> None:
             counts = progress.counts
-            done = f"{progress.rows:,} rows, {counts.computed:,} computed, {counts.cached:,} known"
+            done = f"{progress.rows:,} rows, {counts.computed:,} computed, {counts.cached:,} cached"
             described = f"embedding {progress.type_name}"
             bar.update(task, description=described, total=progress.total, completed=progress.rows, done=done)
 
-        yield Shown(show, show_tasks, show_vectors, notes=True)
+        yield ProgressDisplay(show, show_tasks, show_vectors, notes=True)

@@ -1,4 +1,4 @@
-"""Running a query that reads: `query`, and `read`, its former name."""
+"""The `query` command, and `read`, its old name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.mutate import FILE, parameters, source
 from omnigraph.cli.output import JSON
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read
 
 if TYPE_CHECKING:
     from omnigraph.read.budget import Budget
@@ -22,24 +22,24 @@ F = TypeVar("F", bound=Callable[..., object])
 FORMATS = ("table", "kv", "csv", "json", "jsonl", "arrow")
 
 
-def asking(command: F) -> F:
-    """What to ask, of which state, and what that may take."""
+def query_options(command: F) -> F:
+    """Add the options that give a query, its parameters, the snapshot and the budget."""
     for option in reversed(
         [
             click.argument("name", required=False),
-            addressed(positional=False),
+            address_options(positional=False),
             click.option(
-                "--query", "query_path", type=FILE, metavar="FILE", help="The queries (.gq); NAME says which."
+                "--query", "query_path", type=FILE, metavar="FILE", help="Query file (.gq); NAME selects one."
             ),
-            click.option("-e", "--query-string", metavar="GQ", help="The same as a text."),
-            click.option("--params", metavar="JSON", help="The parameters: a JSON object."),
-            click.option("--params-file", type=FILE, metavar="FILE", help="The same in a file."),
-            click.option("--branch", metavar="BRANCH", help="The newest state of a branch.  [default: main]"),
-            click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag."),
-            click.option("--seconds", type=click.FloatRange(min=0), help="How long it may take.  [default: 60]"),
-            click.option("--memory", metavar="AMOUNT", help="How much memory it may take, as in 512MiB."),
-            click.option("--rows", type=click.IntRange(min=0), help="How many rows it may look at."),
-            click.option("--returned", type=click.IntRange(min=0), help="How many rows the result may have."),
+            click.option("-e", "--query-string", metavar="GQ", help="Query text."),
+            click.option("--params", metavar="JSON", help="Parameters, as a JSON object."),
+            click.option("--params-file", type=FILE, metavar="FILE", help="Parameters, in a JSON file."),
+            click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
+            click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
+            click.option("--seconds", type=click.FloatRange(min=0), help="Time limit.  [default: 60]"),
+            click.option("--memory", metavar="AMOUNT", help="Memory limit, as in 512MiB."),
+            click.option("--rows", type=click.IntRange(min=0), help="Maximum number of rows to read."),
+            click.option("--returned", type=click.IntRange(min=0), help="Maximum number of rows in the result."),
         ]
     ):
         command = option(command)
@@ -47,8 +47,8 @@ def asking(command: F) -> F:
 
 
 @click.command()
-@asking
-@click.option("--format", type=click.Choice(FORMATS), default="table", help="How to print the rows.  [default: table]")
+@query_options
+@click.option("--format", type=click.Choice(FORMATS), default="table", help="Output format.  [default: table]")
 @JSON
 def query(
     name: str | None,
@@ -69,10 +69,9 @@ def query(
 ) -> None:
     """Run a query that reads.
 
-    NAME says which query, when the source has several. Everything is read from one snapshot. --json is the same as
-    --format json.
+    NAME selects a query if the source has several. The query reads one snapshot. --json is the same as --format json.
     """
-    one_view(branch, at)
+    check_one_state(branch, at)
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)
@@ -84,28 +83,27 @@ def query(
     print_result(found, "json" if as_json else format)
 
 
-@click.command(hidden=True, params=query.params, help="The former name of 'query'.")
+@click.command(hidden=True, params=query.params, help="The old name of 'query'.")
 @click.pass_context
 def read(ctx: click.Context, /, **values: object) -> None:
-    click.echo("'read' is called 'query' now; this name will go", err=True)
+    click.echo("'read' is deprecated, use 'query'", err=True)
     ctx.forward(query)
 
 
 def budget(seconds: float | None, memory: str | None, rows: int | None, returned: int | None) -> Budget:
-    """What a read may take: what is given, else the defaults.
+    """The budget of a read: the given limits, and the defaults for the others.
 
     Raises:
-        InputError: the memory is not an amount.
+        InputError: `memory` is not an amount.
     """
     from omnigraph.amounts import parse_amount
     from omnigraph.read.budget import Budget
 
-    usual = Budget()
-    room = usual.memory if memory is None else parse_amount("--memory", memory)
+    default = Budget()
     return replace(
-        usual,
-        seconds=usual.seconds if seconds is None else seconds,
-        memory=room,
-        rows=usual.rows if rows is None else rows,
-        returned=usual.returned if returned is None else returned,
+        default,
+        seconds=default.seconds if seconds is None else seconds,
+        memory=default.memory if memory is None else parse_amount("--memory", memory),
+        rows=default.rows if rows is None else rows,
+        returned=default.returned if returned is None else returned,
     )

@@ -1,4 +1,4 @@
-"""`omnigraph repair`: what to do about tables and files that are not what the graph points at."""
+"""The `repair` command: classifies and fixes tables and files that do not match the manifest."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, begin_write, say_target
+from omnigraph.cli.scope import address, address_options, begin_write, print_target
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.repair import Repaired, RepairReport
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--confirm", is_flag=True, help="Do it. Without this, only say what would be done.")
-@click.option("--force", is_flag=True, help="With --confirm: adopt what others wrote, and go back where data are lost.")
-@click.option("--quiet", is_flag=True, help="Leave out the line about the write's target.")
+@address_options(positional=True)
+@click.option("--confirm", is_flag=True, help="Run the repair. The default is a preview.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With --confirm: adopt changes of other programs, and go back to older versions where data is lost.",
+)
+@click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
 def repair(
     uri: str | None,
@@ -28,26 +32,26 @@ def repair(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Classify every table of every branch against the graph, and repair it with consent.
+    """Compare every table of every branch with the manifest, and repair differences after consent.
 
-    A table may be ahead of the graph with no write that explains it, or be damaged, or a write may have stopped half
-    way that can be neither finished nor undone. No file is ever deleted: what blocks others gets another name. Exits
-    with 1 when something was refused.
+    A table may be ahead of the manifest without an explaining sidecar, or damaged. An interrupted write may be
+    impossible to complete or undo. Never deletes a file: a file that blocks others is renamed. The exit code is 1 if a
+    repair was refused.
     """
     from omnigraph.graph import repair as repair_graph
 
     if force and not confirm:
-        raise click.UsageError("--force goes with --confirm: look at the plan first")
+        raise click.UsageError("--force needs --confirm: look at the plan first")
     target = address(uri, uri_option, store)
     if confirm:
         begin_write()
         if not quiet:
-            say_target(target)
+            print_target(target)
     report = repair_graph(target, confirm=confirm, force=force)
     if as_json:
         print_json(_members(target, report))
     else:
-        _tell(target, report)
+        _print_report(target, report)
     if report.refused:
         raise click.exceptions.Exit(1)
 
@@ -79,7 +83,7 @@ def _members(uri: str, report: RepairReport) -> dict[str, object]:
     }
 
 
-def _tell(uri: str, report: RepairReport) -> None:
+def _print_report(uri: str, report: RepairReport) -> None:
     mode = "confirm" if report.confirm else "preview"
     click.echo(f"repair {uri} — {mode} mode, {len(report.rows)} datasets")
     for row in report.rows:
@@ -89,7 +93,9 @@ def _tell(uri: str, report: RepairReport) -> None:
         if row.plan is not None and row.action.value in ("preview", "refused"):
             click.echo(f"    plan: {row.plan}")
     if not report.confirm and not report.ok:
-        click.echo("nothing was changed; add --confirm to do it, and --force where something is lost or unexplained")
+        click.echo(
+            "nothing was changed; add --confirm to repair, and --force where data is lost or a change is unexplained"
+        )
 
 
 def _line(row: Repaired) -> str:

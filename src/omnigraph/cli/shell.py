@@ -1,4 +1,4 @@
-"""The command `shell`: queries one after another, typed or piped."""
+"""The `shell` command: runs queries one after another, from a terminal or from stdin."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.export import one_view
+from omnigraph.cli.export import check_one_state
 from omnigraph.cli.failures import report
 from omnigraph.cli.mutate import json_object
-from omnigraph.cli.scope import address, addressed
-from omnigraph.cli.statements import Statements, is_complete, whole
+from omnigraph.cli.scope import address, address_options
+from omnigraph.cli.statements import Statements, as_query, is_complete
 from omnigraph.cli.streams import at_terminal, stdin
 from omnigraph.errors import InputError
 from omnigraph.settings import HOME
@@ -25,56 +25,56 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
 
 _HISTORY = "shell_history"
-_REMEMBERED = 10_000
+_HISTORY_LINES = 10_000
 _FORMATS = ("table", "kv", "csv", "json", "jsonl")
 
 HELP = """\
-Type a query; it ends with its closing brace, and may take many lines:
+Type a query. It ends at its closing brace, and may have many lines:
     query older($than: I32) { match { $p: Person  $p.age > $than } return { $p.name } }
-The body alone works too, and ends with ; or with an empty line:
+A query body also works. It ends at ; or at an empty line:
     match { $p: Person } return { $p.name } limit 5;
 
-:help                this text
-:schema [TYPE]       the types of the graph, or one of them
-:branch [NAME]       the branches; with a name, read that one from now on
-:set NAME VALUE      give the parameter $NAME to queries that declare it; the value is JSON, or else a text
-:params [JSON]       the parameters that are set; with a JSON object, set these and no others
+:help                show this text
+:schema [TYPE]       show the types of the graph, or one of them
+:branch [NAME]       list the branches; with a name, switch to that branch
+:set NAME VALUE      set the parameter $NAME for queries that declare it; the value is JSON or a text
+:params [JSON]       list the parameters; with a JSON object, replace them
 :format NAME         print rows as table, kv, csv, json or jsonl
-:explain [QUERY]     how a query is answered, without running it; by default the last one
-:analyze [QUERY]     the same after running it, with what each step did
-:quit                leave; so does Ctrl-D
-Tab completes words and names of the schema. Ctrl-C stops a query."""
+:explain [QUERY]     show the plan of a query without running it; by default of the last one
+:analyze [QUERY]     run the query, and show the plan with the rows and the time of each step
+:quit                leave the shell; the same as Ctrl-D
+Tab completes keywords and names of the schema. Ctrl-C stops a query."""
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--branch", metavar="BRANCH", help="The branch to read.  [default: main]")
-@click.option("--snapshot", "at", metavar="ID", help="The state that a commit left: its id, or a tag.")
-@click.option("--format", type=click.Choice(_FORMATS), default="table", help="How to print rows.  [default: table]")
+@address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", help="Branch to read.  [default: main]")
+@click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag.")
+@click.option("--format", type=click.Choice(_FORMATS), default="table", help="Output format.  [default: table]")
 def shell(
     uri: str | None, uri_option: str | None, store: str | None, branch: str | None, at: str | None, format: str
 ) -> None:
-    """Ask queries one after another.
+    """Run queries one after another.
 
-    At a terminal, there is a history, Tab completes, and :help tells the rest. Otherwise queries are read from stdin
-    and answered in turn; the exit status is 1 when one of them failed.
+    On a terminal, the shell has a history and Tab completion; :help shows its commands. Otherwise it reads queries from
+    stdin and prints their results in order; the exit code is 1 if one of them fails.
     """
-    one_view(branch, at)
+    check_one_state(branch, at)
     session = Session(address(uri, uri_option, store), branch or "main", at, format)
     with session:
         if at_terminal():
-            _converse(session)
+            _run_interactive(session)
         else:
-            _answer(session)
+            _run_script(session)
     if session.failed and not at_terminal():
         click.get_current_context().exit(1)
 
 
 class Session:
-    """What a session is about: a graph, the state that is read, and settings. A context manager.
+    """A shell session: the graph, the snapshot to read, the parameters and the output format. A context manager.
 
     Attributes:
-        failed: whether something went wrong.
+        failed: whether a statement failed.
     """
 
     def __init__(self, uri: str, branch: str, at: str | None, format: str) -> None:
@@ -101,8 +101,8 @@ class Session:
     def prompt(self) -> str:
         return f"{self._at or self.graph.default_branch}> "
 
-    def take(self, text: str) -> bool:
-        """Do what a statement or a command asks for. Returns whether to go on."""
+    def run(self, text: str) -> bool:
+        """Run a statement or a command. Return False if the session ends."""
         try:
             if text.startswith(":"):
                 return self._command(text)
@@ -117,11 +117,11 @@ class Session:
     def _query(self, text: str) -> None:
         from omnigraph.cli.formats import print_result
 
-        self._last = whole(text, "shell")
-        print_result(self.graph.query(self._last, self._given(self._last), at=self._at), self._format)
+        self._last = as_query(text, "shell")
+        print_result(self.graph.query(self._last, self._parameters_for(self._last), at=self._at), self._format)
 
-    def _given(self, text: str) -> dict[str, Any]:
-        """The parameters that a query mentions."""
+    def _parameters_for(self, text: str) -> dict[str, Any]:
+        """The set parameters that a query mentions."""
         mentioned = set(re.findall(r"\$(\w+)", text))
         return {name: value for name, value in self._params.items() if name in mentioned}
 
@@ -151,7 +151,7 @@ class Session:
     def _schema(self, name: str) -> None:
         from omnigraph.lang.names import did_you_mean
 
-        types = list(described(self.graph))
+        types = list(describe_types(self.graph))
         shown = [lines for type_name, lines in types if name in ("", type_name)]
         if name and not shown:
             near = did_you_mean(name, [type_name for type_name, _ in types])
@@ -174,7 +174,7 @@ class Session:
         name, _, value = rest.partition(" ")
         name = name.removeprefix("$")
         if not name or not value.strip():
-            raise InputError("name a parameter and its value", hint=":set name ann")
+            raise InputError("give a parameter and its value", hint=":set name ann")
         try:
             self._params[name] = json.loads(value)
         except json.JSONDecodeError:
@@ -196,14 +196,14 @@ class Session:
 
     def _explain(self, text: str, *, analyze: bool) -> None:
         if text:
-            self._last = whole(text.rstrip("; \t"), "shell")
+            self._last = as_query(text.rstrip("; \t"), "shell")
         if self._last is None:
-            raise InputError("there was no query yet", hint=":explain match { … } return { … }")
-        click.echo(str(self.graph.explain(self._last, self._given(self._last), at=self._at, analyze=analyze)))
+            raise InputError("there is no earlier query", hint=":explain match { … } return { … }")
+        click.echo(str(self.graph.explain(self._last, self._parameters_for(self._last), at=self._at, analyze=analyze)))
 
 
-def described(graph: Graph) -> Iterator[tuple[str, list[str]]]:
-    """The types of a graph, each with lines about it."""
+def describe_types(graph: Graph) -> Iterator[tuple[str, list[str]]]:
+    """The types of a graph, each with lines that describe it."""
     catalog = graph.catalog
     for interface in catalog.interfaces.values():
         yield interface.name, _declared(f"interface {interface.name}", interface.properties)
@@ -222,7 +222,7 @@ def _declared(head: str, properties: Any) -> list[str]:
 
 
 def _command(line: str) -> str | None:
-    """The command that a line is, if it is one. Some words are no query, and mean their command without the colon."""
+    """The command in a line; None if the line is not a command. `exit`, `quit` and `help` need no colon."""
     words = line.strip()
     if words.startswith(":"):
         return words
@@ -236,7 +236,7 @@ def _split(command: str) -> tuple[str, str]:
 
 
 class Lines:
-    """Takes lines and gives whole statements and commands. A query after `:explain` may take many lines, too."""
+    """Collects lines and returns complete statements and commands. A query after `:explain` may have many lines."""
 
     def __init__(self) -> None:
         self._statements = Statements()
@@ -244,11 +244,11 @@ class Lines:
 
     @property
     def pending(self) -> str:
-        """What belongs to a statement that is not complete."""
+        """The lines of the incomplete statement."""
         return self._statements.pending
 
     def add(self, line: str) -> list[str]:
-        """Take in a line, and give what it completes."""
+        """Add a line. Return the statements and commands that it completes."""
         command = None if self.pending else _command(line)
         if command is not None:
             word, rest = _split(command)
@@ -261,28 +261,28 @@ class Lines:
         return found
 
     def finish(self) -> str | None:
-        """The text that is left at the end of the input."""
+        """The incomplete statement at the end of the input; None if there is none."""
         left, command, self._command = self._statements.finish(), self._command, ""
         return None if left is None else command + left
 
 
-def _answer(session: Session) -> None:
-    """Answer what comes from a file or another program."""
+def _run_script(session: Session) -> None:
+    """Run the statements of a file or a pipe."""
     lines = Lines()
     for number, data in enumerate(stdin(), 1):
         try:
             line = data.decode()
         except UnicodeDecodeError:
             raise InputError(f"line {number} of stdin is not UTF-8") from None
-        if not all(session.take(statement) for statement in lines.add(line)):
+        if not all(session.run(statement) for statement in lines.add(line)):
             return
     left = lines.finish()
     if left is not None:
-        session.take(left)
+        session.run(left)
 
 
-def _converse(session: Session) -> None:
-    """Answer somebody at a terminal."""
+def _run_interactive(session: Session) -> None:
+    """Run the statements that a user types on a terminal."""
     lines = Lines()
     with _Editing(session, lines):
         while True:
@@ -298,12 +298,12 @@ def _converse(session: Session) -> None:
             except UnicodeDecodeError:
                 click.echo("this line is not UTF-8", err=True)
                 continue
-            if not all(session.take(statement) for statement in lines.add(line)):
+            if not all(session.run(statement) for statement in lines.add(line)):
                 return
 
 
 class _Editing:
-    """History and completion of a terminal, where Python has the library for it."""
+    """History and completion of a terminal, if Python has the readline module."""
 
     def __init__(self, session: Session, lines: Lines) -> None:
         self._session = session
@@ -314,20 +314,20 @@ class _Editing:
     def __enter__(self) -> None:
         try:
             import readline
-        except ImportError:  # not every Python is built with it
+        except ImportError:  # some builds of Python have no readline
             return
         from omnigraph.cli.completion import DELIMITERS
 
         readline.set_completer_delims(DELIMITERS)
         readline.set_completer(self._complete)
         readline.parse_and_bind("tab: complete")
-        readline.set_history_length(_REMEMBERED)
+        readline.set_history_length(_HISTORY_LINES)
         try:
             readline.read_history_file(self._path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            click.echo(f"the history {self._path} cannot be read: {error.strerror}", err=True)
+            click.echo(f"cannot read the history {self._path}: {error.strerror}", err=True)
 
     def __exit__(self, *error: object) -> None:
         readline = sys.modules.get("readline")
@@ -336,10 +336,10 @@ class _Editing:
         readline.set_completer(None)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))  # what was asked is nobody else's business
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))  # only the user may read the history
             readline.write_history_file(self._path)
         except OSError as problem:
-            click.echo(f"the history {self._path} cannot be written: {problem.strerror}", err=True)
+            click.echo(f"cannot write the history {self._path}: {problem.strerror}", err=True)
 
     def _complete(self, text: str, state: int) -> str | None:
         import readline
@@ -349,7 +349,7 @@ class _Editing:
 
             graph = self._session.graph
             after = {
-                ":schema": [name for name, _ in described(graph)],
+                ":schema": [name for name, _ in describe_types(graph)],
                 ":branch": [branch.name for branch in graph.branches],
                 ":format": _FORMATS,
             }

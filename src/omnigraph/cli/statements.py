@@ -1,50 +1,42 @@
-"""Statements that are typed: lines put together, and bodies made to queries."""
+"""Splits typed lines into statements, and makes a query from a query body."""
 
 from __future__ import annotations
 
 import re
 
 _PARTS = re.compile(r'"(?:\\.|[^"\\\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)|\n[ \t\r]*(?=\n)|[{};]|\S', re.DOTALL)
-"""Texts, comments, empty lines and signs: what decides where a statement ends."""
+"""Tokens that decide where a statement ends: strings, comments, empty lines, braces and semicolons."""
 
 _QUERY = re.compile(r"query\b")
 _BEFORE = r"\s*(?://[^\n]*\s*|/\*.*?\*/\s*)*"
-_WHOLE = re.compile(_BEFORE + r"query\b", re.DOTALL)
+_QUERY_START = re.compile(_BEFORE + r"query\b", re.DOTALL)
 _BODY = re.compile(_BEFORE + r"(?:match|insert|update|delete)\b", re.DOTALL)
-_DOES = re.compile(r"\b(?:return|insert|update|delete)\b")
+_ACTION = re.compile(r"\b(?:return|insert|update|delete)\b")
 
 
 def is_body(text: str) -> bool:
-    """Whether a text is the body of a query: it begins as one does."""
+    """Whether a text starts like the body of a query."""
     return _BODY.match(text) is not None
 
 
-def whole(text: str, name: str) -> str:
-    r"""A query, of which there may be only the body.
-
-    >>> whole("match { $p: Person } return { $p.name }", "given")
-    'query given() { match { $p: Person } return { $p.name }\n}'
-    """
-    return text if _WHOLE.match(text) else f"query {name}() {{ {text}\n}}"
+def as_query(text: str, name: str) -> str:
+    r"""The text as a query. Wraps a query body into `query NAME() { … }`."""
+    return text if _QUERY_START.match(text) else f"query {name}() {{ {text}\n}}"
 
 
 def is_complete(text: str) -> bool:
-    """Whether one line holds all of a query that is given without an end: its braces are closed, and it does something.
-
-    >>> is_complete("match { $p: Person } return { $p.name }"), is_complete("match { $p: Person }")
-    (True, False)
-    """
-    if _WHOLE.match(text):
-        return False  # it says itself where it ends
+    """Whether one line holds a complete query body: its braces are balanced, and it has a `return` or a change."""
+    if _QUERY_START.match(text):
+        return False  # a `query` ends at its closing brace
     signs = [part[0] for part in _PARTS.finditer(text) if not part[0].startswith(('"', "/"))]
-    return signs.count("{") == signs.count("}") > 0 and _DOES.search(text) is not None
+    return signs.count("{") == signs.count("}") > 0 and _ACTION.search(text) is not None
 
 
 class Statements:
-    r"""Takes lines and gives whole statements.
+    r"""Collects lines and returns complete statements.
 
-    A `query …` ends with its closing brace. What begins otherwise, as `match … return …` does, is the body of one, and
-    ends with `;` or with an empty line.
+    A `query …` ends at its closing brace. Any other statement, such as `match … return …`, is a query body and ends at
+    `;` or at an empty line.
 
     Example:
         >>> statements = Statements()
@@ -56,10 +48,10 @@ class Statements:
 
     def __init__(self) -> None:
         self.pending = ""
-        """What belongs to a statement that is not complete."""
+        """The lines of the incomplete statement."""
 
     def add(self, line: str) -> list[str]:
-        """Take in a line, and give the statements that it completes."""
+        """Add a line. Return the statements that it completes."""
         self.pending += line.rstrip("\r\n") + "\n"
         found = []
         while (end := _end(self.pending)) is not None:
@@ -70,7 +62,7 @@ class Statements:
         return found
 
     def finish(self) -> str | None:
-        """The text that is left at the end of the input."""
+        """The incomplete statement at the end of the input; None if there is none."""
         left, self.pending = self.pending.strip(), ""
         return left or None
 
@@ -80,7 +72,7 @@ def _rest(text: str) -> str:
 
 
 def _end(text: str) -> int | None:
-    """Where the first statement of a text ends; None when it does not."""
+    """The offset at which the first statement of a text ends; None if it is incomplete."""
     depth = 0
     begun = is_query = False
     for part in _PARTS.finditer(text):

@@ -1,4 +1,4 @@
-"""The standard streams of a command, which may be closed."""
+"""Standard input and output of a command. Any of them may be closed."""
 
 from __future__ import annotations
 
@@ -17,66 +17,70 @@ from omnigraph.errors.source import printable
 
 
 def open_closed_streams() -> None:
-    """Put something in the place of standard streams that are closed.
+    """Open the null device in place of standard streams that are closed.
 
-    The next file that is opened would get the number of the closed one: a data file as number 1 would take in whatever
-    is printed. Reading stdin is refused by `stdin`, writing to stdout fails as it does on a full disk, and messages for
-    stderr are dropped.
+    Otherwise the next opened file gets the descriptor of the closed stream, and printed text would go into a data file.
+    Reads from stdin are rejected by `stdin`, writes to stdout fail as on a full disk, and messages to stderr are
+    dropped.
     """
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, flags)  # the wrong way round: reading and writing fail
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+            null = os.open(os.devnull, flags)  # the opposite access mode, so that reads and writes fail
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
 
 
 def require_stdout() -> None:
-    """See that there is a stdout, for a command that writes to a graph first and says so afterwards.
+    """Check that stdout is open. Commands that write to a graph call it first, because they print a receipt last.
 
     Raises:
-        InputError: it is closed. Nothing was done.
+        InputError: stdout is closed. Nothing was written.
     """
     try:
         number = sys.stdout.fileno()
         closed = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except (AttributeError, OSError, ValueError):  # not a file of the system, as in tests
+    except (AttributeError, OSError, ValueError):  # not a file descriptor, as in tests
         return
     if closed:
-        raise InputError("there is no stdout to write to: it is closed", hint="nothing was done; give it an output")
+        raise InputError(
+            "cannot write to stdout: it is closed", hint="nothing was written; redirect stdout to a file or a pipe"
+        )
 
 
 def stdin() -> BinaryIO:
     """Standard input, as bytes.
 
     Raises:
-        InputError: it is closed, or cannot be read.
+        InputError: stdin is closed, or cannot be read.
     """
     if sys.stdin is None or sys.stdin.closed:
-        raise InputError("cannot read stdin: it is closed", hint="name a file, or give the command an input")
+        raise InputError("cannot read stdin: it is closed", hint="name a file, or redirect stdin")
     try:
         number = sys.stdin.fileno()
-    except (OSError, ValueError):  # not a file of the system, as in tests
+    except (OSError, ValueError):  # not a file descriptor, as in tests
         return sys.stdin.buffer
     try:
         if stat.S_ISDIR(os.fstat(number).st_mode):
-            raise InputError("cannot read stdin: it is a directory", hint="name a file, or give the command an input")
+            raise InputError("cannot read stdin: it is a directory", hint="name a file, or redirect stdin")
         if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
-            raise InputError("cannot read stdin: it is open for writing only", hint="give the command an input")
+            raise InputError(
+                "cannot read stdin: it is open for writing only", hint="redirect stdin from a file or a pipe"
+            )
     except OSError as error:
         raise InputError(f"cannot read stdin: {error.strerror}") from error
     return sys.stdin.buffer
 
 
 def read_stdin() -> bytes:
-    """Everything in standard input.
+    """The content of standard input.
 
     Raises:
-        InputError: it is closed, or cannot be read.
+        InputError: stdin is closed, or cannot be read.
     """
     source = stdin()
     try:
@@ -86,22 +90,22 @@ def read_stdin() -> bytes:
 
 
 def at_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether stdin is a terminal, so that the command can ask the user."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def write_stdout(pieces: Iterable[bytes]) -> None:
-    """Write bytes as they are."""
+def write_stdout(chunks: Iterable[bytes]) -> None:
+    """Write bytes to stdout unchanged."""
     sys.stdout.flush()
-    for piece in pieces:
-        sys.stdout.buffer.write(piece)
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
 
 def write_data(text: str) -> None:
-    """Write data and not a message: byte for byte into a file or a pipe; a terminal gets no control characters.
+    """Write data to stdout: unchanged to a file or a pipe, without control characters to a terminal.
 
-    `click.echo` drops escape sequences wherever stdout is not a terminal, which would change the data.
+    `click.echo` removes escape sequences if stdout is not a terminal, which would change the data.
     """
     if sys.stdout.isatty():
         click.echo(printable(text), nl=False)

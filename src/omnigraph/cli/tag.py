@@ -1,4 +1,4 @@
-"""Commands about tags: `tag create`, `tag list`, `tag delete`."""
+"""The commands `tag create`, `tag list` and `tag delete`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, open_to_read, open_to_write, writing
+from omnigraph.cli.scope import address, address_options, open_to_read, open_to_write, write_options
 
 if TYPE_CHECKING:
     from omnigraph.commit.tags import Tag
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @click.group()
 def tag() -> None:
-    """Name commits, so that they stay readable."""
+    """Tag commits. A tagged commit stays readable."""
 
 
 @tag.command()
 @click.argument("name")
-@addressed(positional=False)
-@click.option("--branch", metavar="BRANCH", help="Name the head of this branch.  [default: main]")
-@click.option("--commit", "commit_id", metavar="COMMIT|TAG", help="Name this commit.")
-@writing()
+@address_options(positional=False)
+@click.option("--branch", metavar="BRANCH", help="Tag the head of this branch.  [default: main]")
+@click.option("--commit", "commit_id", metavar="COMMIT|TAG", help="Tag this commit.")
+@write_options()
 @JSON
 def create(
     name: str,
@@ -35,20 +35,20 @@ def create(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Name a commit."""
+    """Tag a commit."""
     if branch is not None and commit_id is not None:
-        raise click.UsageError("name a branch or a commit, not both")
+        raise click.UsageError("give --branch or --commit, not both")
     with open_to_write(address(uri_option, store), actor, quiet=quiet) as graph:
-        made = graph.tags.create(name, commit=commit_id, branch=branch or "main")
+        created = graph.tags.create(name, commit=commit_id, branch=branch or "main")
         uri = graph.uri
     if as_json:
-        print_json({"uri": uri, **tag_json(made)} | ({"actor_id": actor} if actor else {}))
+        print_json({"uri": uri, **tag_json(created)} | ({"actor_id": actor} if actor else {}))
     else:
-        click.echo(f"created tag {made.name} at {made.commit_id}")
+        click.echo(f"created tag {created.name} at {created.commit_id}")
 
 
 @tag.command("list")
-@addressed(positional=True)
+@address_options(positional=True)
 @JSON
 def list_tags(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
     """List the tags by name."""
@@ -65,11 +65,11 @@ def list_tags(uri: str | None, uri_option: str | None, store: str | None, as_jso
 
 @tag.command()
 @click.argument("name")
-@addressed(positional=False)
-@writing()
+@address_options(positional=False)
+@write_options()
 @JSON
 def delete(name: str, uri_option: str | None, store: str | None, actor: str | None, quiet: bool, as_json: bool) -> None:
-    """Delete a tag. The commit stays."""
+    """Delete a tag. Keeps its commit."""
     with open_to_write(address(uri_option, store), actor, quiet=quiet) as graph:
         graph.tags.delete(name)
         uri = graph.uri

@@ -1,4 +1,4 @@
-"""`omnigraph verify`: the whole graph against its schema."""
+"""The `verify` command: checks all files and constraints of a graph."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, addressed, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read
 
 if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport
 
 
 @click.command()
-@addressed(positional=True)
-@click.option("--branch", metavar="NAME", help="The branch to check.  [default: main]")
+@address_options(positional=True)
+@click.option("--branch", metavar="NAME", help="Branch to check.  [default: main]")
 @click.option("--all", "every", is_flag=True, help="Check every branch.")
 @JSON
 def verify(
     uri: str | None, uri_option: str | None, store: str | None, branch: str | None, every: bool, as_json: bool
 ) -> None:
-    """Check all files that a branch needs, and every constraint of the schema on everything in it.
+    """Check all files of a branch, and all of its entities against every constraint of the schema.
 
-    Files are compared with their recorded lengths and checksums, and read back. Writes check what they change; this
-    also finds what no write can: nodes that @card(1..) wants edges of and that never had one, and what was changed by
-    other hands. Exits with 1 when something is wrong.
+    Compares files with their recorded sizes and checksums, and reads them. Writes check only the rows that they change.
+    This command also finds nodes without the edges that @card(1..) requires, and changes that other programs made. The
+    exit code is 1 if it finds a problem.
     """
     if every and branch is not None:
-        raise click.UsageError("--all checks every branch: leave out --branch")
+        raise click.UsageError("--all checks every branch: omit --branch")
     with open_to_read(address(uri, uri_option, store)) as graph:
         names = [each.name for each in graph.branches] if every else [branch]
         reports = [graph.verify(branch=name) for name in names]
@@ -36,12 +36,12 @@ def verify(
         print_json([report.to_json() for report in reports] if every else reports[0].to_json())
     else:
         for report in reports:
-            _say(report)
+            _print_report(report)
     if not all(report.ok for report in reports):
         raise click.exceptions.Exit(1)
 
 
-def _say(report: IntegrityReport) -> None:
+def _print_report(report: IntegrityReport) -> None:
     for damage in report.files.damages:
         click.echo(f"{damage.path}: damaged: {damage.reason}")
     for violation in report.violations:
@@ -49,10 +49,10 @@ def _say(report: IntegrityReport) -> None:
     if report.total > len(report.violations):
         click.echo(f"… and {report.total - len(report.violations)} more")
     entities = sum(report.entities.values())
-    said = "every constraint holds" if report.total == 0 else f"{report.total} violations"
+    result = "every constraint holds" if report.total == 0 else f"{report.total} violations"
     if report.files.damages:
         click.echo(f"{len(report.files.damages)} files are damaged; see 'omnigraph repair'")
         if report.files.lost:
             click.echo(f"the constraints of branch {report.branch} were not checked")
             return
-    click.echo(f"verified {entities} entities on branch {report.branch}: {said}")
+    click.echo(f"verified {entities} entities on branch {report.branch}: {result}")

@@ -1,1 +1,1 @@
-"""The data pipeline on Spark."""
+"""The Spark backend of the engine, the Spark data source, declared pipelines and graph analytics."""

@@ -1,4 +1,4 @@
-"""The Spark backend: builds rows, compares tables, computes vectors and packs fragments by tasks.
+"""The Spark backend: builds rows, compares tables, computes vectors and compacts fragments by tasks.
 
 Importing this module registers the backend with the engine.
 """
@@ -20,9 +20,9 @@ from omnigraph.pipeline.export import write_export
 from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.merge import SparkComparer
 from omnigraph.pipeline.optimize import SparkWorkers
-from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.session import check_available, session_for
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
@@ -40,7 +40,7 @@ class SparkBackend:
 
     def __init__(self, options: SparkOptions, cancel: Cancellation) -> None:
         self._options = options
-        self._watch = Watch(options.jobs, cancel, options.seconds)
+        self._monitor = JobMonitor(options.jobs, cancel, options.seconds)
 
     @contextmanager
     def load_rows(self, session: Session, source: object, request: LoadRequest) -> Iterator[SparkRows]:
@@ -70,8 +70,8 @@ class SparkBackend:
 
     @contextmanager
     def _recorded(self, session: Session, kind: WorkKind) -> Iterator[SparkWork]:
-        """The context of the work, with a record, so that cleanup leaves its staged files alone."""
-        with self._work(session) as work, at_work(session.store.leases, kind, name=work.place.load):
+        """The context of the work, with a work record, so that cleanup keeps its staged files."""
+        with self._work(session) as work, at_work(session.store.leases, kind, name=work.staging.job_id):
             yield work
 
     @contextmanager
@@ -84,12 +84,12 @@ class SparkBackend:
         uri = session.store.objects.uri
         if uri.scheme is Scheme.MEMORY:
             raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
-        place = Place.at(uri)
+        staging = Staging.new(uri)
         try:
-            yield SparkWork(session_for(self._options), self._watch, self._options, place)
+            yield SparkWork(session_for(self._options), self._monitor, self._options, staging)
         finally:
             with suppress(OmnigraphError):  # cleanup removes files that are left
-                place.clear()
+                staging.clear()
 
 
 def _check_available(options: SparkOptions) -> None:

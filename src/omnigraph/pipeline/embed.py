@@ -1,7 +1,7 @@
-"""Vectors computed on Spark: tasks read parts of a table, ask the model, and put aside what changes.
+"""Computes vectors on Spark: tasks read parts of a table, call the model, and stage the changed vectors.
 
-The rows are written by the driver, as one commit. What a task asked for stays in the cache of its machine, so that a
-task that is tried again, or the next attempt at the commit, asks for nothing twice.
+The driver writes the rows as one commit. The disk cache of each machine keeps computed vectors, so a retried task, or
+another attempt of the commit, computes no text twice.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import pyarrow as pa
 from omnigraph.commit.manifest import TablePin
 from omnigraph.engine.backends import Computed
 from omnigraph.errors import EmbeddingError
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
 
 PART_BYTES = 64 << 20
-"""About how many bytes of vectors one task computes."""
+"""Approximate bytes of vectors that one task computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one task looks at: every so-many-th batch of some fragments.
+    """The input of one task: every n-th batch of some fragments.
 
     Attributes:
         fragments: the fragments.
         first: the number of the first batch.
-        step: from one batch to the next.
+        step: the distance from one batch to the next.
     """
 
     fragments: tuple[int, ...]
@@ -41,12 +41,13 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """What became of a part.
+class _PartResult:
+    """The result of a task.
 
     Attributes:
-        path: where the vectors lie that change.
-        failed: why vectors could not be computed.
+        counts: the numbers of computed and cached vectors.
+        path: the staged file of the changed vectors.
+        failed: the error, if vectors could not be computed.
     """
 
     counts: Counts
@@ -65,23 +66,23 @@ class SparkVectors:
         self._spark = spark
 
     def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
-        place, ref = self._spark.place, pin.ref
+        staging, ref = self._spark.staging, pin.ref
         parallelism = self._spark.session.parallelism
-        parts = _parts(place.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
+        parts = _parts(staging.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
         numbered = list(enumerate(parts))
         what = f"embedding {chosen.declared.name}"
-        done = self._spark.map(what, numbered, lambda part: _computed(place, chosen, ref, part[1], part[0]))
+        done = self._spark.map(what, numbered, lambda part: _computed(staging, chosen, ref, part[1], part[0]))
         failed = next((part.failed for part in done if part.failed is not None), None)
         if failed is not None:
             raise failed
         counts = sum((part.counts for part in done), Counts())
         report(counts)
         paths = [part.path for part in done if part.path is not None]
-        return Computed(counts, lambda: (place.table(path) for path in paths))
+        return Computed(counts, lambda: (staging.table(path) for path in paths))
 
 
 def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> list[_Part]:
-    """What each task looks at. Vectors cost more than reading, so several tasks may read one fragment."""
+    """The inputs of the tasks. Computing costs more than reading, so several tasks may read one fragment."""
     width = 4 * sum(prop.type.dim or 0 for prop in chosen.properties)
     total = sum(fragment.rows for fragment in fragments)
     rows = max(BATCH_ROWS, min(PART_BYTES // width, -(-total // (2 * parallelism))))
@@ -98,9 +99,9 @@ def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> l
     return parts
 
 
-def _computed(place: Place, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _Done:
-    """What a task does."""
-    batches = place.tables.at(ref).read_fragments(
+def _computed(staging: Staging, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _PartResult:
+    """Compute the vectors of one part, in a task."""
+    batches = staging.tables.at(ref).read_fragments(
         part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )
     changed, counts = [], Counts()
@@ -110,6 +111,6 @@ def _computed(place: Place, chosen: Chosen, ref: TableRef, part: _Part, number: 
             if rows is not None:
                 changed.append(rows)
     except EmbeddingError as error:
-        return _Done(counts, failed=error)
-    path = place.put(f"vectors/{number:06d}-{chosen.declared.name}", pa.concat_tables(changed)) if changed else None
-    return _Done(counts, path)
+        return _PartResult(counts, failed=error)
+    path = staging.put(f"vectors/{number:06d}-{chosen.declared.name}", pa.concat_tables(changed)) if changed else None
+    return _PartResult(counts, path)

@@ -1,8 +1,8 @@
-"""Export on Spark: tasks read parts of a type, Spark puts the rows in the order of their ids, tasks write the parts.
+"""Export on Spark: tasks read parts of a type, Spark sorts the rows by id, tasks write the parts.
 
-NDJSON is one file, the same byte by byte as the export in one process gives. Parquet and Arrow are a directory of parts
-for each type, `node.Person.parquet/part-00000.parquet`: the same columns, and the same rows in the same order, but cut
-into files where it suits Spark. `load` takes the file, and each of the directories, back.
+NDJSON is one file, identical byte for byte to a local export. Parquet and Arrow are a directory of parts for each type,
+`node.Person.parquet/part-00000.parquet`, with the same columns and the same rows in the same order. `load` reads the
+file and each of the directories.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grouped
 from omnigraph.pipeline.frames import type_frame
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.read.export.export import TypeExport, lines_of
 from omnigraph.read.export.files import ExportFormat, ExportReceipt
@@ -53,8 +53,8 @@ def write_export(
 ) -> ExportReceipt:
     """Write an export by tasks.
 
-    Tasks write into the staging directory beside the graph. The driver copies the complete files to the target, so a
-    path is one of the machine of the driver.
+    Tasks write to the staging directory of the graph. The driver copies the complete files to the target, so a local
+    path is a path on the machine of the driver.
 
     Args:
         session: the engine session.
@@ -68,21 +68,21 @@ def write_export(
         StorageError: a bucket cannot be written to.
         SparkError: tasks failed repeatedly.
     """
-    target, format, place = request.target, ExportFormat(request.format), spark.place
+    target, format, staging = request.target, ExportFormat(request.format), spark.staging
     if not isinstance(target, str | os.PathLike):
-        raise InputError("Spark writes files", hint="give a path, or engine='local' for an open file")
+        raise InputError("the Spark engine writes files", hint="give a path, or engine='local' for an open file")
     path = os.fspath(target)
     output = output_in_s3(path, view.uri.storage_options)
     _check(path if output is None else output, format)
     with (
-        at_work(session.store.leases, WorkKind.EXPORT, view.manifest, name=place.load),
+        at_work(session.store.leases, WorkKind.EXPORT, view.manifest, name=staging.job_id),
         spark.job("exporting") as tasks,
     ):
-        written = [_written(tasks, view, part, format, place) for part in parts]
+        written = [_write_parts(tasks, view, part, format, staging) for part in parts]
     if output is None:
-        _brought(path, parts, written, format, place)
+        _copy_to_local(path, parts, written, format, staging)
     else:
-        _brought_to_s3(output, parts, written, format, place)
+        _copy_to_s3(output, parts, written, format, staging)
 
     def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
@@ -94,10 +94,10 @@ def write_export(
 
 
 def _check(target: str | S3Output, format: ExportFormat) -> None:
-    """Look at the target before the work begins.
+    """Check the target before the work starts.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the target cannot be written.
     """
     if isinstance(target, S3Output):
         target.check_file() if format is ExportFormat.NDJSON else target.check_directory()
@@ -107,25 +107,27 @@ def _check(target: str | S3Output, format: ExportFormat) -> None:
         check_output_directory(target)
 
 
-def _written(spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, place: Place) -> list[str]:
-    """The parts of a type, in their order, where the tasks put them."""
+def _write_parts(
+    spark: SparkSession, view: Snapshot, part: TypeExport, format: ExportFormat, staging: Staging
+) -> list[str]:
+    """Write the parts of a type by tasks. Returns the staged files in order."""
     ref = view.pin(part.key).ref
-    found = place.tables.at(ref).fragments()
+    found = staging.tables.at(ref).fragments()
     groups = list(grouped(found))
     if not groups:
         return []
     files = max(1, -(-sum(fragment.size for fragment in found) // PARTITION_BYTES))
     if format is ExportFormat.NDJSON:
-        reading = _Reading(place, ref, part.kind, part.name, dict(part.types), tuple(groups))
+        reader = _LineReader(staging, ref, part.kind, part.name, dict(part.types), tuple(groups))
         numbers = spark.range(0, len(groups), 1, len(groups))
-        rows = numbers.mapInArrow(reading.lines, f"{_ORDER} string, {_ROW} string")
-        return _paths(_sorted(rows, files).mapInArrow(_WrittenText(place), _WRITTEN))
+        rows = numbers.mapInArrow(reader.lines, f"{_ORDER} string, {_ROW} string")
+        return _paths(_sorted(rows, files).mapInArrow(_TextWriter(staging), _WRITTEN))
     rows = type_frame(spark, view, part.key)
-    return _paths(_sorted(rows, files).mapInArrow(_WrittenRows(place, part.schema, format), _WRITTEN))
+    return _paths(_sorted(rows, files).mapInArrow(_RowWriter(staging, part.schema, format), _WRITTEN))
 
 
 def _sorted(rows: DataFrame, files: int) -> DataFrame:
-    """Rows by id, cut into so many parts. Spark compares texts by their bytes, as Arrow does."""
+    """Sort rows by id, in the given number of partitions. Spark compares texts by bytes, like Arrow."""
     if files == 1:
         return rows.coalesce(1).sortWithinPartitions(_ORDER)
     return rows.repartitionByRange(files, _ORDER).sortWithinPartitions(_ORDER)
@@ -135,39 +137,45 @@ def _paths(written: DataFrame) -> list[str]:
     return [row.path for row in sorted(written.collect(), key=lambda row: int(row.part))]
 
 
-def _brought(
-    path: str, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
+def _copy_to_local(
+    path: str, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, staging: Staging
 ) -> None:
-    """Bring what the tasks wrote to the target: under another name until it is complete."""
+    """Copy the staged parts to a local target. The target has a temporary name until it is complete."""
     if format is ExportFormat.NDJSON:
         with output_file(path) as file:
             for name in chain.from_iterable(written):
-                file.write(place.objects.get(name).data)
+                file.write(staging.objects.get(name).data)
         return
     with output_directory(path) as made:
         for part, names in zip(parts, written, strict=True):
             directory = made / f"{part.kind.value}.{part.name}.{format}"
             directory.mkdir()
-            for number, data in enumerate(place.objects.get(name).data for name in names):
+            for number, data in enumerate(staging.objects.get(name).data for name in names):
                 (directory / f"part-{number:05}.{format}").write_bytes(data)
             if not names:
                 (directory / f"part-00000.{format}").write_bytes(_as_file([], part.schema, format))
 
 
-def _brought_to_s3(
-    output: S3Output, parts: Sequence[TypeExport], written: Sequence[Sequence[str]], format: ExportFormat, place: Place
+def _copy_to_s3(
+    output: S3Output,
+    parts: Sequence[TypeExport],
+    written: Sequence[Sequence[str]],
+    format: ExportFormat,
+    staging: Staging,
 ) -> None:
-    """The same in a bucket, a part at a time."""
+    """Copy the staged parts to a bucket, one at a time."""
     if format is ExportFormat.NDJSON:
         with output.file() as file:
             for name in chain.from_iterable(written):
-                file.write(place.objects.get(name).data)
+                file.write(staging.objects.get(name).data)
         return
     names = [f"{part.kind.value}.{part.name}.{format}" for part in parts]
     with output.directory(inside=names) as directory:
         for part, inside, found in zip(parts, names, written, strict=True):
-            pieces = (place.objects.get(name).data for name in found) if found else [_as_file([], part.schema, format)]
-            for number, data in enumerate(pieces):
+            contents = (
+                (staging.objects.get(name).data for name in found) if found else [_as_file([], part.schema, format)]
+            )
+            for number, data in enumerate(contents):
                 with directory.file(f"{inside}/part-{number:05}.{format}") as file:
                     file.write(data)
 
@@ -176,10 +184,10 @@ def _brought_to_s3(
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """Reads parts of a type, the task's number being the part's."""
+class _LineReader:
+    """Reads groups of fragments as lines of NDJSON. Each task gets the numbers of its groups."""
 
-    place: Place
+    staging: Staging
     ref: TableRef
     kind: TypeKind
     name: str
@@ -187,9 +195,9 @@ class _Reading:
     groups: tuple[tuple[int, ...], ...]
 
     def lines(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Ids, and lines of NDJSON."""
+        """The ids and the lines of NDJSON."""
         columns = ["id", *(("src", "dst") if self.kind is TypeKind.EDGE else ()), *self.types]
-        tables = self.place.tables
+        tables = self.staging.tables
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             for batch in tables.at(self.ref).read_fragments(
                 self.groups[number], columns=columns, batch_rows=BATCH_ROWS
@@ -199,53 +207,53 @@ class _Reading:
 
 
 @dataclass(frozen=True)
-class _WrittenText:
-    """Writes lines."""
+class _TextWriter:
+    """Writes lines of NDJSON to a staged file."""
 
-    place: Place
+    staging: Staging
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sink = pa.BufferOutputStream()
         for batch in batches:
             sink.write(_content(batch.column(_ROW)))
-        yield _said(self.place, sink.getvalue(), ExportFormat.NDJSON)
+        yield _stage_part(self.staging, sink.getvalue(), ExportFormat.NDJSON)
 
 
 @dataclass(frozen=True)
-class _WrittenRows:
-    """Writes rows as a file of their own."""
+class _RowWriter:
+    """Writes rows to a staged Parquet or Arrow file."""
 
-    place: Place
+    staging: Staging
     schema: pa.Schema
     format: ExportFormat
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         made = (_as_exported(batch, self.schema) for batch in batches if batch.num_rows)
-        yield _said(self.place, _as_file(made, self.schema, self.format), self.format)
+        yield _stage_part(self.staging, _as_file(made, self.schema, self.format), self.format)
 
 
-def _said(place: Place, data: pa.Buffer | bytes, format: ExportFormat) -> pa.RecordBatch:
-    """Put a part where the driver finds it, and say which and where."""
+def _stage_part(staging: Staging, data: pa.Buffer | bytes, format: ExportFormat) -> pa.RecordBatch:
+    """Stage a part. Returns its number and path for the driver."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    path = place.path("part", format)
-    place.objects.put(path, data if isinstance(data, bytes) else data.to_pybytes())
+    path = staging.path("part", format)
+    staging.objects.put(path, data if isinstance(data, bytes) else data.to_pybytes())
     return pa.record_batch([pa.array([context.partitionId()], pa.int32()), pa.array([path])], names=["part", "path"])
 
 
 def _content(lines: pa.Array) -> memoryview:
-    """The bytes of texts, one after another."""
+    """The concatenated bytes of texts."""
     _, ends, data = lines.buffers()
     if data is None:
         return memoryview(b"")
-    places = memoryview(ends).cast("q" if pa.types.is_large_string(lines.type) else "i")
-    return memoryview(data)[places[lines.offset] : places[lines.offset + len(lines)]]
+    offsets = memoryview(ends).cast("q" if pa.types.is_large_string(lines.type) else "i")
+    return memoryview(data)[offsets[lines.offset] : offsets[lines.offset + len(lines)]]
 
 
 def _as_exported(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as Spark gives them, with the types that the graph has."""
+    """Convert rows of Spark to the types of the graph."""
     columns = [_exact(batch.column(field.name), field.type) for field in schema]
     return pa.record_batch(columns, schema=schema)
 
@@ -254,13 +262,13 @@ def _exact(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_fixed_size_list(kind):
         return column.cast(kind)
     values = np.zeros((len(column), kind.list_size), np.float32)
-    there = column.is_valid().to_numpy(zero_copy_only=False)
-    values[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kind.list_size)
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=kind, mask=pa.array(~there))
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    values[valid] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, kind.list_size)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=kind, mask=pa.array(~valid))
 
 
 def _as_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: ExportFormat) -> bytes:
-    """Rows as a Parquet or Arrow file."""
+    """The rows as a Parquet or Arrow file."""
     sink = pa.BufferOutputStream()
     if format is ExportFormat.ARROW:
         with pa.ipc.new_file(sink, schema) as writer:
@@ -268,13 +276,13 @@ def _as_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: Expor
                 writer.write_batch(batch)
     else:
         with pa.parquet.ParquetWriter(sink, schema) as writer:
-            for table in _together(batches):
+            for table in _row_groups(batches):
                 writer.write_table(table, row_group_size=_GROUP_ROWS)
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows in the groups that a Parquet file has."""
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in row groups of a Parquet file."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)

@@ -1,4 +1,4 @@
-"""How the fragments of a table are divided among tasks. Works without Spark installed."""
+"""Groups the fragments of a table for tasks. Works without Spark installed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from omnigraph.storage.fragments import Fragment
 
 BATCH_ROWS = 16_384
-"""How many rows go from a task to Spark at a time."""
+"""Rows per batch that a task passes to Spark."""
 
 PARTITION_ROWS = 8_000_000
 PARTITION_BYTES = 128 * 1024 * 1024
-"""Fragments that follow each other are read by one task, up to so many rows and bytes of the columns that are read."""
+"""Maximum rows and bytes of adjacent fragments that one task reads. Counts only the columns that are read."""
 
 
 def grouped(fragments: Sequence[Fragment], most: float = PARTITION_BYTES) -> Iterator[tuple[int, ...]]:
-    """The fragments that each task reads: neighbours together, up to so many bytes."""
+    """Group adjacent fragments for tasks, up to `most` bytes each."""
     held: list[int] = []
     rows = size = 0
     for fragment in fragments:

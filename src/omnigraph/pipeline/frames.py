@@ -1,4 +1,4 @@
-"""A type of a graph as a DataFrame. Importing this does not need Spark; calling it takes a session."""
+"""A type of a graph as a DataFrame. This module imports without Spark; its function takes a session."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NAME = "omnigraph"
 """The name of the data source: `spark.read.format("omnigraph")`."""
 
 STORAGE = "storage."
-"""Options of the data source that begin so are storage options: `storage.endpoint_url`."""
+"""Prefix of data source options that are storage options: `storage.endpoint_url`."""
 
 
 def type_frame(spark: SparkSession, view: Snapshot, key: str) -> DataFrame:
-    """The entities of a type, by its key, in a snapshot."""
+    """The entities of a type in a snapshot, by the type key."""
     storage = {f"{STORAGE}{name}": value for name, value in view.uri.storage_options.items()}
-    said = {"path": str(view.uri), "commit": view.commit.id, "type": key, **storage}
-    return spark.read.format(NAME).options(**said).load()
+    options = {"path": str(view.uri), "commit": view.commit.id, "type": key, **storage}
+    return spark.read.format(NAME).options(**options).load()

@@ -1,7 +1,7 @@
-"""Optimize on Spark: tasks pack fragments and build index segments, and the driver commits.
+"""Optimize on Spark: tasks compact fragments and build index segments, and the driver commits.
 
-A task gets a description of its work and returns a description of the files that it wrote. One task builds a vector
-index: its segments would be partitioned differently.
+A task receives a description of its work and returns a description of the files that it wrote. A vector index is built
+by one task, because segments of several tasks would have different partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omnigraph.upkeep.optimize import BuildJob, PackJob
 
 @dataclass(frozen=True, slots=True)
 class SparkWorkers:
-    """Packs fragments and builds index segments by tasks."""
+    """Compacts fragments and builds index segments by tasks."""
 
     spark: SparkWork
 
@@ -26,13 +26,13 @@ class SparkWorkers:
         return True
 
     def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
-        place = self.spark.place
-        return self.spark.map("packing", jobs, lambda job: compact(place.tables.at(job.ref), job.pack))
+        staging = self.spark.staging
+        return self.spark.map("packing", jobs, lambda job: compact(staging.tables.at(job.ref), job.pack))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
-        place = self.spark.place
+        staging = self.spark.staging
 
         def build(job: BuildJob) -> bytes:
-            return build_index_segment(place.tables.at(job.ref), job.spec, job.parts)
+            return build_index_segment(staging.tables.at(job.ref), job.spec, job.parts)
 
         return self.spark.map("building indexes", jobs, build)

@@ -1,4 +1,4 @@
-"""The verbs of a graph on Spark, as its handle offers them."""
+"""The verbs of a graph on Spark, as methods of a handle."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Pipeline:
         Args:
             source: a source of `Graph.load`, or DataFrames: one whose type `type_name` names, or a mapping by type.
             nodes: rows by node type, in place of a source.
-            edges: rows by edge type, beside those.
+            edges: rows by edge type, together with `nodes`.
             branch: the target; by default the branch of the handle.
             options: the options of `Graph.load` and of this class.
 
@@ -91,8 +91,8 @@ class Pipeline:
         """Merge a branch into another; tasks on Spark compare the tables. The result is that of `Graph.merge`.
 
         Raises:
-            MergeConflictsError: the branches disagree.
-            MergeSchemaError: rows cannot be carried between their schemas.
+            MergeConflictsError: the branches conflict.
+            MergeSchemaError: rows cannot be converted between their schemas.
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
             CancelledError: it was cancelled.
@@ -101,7 +101,7 @@ class Pipeline:
         return self._graph.merge(source, into, **self._with_spark(options))
 
     def embed(self, *, branch: str | None = None, **options: Unpack[PipelineEmbedOptions]) -> EmbedReceipt:
-        """Bring the vectors of `@embed` properties up to date, by tasks on Spark. The result is that of `Graph.embed`.
+        """Compute vectors of `@embed` properties that are missing or out of date, by tasks on Spark. See `Graph.embed`.
 
         Raises:
             InputError: there is no such type, vector or engine.
@@ -115,10 +115,10 @@ class Pipeline:
         return self._graph.embed(branch=branch, **self._with_spark(options))
 
     def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt:
-        """Pack rows and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
+        """Compact tables and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
 
         Raises:
-            WriteTimeoutError: it did not get its turn in time.
+            WriteTimeoutError: it did not get the lease in time.
             SparkUnavailableError: Spark cannot be started.
             CancelledError: it was cancelled.
         """
@@ -149,11 +149,11 @@ class Pipeline:
         """Graph algorithms over one snapshot: PageRank, components, labels, triangles and shortest paths.
 
         Args:
-            nodes: node types; by default those at the ends of the edges, and all when no edges are named.
+            nodes: node types; by default those at the ends of the edges, or all if no edges are given.
             edges: edge types; by default all between the nodes.
             weight: an edge property that is the length of an edge, for shortest paths.
-            branch: the newest state of a branch; by default that of the handle.
-            at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
+            branch: the head of a branch; by default that of the handle.
+            at: another snapshot: a snapshot, a commit id or a tag; or a time or manifest version of the branch.
             engine: `auto`, `local` or `spark`; by default this process up to the memory that `OMNIGRAPH_QUERY_MEMORY`
                 allows, and Spark beyond.
             options: the arguments above.
@@ -167,7 +167,7 @@ class Pipeline:
     def run(self, pipeline: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[RunOptions]) -> RunReceipt:
         """Run a declared pipeline: load its rows as one commit on a branch, check the branch, and merge or leave it.
 
-        An interrupted run continues when it is started again: rows that are loaded are not loaded twice.
+        An interrupted run continues when it is started again. Rows that are already loaded are not loaded again.
 
         Args:
             pipeline: the path of a YAML file, or its content.

@@ -1,4 +1,4 @@
-"""Graph algorithms over a snapshot: in this process while they fit its memory, on Spark beyond."""
+"""Graph algorithms over a snapshot: in this process if they fit into its memory, else on Spark."""
 
 from omnigraph.engine.engines import Engine
 from omnigraph.pipeline.analytics.algorithms import Direction

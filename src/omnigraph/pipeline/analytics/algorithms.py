@@ -1,4 +1,4 @@
-"""The algorithms, on arrays: whole columns at a time, and no more between them than a portion of the edges."""
+"""Graph algorithms over NumPy arrays. Edges are processed in chunks, so intermediate results have a fixed size."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from omnigraph.pipeline.analytics.network import PORTION, Floats, Neighbours, Network
+from omnigraph.pipeline.analytics.network import CHUNK_EDGES, Floats, Neighbours, Network
 from omnigraph.read.budget import checkpoint
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.topology.adjacency import firsts
 
 
 class Direction(StrEnum):
-    """Which way edges are walked."""
+    """The direction in which edges are followed."""
 
     OUT = "out"
     IN = "in"
@@ -22,15 +22,15 @@ class Direction(StrEnum):
 
 
 def pagerank(network: Network, damping: float, iterations: int, tolerance: float) -> Floats:
-    """How likely each node is where somebody ends up who follows edges at random. All together are 1.
+    """PageRank of every node. The ranks sum to 1.
 
-    An edge counts as often as there are parallel ones. Who comes to a node without edges goes on anywhere.
+    Parallel edges count separately. Nodes without outgoing edges distribute their rank over all nodes.
 
     Args:
         network: the nodes and edges.
-        damping: how likely the next step follows an edge, instead of going anywhere.
-        iterations: how often ranks are passed on, at most.
-        tolerance: stop when all ranks together change by less than this for each node.
+        damping: the probability to follow an edge, and not to jump to a random node.
+        iterations: the maximum number of iterations.
+        tolerance: stop if the sum of all changes is less than this, per node.
     """
     count = network.nodes
     if count == 0:
@@ -42,7 +42,7 @@ def pagerank(network: Network, damping: float, iterations: int, tolerance: float
     for _ in range(iterations):
         passed = rank * share
         arriving = np.zeros(count)
-        for source, target in network.portions():
+        for source, target in network.chunks():
             arriving += np.bincount(target, weights=passed.take(source), minlength=count)
         after = damping * (arriving + rank[dangling].sum() / count) + (1 - damping) / count
         change = float(np.abs(after - rank).sum())
@@ -53,11 +53,11 @@ def pagerank(network: Network, damping: float, iterations: int, tolerance: float
 
 
 def components(network: Network) -> Numbers:
-    """The least node that each node is joined to, whichever way the edges lead."""
+    """The smallest node of the weakly connected component of each node."""
     root: Numbers = np.arange(network.nodes)
     while True:
         changed = False
-        for source, target in network.portions():
+        for source, target in network.chunks():
             left, right = root.take(source), root.take(target)
             apart = left != right
             if apart.any():
@@ -75,62 +75,63 @@ def components(network: Network) -> Numbers:
 
 
 def labels(network: Network, iterations: int) -> Numbers:
-    """Communities: in each round every node takes the label that most of its neighbours have, of equals the least.
+    """Label propagation: in each round, every node takes the most frequent label of its neighbours.
 
-    All nodes change at once, so that the result depends on nothing but the graph. In the beginning a node has its own
-    label. Edges count both ways, and as often as there are parallel ones; an edge to itself counts twice.
+    Of equally frequent labels, a node takes the smallest. All nodes change at once, so the result depends only on the
+    graph. At the start, each node has its own label. Edges count in both directions, and parallel edges count
+    separately; a self-loop counts twice.
 
     Args:
         network: the nodes and edges.
-        iterations: how many rounds, at most. Some graphs never come to rest.
+        iterations: the maximum number of rounds. Some graphs never converge.
     """
-    own: Numbers = np.arange(network.nodes)
+    current: Numbers = np.arange(network.nodes)
     for _ in range(iterations):
-        after = own.copy()
-        for begin, end in network.both.stretches():
-            _most_frequent(network.both, own, after, begin, end)
-        if np.array_equal(after, own):
+        after = current.copy()
+        for begin, end in network.both.node_ranges():
+            _most_frequent(network.both, current, after, begin, end)
+        if np.array_equal(after, current):
             break
-        own = after
-    return own
+        current = after
+    return current
 
 
-def _most_frequent(around: Neighbours, own: Numbers, after: Numbers, begin: int, end: int) -> None:
-    """What the nodes of a stretch become."""
+def _most_frequent(around: Neighbours, current: Numbers, after: Numbers, begin: int, end: int) -> None:
+    """Write the new labels of a range of nodes to `after`."""
     low, high = int(around.first[begin]), int(around.first[end])
     if low == high:
         return
-    size = len(own)
+    size = len(current)
     degree = np.diff(around.first[begin : end + 1])
-    keys = np.repeat(np.arange(end - begin), degree) * size + own.take(around.other[low:high])
+    keys = np.repeat(np.arange(end - begin), degree) * size + current.take(around.other[low:high])
     keys.sort()
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     counts = np.diff(np.append(starts, len(keys)))
     node, label = np.divmod(keys.take(starts), size)
-    # Of the most frequent labels the least: the largest of (count, -label).
+    # The smallest of the most frequent labels has the largest (count, -label).
     best = np.maximum.reduceat(counts * size + (size - 1 - label), np.flatnonzero(np.diff(node, prepend=-1)))
     after[begin + np.unique(node)] = size - 1 - best % size
 
 
 def triangles(network: Network) -> Numbers:
-    """How many triangles each node is a corner of. Direction, parallel edges and edges to oneself do not matter."""
+    """The number of triangles of each node. Ignores direction, parallel edges and self-loops."""
     count = network.nodes
     found: Numbers = np.zeros(count, np.int64)
     low, high = _simple(network)
     if len(low) == 0:
         return found
-    # Every edge leads from the end with fewer edges, so that no node has many.
+    # Orient every edge from its end of lower degree, so that out-degrees stay small.
     degree = np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
     order = np.argsort(degree, kind="stable")
-    place = np.empty(count, np.int64)
-    place[order] = np.arange(count)
-    left, right = place.take(low), place.take(high)
+    rank_of = np.empty(count, np.int64)
+    rank_of[order] = np.arange(count)
+    left, right = rank_of.take(low), rank_of.take(high)
     keys = np.minimum(left, right) * count + np.maximum(left, right)
     keys.sort()
     near, far = np.divmod(keys, count)
     first = firsts(near, count)
     later = first.take(near + 1) - np.arange(len(near)) - 1
-    for begin, end in _portions(later):
+    for begin, end in _chunks(later):
         checkpoint()
         edge = np.repeat(np.arange(begin, end), later[begin:end])
         ends = np.cumsum(later[begin:end])
@@ -145,10 +146,10 @@ def triangles(network: Network) -> Numbers:
 
 
 def _simple(network: Network) -> tuple[Numbers, Numbers]:
-    """The pairs of different nodes that have an edge, each once, the lesser first."""
+    """The pairs of distinct adjacent nodes, without duplicates, smaller node first."""
     count = max(network.nodes, 1)
     parts = [np.empty(0, np.int64)]
-    for source, target in network.portions():
+    for source, target in network.chunks():
         low, high = np.minimum(source, target).astype(np.int64), np.maximum(source, target)
         apart = low != high
         parts.append(np.unique(low[apart] * count + high[apart]))
@@ -156,19 +157,19 @@ def _simple(network: Network) -> tuple[Numbers, Numbers]:
     return low, high
 
 
-def _portions(sizes: Numbers) -> Iterator[tuple[int, int]]:
-    """Runs whose sizes are about a portion together."""
+def _chunks(sizes: Numbers) -> Iterator[tuple[int, int]]:
+    """Ranges of items whose sizes sum up to about a chunk."""
     ends = np.cumsum(sizes)
     begin = 0
     while begin < len(sizes):
         before = int(ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, before + PORTION, "right")))
+        end = max(begin + 1, int(np.searchsorted(ends, before + CHUNK_EDGES, "right")))
         yield begin, end
         begin = end
 
 
 def distances(network: Network, source: int, direction: Direction) -> Floats:
-    """How far each node is from one: so many edges, or the sum of their weights. Infinite where no path leads."""
+    """The distance of each node from a source: number of edges, or sum of weights. Infinite for unreachable nodes."""
     around = {Direction.OUT: "out", Direction.IN: "into", Direction.BOTH: "both"}[direction]
     neighbours: Neighbours = getattr(network, around)
     found = np.full(network.nodes, np.inf)
@@ -176,9 +177,9 @@ def distances(network: Network, source: int, direction: Direction) -> Floats:
     frontier: Numbers = np.array([source])
     while len(frontier):
         checkpoint()
-        degree, places = neighbours.of(frontier)
-        length = 1.0 if neighbours.weight is None else neighbours.weight.take(places)
-        reached = neighbours.other.take(places)
+        degree, positions = neighbours.of(frontier)
+        length = 1.0 if neighbours.weight is None else neighbours.weight.take(positions)
+        reached = neighbours.other.take(positions)
         before = found.take(reached)
         after = np.repeat(found.take(frontier), degree) + length
         nearer = after < before

@@ -1,4 +1,4 @@
-"""Algorithms over a snapshot of a graph: what they run on, where they run, and what they give."""
+"""Graph algorithms over a snapshot: chooses the engine, runs the algorithm, and builds the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.pipeline.analytics import algorithms
 from omnigraph.pipeline.analytics.algorithms import Direction
-from omnigraph.pipeline.analytics.network import Network, Parts, least_names, names, network, number_of
+from omnigraph.pipeline.analytics.network import Network, TypeSelection, names, network, node_names, number_of
 from omnigraph.pipeline.analytics.outcome import FrameOutcome, Outcome, TableOutcome
 from omnigraph.pipeline.spark.preflight import check_installed
 from omnigraph.pipeline.spark.session import Session
@@ -31,10 +31,10 @@ from omnigraph.read.context.views import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from omnigraph.pipeline.analytics.on_spark import SparkNetwork
+    from omnigraph.pipeline.analytics.spark_algorithms import SparkNetwork
 
 _NODE_BYTES, _EDGE_BYTES = 100, 40
-"""About how much memory an algorithm takes for each node and edge."""
+"""Approximate memory of an algorithm per node and per edge."""
 
 
 def analyse(
@@ -48,16 +48,17 @@ def analyse(
     engine: Engine | str = Engine.AUTO,
     session: Session | None = None,
 ) -> Analysis:
-    """A snapshot, ready for algorithms.
+    """Prepare a snapshot for algorithms.
 
     Args:
         graph: the graph.
         nodes: node types; by default those at the ends of the edges, and all when no edges are named.
-        edges: edge types; by default all that lie between the nodes.
-        weight: a property of every edge that says how long it is, for shortest paths.
-        branch: the newest state of a branch; by default the handle's.
-        at: another state: a snapshot, a commit id or a tag; or of the branch, a time or a manifest version.
-        engine: where to run; by default in this process if it has the memory that `OMNIGRAPH_QUERY_MEMORY` allows.
+        edges: edge types; by default all between the nodes.
+        weight: an edge property that is the length of an edge, for shortest paths.
+        branch: the head of a branch; by default that of the handle.
+        at: another snapshot: a snapshot, a commit id or a tag; or a time or manifest version of the branch.
+        engine: `auto`, `local` or `spark`; by default this process up to the memory that `OMNIGRAPH_QUERY_MEMORY`
+            allows.
         session: the Spark session; by default that of the process.
 
     Example:
@@ -73,128 +74,130 @@ def analyse(
     Raises:
         InputError: there is no such type, property or engine.
         NotFoundError: there is no such branch or commit.
-        SparkUnavailableError: it needs Spark, which is not installed.
+        SparkUnavailableError: it needs Spark, and Spark is not installed.
     """
     view = graph.session.snapshot_at(branch, at)
     accepted = graph.session.schemas.at(view)
-    parts = Parts.chosen(accepted.catalog, nodes, edges, weight)
-    where = _placed(parse_engine(engine), view, parts)
-    if where.engine is Engine.SPARK:
-        check_installed()  # before anything that imports it
-    return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, parts, where, session)
+    selection = TypeSelection.of(accepted.catalog, nodes, edges, weight)
+    choice = _choose_engine(parse_engine(engine), view, selection)
+    if choice.engine is Engine.SPARK:
+        check_installed()  # before a module imports it
+    return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, selection, choice, session)
 
 
-def _placed(engine: Engine, view: Snapshot, parts: Parts) -> Choice:
+def _choose_engine(engine: Engine, view: Snapshot, selection: TypeSelection) -> Choice:
     if engine is not Engine.AUTO:
         return Choice(engine, "as requested")
-    counts = [view.pin(node_key(name)).row_count * _NODE_BYTES for name in parts.nodes]
-    counts += [view.pin(edge_key(name)).row_count * _EDGE_BYTES for name in parts.edges]
-    room = query_memory()
-    why = f"about {format_size(sum(counts))} of memory, and {format_size(room)} are allowed"
-    return Choice(Engine.LOCAL if sum(counts) <= room else Engine.SPARK, why)
+    counts = [view.pin(node_key(name)).row_count * _NODE_BYTES for name in selection.nodes]
+    counts += [view.pin(edge_key(name)).row_count * _EDGE_BYTES for name in selection.edges]
+    limit = query_memory()
+    why = f"about {format_size(sum(counts))} of memory, limit {format_size(limit)}"
+    return Choice(Engine.LOCAL if sum(counts) <= limit else Engine.SPARK, why)
 
 
 @dataclass
 class Analysis:
-    """Algorithms over some types of one snapshot. Make one with `analyse`.
+    """Algorithms over the selected types of one snapshot. Create one with `analyse`.
 
     Attributes:
-        where: where they run, and why there.
+        choice: the chosen engine, and the reason.
     """
 
     _graph: Graph
     _snapshot: Snapshot
     _view: View
     _catalog: Catalog
-    _parts: Parts
-    where: Choice
+    _selection: TypeSelection
+    choice: Choice
     _session: Session | None
 
     @property
     def engine(self) -> Engine:
-        """Where they run."""
-        return self.where.engine
+        """The chosen engine."""
+        return self.choice.engine
 
     def pagerank(self, *, damping: float = 0.85, iterations: int = 100, tolerance: float = 1e-6) -> Outcome:
-        """How much each node is led to: the chance to be there for somebody who follows edges at random.
+        """PageRank of every node: the probability of a random walk to be there. The ranks sum to 1.
 
-        Parallel edges count each. Who comes to a node without edges goes on anywhere. All ranks together are 1.
+        Parallel edges count separately. Nodes without outgoing edges distribute their rank over all nodes.
 
         Args:
-            damping: how likely the next step follows an edge, instead of going anywhere.
-            iterations: how often ranks are passed on, at most.
-            tolerance: stop when all ranks together change by less than this for each node.
+            damping: the probability to follow an edge, and not to jump to a random node.
+            iterations: the maximum number of iterations.
+            tolerance: stop if the sum of all changes is less than this, per node.
 
         Returns:
             `type`, `id`, `rank`.
         """
         if not 0 <= damping < 1:
-            raise InputError(f"damping is from 0 to less than 1, not {damping}")
+            raise InputError(f"damping must be at least 0 and less than 1, not {damping}")
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
-            from omnigraph.pipeline.analytics import on_spark
+            from omnigraph.pipeline.analytics import spark_algorithms
 
-            ranks = on_spark.pagerank(self._spark_network, damping, iterations, tolerance)
+            ranks = spark_algorithms.pagerank(self._spark_network, damping, iterations, tolerance)
             return self._frame(ranks.withColumnRenamed("rank", "value"), "rank")
         return self._table(pa.array(algorithms.pagerank(self._network, damping, iterations, tolerance)), "rank")
 
     def components(self) -> Outcome:
-        """Which nodes are joined, whichever way the edges lead.
+        """Weakly connected component of every node.
 
         Returns:
-            `type`, `id`, `component`: the least member, as `Type:id`.
+            `type`, `id`, `component`: the smallest member, as `Type:id`.
         """
         if self.engine is Engine.SPARK:
-            from omnigraph.pipeline.analytics import on_spark
+            from omnigraph.pipeline.analytics import spark_algorithms
 
-            return self._named(on_spark.components(self._spark_network).withColumnRenamed("root", "value"), "component")
+            return self._node_values(
+                spark_algorithms.components(self._spark_network).withColumnRenamed("root", "value"), "component"
+            )
         roots = algorithms.components(self._network)
-        return self._table(least_names(*self._names, roots), "component")
+        return self._table(node_names(*self._names, roots), "component")
 
     def labels(self, *, iterations: int = 10) -> Outcome:
-        """Communities by label propagation: in each round all nodes take the label that most of their neighbours have.
+        """Communities by label propagation: in each round, every node takes the most frequent label of its neighbours.
 
-        In the beginning each has its own. Of labels that are equally frequent the least is taken, so that the result
-        depends on the graph alone. Edges count both ways, parallel ones each.
+        At the start, each node has its own label. Of equally frequent labels the smallest is taken, so the result
+        depends only on the graph. Edges count in both directions, and parallel edges count separately.
 
         Args:
-            iterations: how many rounds, at most. Some graphs never come to rest.
+            iterations: the maximum number of rounds. Some graphs never converge.
 
         Returns:
             `type`, `id`, `label`: a node, as `Type:id`.
         """
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
-            from omnigraph.pipeline.analytics import on_spark
+            from omnigraph.pipeline.analytics import spark_algorithms
 
-            return self._named(
-                on_spark.labels(self._spark_network, iterations).withColumnRenamed("label", "value"), "label"
+            return self._node_values(
+                spark_algorithms.labels(self._spark_network, iterations).withColumnRenamed("label", "value"), "label"
             )
-        return self._table(least_names(*self._names, algorithms.labels(self._network, iterations)), "label")
+        return self._table(node_names(*self._names, algorithms.labels(self._network, iterations)), "label")
 
     def triangles(self) -> Outcome:
-        """How many triangles each node is a corner of, whichever way the edges lead; parallel ones count once.
+        """The number of triangles of every node. Ignores direction, parallel edges and self-loops.
 
         Returns:
             `type`, `id`, `triangles`.
         """
         if self.engine is Engine.SPARK:
-            from omnigraph.pipeline.analytics import on_spark
+            from omnigraph.pipeline.analytics import spark_algorithms
 
             return self._frame(
-                on_spark.triangles(self._spark_network).withColumnRenamed("triangles", "value"), "triangles"
+                spark_algorithms.triangles(self._spark_network).withColumnRenamed("triangles", "value"), "triangles"
             )
         return self._table(pa.array(algorithms.triangles(self._network)), "triangles")
 
     def shortest_paths(self, sources: str | Sequence[str], *, direction: Direction | str = Direction.OUT) -> Outcome:
-        """How far nodes are from others: in edges, or in the sum of their weights.
+        """Shortest distances from the given nodes: number of edges, or sum of weights.
 
         Args:
-            sources: ids of nodes, or `Type:id` where several types have them.
-            direction: the way in which edges are walked: `out`, `in` or `both`.
+            sources: ids of nodes, or `Type:id` if several types have the id.
+            direction: the direction in which edges are followed: `out`, `in` or `both`.
 
         Returns:
-            `source` as `Type:id`, and `type`, `id`, `distance` of every node that can be reached from it.
+            `source` as `Type:id`, and `type`, `id`, `distance` of every reachable node.
 
         Raises:
             NotFoundError: there is no such node.
@@ -202,63 +205,63 @@ class Analysis:
         try:
             direction = Direction(direction)
         except ValueError:
-            raise InputError(f"{shown(direction)} is no direction", hint="out, in or both") from None
+            raise InputError(f"{shown(direction)} is not a direction", hint="out, in or both") from None
         wanted = [sources] if isinstance(sources, str) else list(sources)
-        numbers = [number_of(self._view, self._parts, source) for source in dict.fromkeys(wanted)]
+        numbers = [number_of(self._view, self._selection, source) for source in dict.fromkeys(wanted)]
         if self.engine is Engine.SPARK:
             return self._spark_paths(numbers, direction)
         types, ids = self._names
-        parts = []
+        tables = []
         for number in numbers:
             distance = algorithms.distances(self._network, number, direction)
             reached = np.flatnonzero(np.isfinite(distance))
-            places = pa.array(reached)
-            source = least_names(types, ids, np.full(len(reached), number))
-            columns = [source, types.take(places), ids.combine_chunks().take(places), pa.array(distance[reached])]
-            parts.append(pa.table(columns, names=["source", "type", "id", "distance"]))
+            positions = pa.array(reached)
+            source = node_names(types, ids, np.full(len(reached), number))
+            columns = [source, types.take(positions), ids.combine_chunks().take(positions), pa.array(distance[reached])]
+            tables.append(pa.table(columns, names=["source", "type", "id", "distance"]))
         empty = pa.schema([(name, pa.utf8()) for name in ("source", "type", "id")] + [("distance", pa.float64())])
-        return TableOutcome(self._target, "distance", pa.concat_tables([empty.empty_table(), *parts]))
+        return TableOutcome(self._target, "distance", pa.concat_tables([empty.empty_table(), *tables]))
 
     def _spark_paths(self, numbers: Sequence[int], direction: Direction) -> Outcome:
         from pyspark.sql import functions as sql
 
-        from omnigraph.pipeline.analytics import on_spark
+        from omnigraph.pipeline.analytics import spark_algorithms
 
-        found = on_spark.distances(self._spark_network, numbers, direction)
+        found = spark_algorithms.distances(self._spark_network, numbers, direction)
         nodes = self._spark_network.nodes
         source = nodes.select(sql.col("number").alias("from"), sql.concat_ws(":", "type", "id").alias("source"))
         rows = found.join(source, "from").join(nodes, "number")
         order = rows.orderBy("from", "number").select("source", "type", "id", "distance")
-        return FrameOutcome(self._target, "distance", order, self._on)
+        return FrameOutcome(self._target, "distance", order, self._spark_session)
 
-    # What the algorithms run on
+    # Input
 
     @cached_property
     def _network(self) -> Network:
-        return network(self._view, self._catalog, self._parts)
+        return network(self._view, self._catalog, self._selection)
 
     @cached_property
     def _names(self) -> tuple[pa.Array, pa.ChunkedArray]:
-        return names(self._view, self._parts)
+        return names(self._view, self._selection)
 
     @property
-    def _on(self) -> Session:
+    def _spark_session(self) -> Session:
         return self._session or process_session()
 
     @cached_property
     def _spark_network(self) -> SparkNetwork:
-        from omnigraph.pipeline.analytics.on_spark import spark_network
+        from omnigraph.pipeline.analytics.spark_algorithms import spark_network
 
-        spark = self._on.spark
+        spark = self._spark_session.spark
         storage = {f"storage.{name}": value for name, value in self._snapshot.uri.storage_options.items()}
         options = {"path": str(self._snapshot.uri), "commit": self._snapshot.commit.id, **storage}
-        return spark_network(spark, options, self._catalog, self._parts)
+        return spark_network(spark, options, self._catalog, self._selection)
 
-    # What they give
+    # Results
 
     @property
-    def _target(self) -> tuple[Graph, Snapshot, Parts]:
-        return self._graph, self._snapshot, self._parts
+    def _target(self) -> tuple[Graph, Snapshot, TypeSelection]:
+        return self._graph, self._snapshot, self._selection
 
     def _table(self, values: pa.Array, name: str) -> Outcome:
         types, ids = self._names
@@ -266,18 +269,20 @@ class Analysis:
 
     def _frame(self, values: DataFrame, name: str) -> Outcome:
         rows = self._spark_network.nodes.join(values, "number").orderBy("number")
-        return FrameOutcome(self._target, name, rows.select("type", "id", values["value"].alias(name)), self._on)
+        return FrameOutcome(
+            self._target, name, rows.select("type", "id", values["value"].alias(name)), self._spark_session
+        )
 
-    def _named(self, values: DataFrame, name: str) -> Outcome:
-        """Nodes whose values are other nodes."""
+    def _node_values(self, values: DataFrame, name: str) -> Outcome:
+        """A result whose values are nodes, as `Type:id`."""
         from pyspark.sql import functions as sql
 
         nodes = self._spark_network.nodes
-        told = nodes.select(sql.col("number").alias("value"), sql.concat_ws(":", "type", "id").alias(name))
-        rows = nodes.join(values, "number").join(told, "value").orderBy("number")
-        return FrameOutcome(self._target, name, rows.select("type", "id", name), self._on)
+        named = nodes.select(sql.col("number").alias("value"), sql.concat_ws(":", "type", "id").alias(name))
+        rows = nodes.join(values, "number").join(named, "value").orderBy("number")
+        return FrameOutcome(self._target, name, rows.select("type", "id", name), self._spark_session)
 
 
 def _check_iterations(iterations: int) -> None:
     if iterations < 1:
-        raise InputError(f"there is at least one iteration, not {iterations}")
+        raise InputError(f"iterations must be at least 1, not {iterations}")

@@ -1,7 +1,7 @@
-"""What an algorithm runs on: nodes as the numbers from 0, edges as two arrays of them.
+"""The input of algorithms: nodes as integers from 0, edges as two integer arrays.
 
-Nodes are numbered by type name, then by id. So a number says the same in this process and on Spark, and so does a rule
-like "of equal ones, the least".
+Nodes are numbered by type name, then by id. So numbers, and rules such as "the smallest of equals", agree between this
+process and Spark.
 """
 
 # See docs/decisions/0096-algorithms-number-nodes-by-id.md
@@ -28,18 +28,18 @@ from omnigraph.read.topology.adjacency import by_one, firsts
 
 Floats = npt.NDArray[np.float64]
 
-PORTION = 1 << 22
-"""How many edges are looked at together, about: what lies between has a limit, whatever the size of the graph."""
+CHUNK_EDGES = 1 << 22
+"""The approximate number of edges in a chunk. Limits the memory of intermediate results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The types that an algorithm looks at, by name.
+class TypeSelection:
+    """The types that an algorithm uses, by name.
 
     Attributes:
         nodes: node types.
-        edges: edge types, all of whose ends are among the node types.
-        weight: a property of those edges that says how long each is.
+        edges: edge types. Both ends of each are among the node types.
+        weight: an edge property that is the length of an edge.
     """
 
     nodes: tuple[str, ...]
@@ -47,23 +47,23 @@ class Parts:
     weight: str | None = None
 
     @classmethod
-    def chosen(
+    def of(
         cls,
         catalog: Catalog,
         nodes: str | Sequence[str] | None = None,
         edges: str | Sequence[str] | None = None,
         weight: str | None = None,
-    ) -> Parts:
-        """The parts that a caller means.
+    ) -> TypeSelection:
+        """The selected types, with the defaults filled in.
 
         Args:
             catalog: the schema.
             nodes: node types; by default those at the ends of the edges.
-            edges: edge types; by default all that lie between the nodes.
-            weight: a property that every one of the edge types has.
+            edges: edge types; by default all between the nodes.
+            weight: a property that all of the edge types have.
 
         Raises:
-            InputError: there is no such type or property, or an edge leads out of the nodes.
+            InputError: there is no such type or property, or an edge has an end outside of the node types.
         """
         named = _known(nodes, catalog.nodes, "node type")
         lines = _known(edges, catalog.edges, "edge type")
@@ -75,7 +75,7 @@ class Parts:
         for name in lines:
             missing = set(_ends(catalog, name)) - set(named)
             if missing:
-                raise InputError(f"{name} leads to {min(missing)}, which is not among the nodes")
+                raise InputError(f"{name} connects {min(missing)}, which is not among the node types")
             if weight is not None:
                 _check_weight(catalog, name, weight)
         return cls(named, lines, weight)
@@ -86,11 +86,11 @@ def _ends(catalog: Catalog, edge: str) -> tuple[str, str]:
     return declared.from_type, declared.to_type
 
 
-def _known(said: str | Sequence[str] | None, there: object, what: str) -> tuple[str, ...] | None:
-    if said is None:
+def _known(given: str | Sequence[str] | None, declared: object, what: str) -> tuple[str, ...] | None:
+    if given is None:
         return None
-    names = sorted({said} if isinstance(said, str) else set(said))
-    known = list(there)  # type: ignore[call-overload]
+    names = sorted({given} if isinstance(given, str) else set(given))
+    known = list(declared)  # type: ignore[call-overload]
     for name in names:
         if name not in known:
             raise InputError(f"there is no {what} '{cut(str(name))}'", hint=did_you_mean(str(name), known))
@@ -103,18 +103,18 @@ def _check_weight(catalog: Catalog, edge: str, weight: str) -> None:
     if found is None:
         raise InputError(f"{edge} has no property '{cut(weight)}'", hint=did_you_mean(weight, list(declared)))
     if found.type.list or found.type.scalar not in NUMERICS:
-        raise InputError(f"{edge}.{weight} is {found.type}, and a weight is a number")
+        raise InputError(f"{edge}.{weight} has type {found.type}, but a weight must be a number")
 
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes and edges as numbers.
+    """Nodes and edges as integers.
 
     Attributes:
-        types: the node types, and how many nodes each has, in the order of their numbers.
-        source: where each edge begins.
-        target: where it ends.
-        weight: how long it is, where that was asked for.
+        types: the node types with their numbers of nodes, in the order of the node numbers.
+        source: the source node of each edge.
+        target: the target node of each edge.
+        weight: the length of each edge, if requested.
     """
 
     types: tuple[tuple[str, int], ...]
@@ -126,25 +126,25 @@ class Network:
     def nodes(self) -> int:
         return sum(count for _, count in self.types)
 
-    def portions(self) -> Iterator[tuple[Integers, Integers]]:
-        """All edges, some at a time."""
-        for first in range(0, len(self.source), PORTION):
+    def chunks(self) -> Iterator[tuple[Integers, Integers]]:
+        """All edges, in chunks."""
+        for first in range(0, len(self.source), CHUNK_EDGES):
             checkpoint()
-            yield self.source[first : first + PORTION], self.target[first : first + PORTION]
+            yield self.source[first : first + CHUNK_EDGES], self.target[first : first + CHUNK_EDGES]
 
     @cached_property
     def out(self) -> Neighbours:
-        """The edges by where they begin."""
+        """The edges grouped by source."""
         return _neighbours(self.source, self.target, self.weight, self.nodes)
 
     @cached_property
     def into(self) -> Neighbours:
-        """The edges by where they end."""
+        """The edges grouped by target."""
         return _neighbours(self.target, self.source, self.weight, self.nodes)
 
     @cached_property
     def both(self) -> Neighbours:
-        """The edges at both of their ends."""
+        """The edges grouped by both of their ends."""
         weight = None if self.weight is None else np.concatenate([self.weight, self.weight])
         ends = np.concatenate([self.source, self.target]), np.concatenate([self.target, self.source])
         return _neighbours(*ends, weight, self.nodes)
@@ -152,27 +152,27 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Who is next to each node: those of node n are from `first[n]` to `first[n + 1]`."""
+    """Adjacency lists in CSR form: the neighbours of node n are `other[first[n]:first[n + 1]]`."""
 
     first: Numbers
     other: Integers
     weight: Floats | None
 
     def of(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """How many neighbours some nodes have, and their places."""
+        """The degrees of some nodes, and the positions of their neighbours in `other`."""
         begin = self.first.take(nodes)
         degree = self.first.take(nodes + 1) - begin
-        places = np.repeat(begin - (np.cumsum(degree) - degree), degree)
-        places += np.arange(len(places))
-        return degree, places
+        positions = np.repeat(begin - (np.cumsum(degree) - degree), degree)
+        positions += np.arange(len(positions))
+        return degree, positions
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """Runs of nodes that have about a portion of edges together."""
+    def node_ranges(self) -> Iterator[tuple[int, int]]:
+        """Ranges of nodes that have about a chunk of edges together."""
         nodes = len(self.first) - 1
         begin = 0
         while begin < nodes:
             checkpoint()
-            end = int(np.searchsorted(self.first, self.first[begin] + PORTION, "right")) - 1
+            end = int(np.searchsorted(self.first, self.first[begin] + CHUNK_EDGES, "right")) - 1
             end = min(max(end, begin + 1), nodes)
             yield begin, end
             begin = end
@@ -186,35 +186,35 @@ def _neighbours(near: Integers, far: Integers, weight: Floats | None, nodes: int
 # From a snapshot
 
 
-def network(view: View, catalog: Catalog, parts: Parts) -> Network:
-    """The nodes and edges of some types.
+def network(view: View, catalog: Catalog, selection: TypeSelection) -> Network:
+    """The nodes and edges of the selected types.
 
     Raises:
-        InputError: an edge has no weight, or one below zero.
+        InputError: an edge has no weight, or a negative one.
     """
     first: dict[str, int] = {}
     types = []
     total = 0
-    for name in parts.nodes:
+    for name in selection.nodes:
         first[name] = total
         types.append((name, view.tables.nodes(name).count))
         total += view.tables.nodes(name).count
     sources: list[Integers] = [np.empty(0, np.int32)]
     targets: list[Integers] = [np.empty(0, np.int32)]
     weights: list[Floats] = [np.empty(0)]
-    for name in parts.edges:
+    for name in selection.edges:
         from_type, to_type = _ends(catalog, name)
         out = view.topologies.of(name).out
-        sources.append(narrow(first[from_type] + _places(view, from_type).take(out.owners()), total))
-        targets.append(narrow(first[to_type] + _places(view, to_type).take(out.neighbour), total))
-        if parts.weight is not None:
-            weights.append(_weights(view, name, parts.weight, out.edge))
-    weight = np.concatenate(weights) if parts.weight is not None else None
+        sources.append(narrow(first[from_type] + _id_ranks(view, from_type).take(out.owners()), total))
+        targets.append(narrow(first[to_type] + _id_ranks(view, to_type).take(out.neighbour), total))
+        if selection.weight is not None:
+            weights.append(_weights(view, name, selection.weight, out.edge))
+    weight = np.concatenate(weights) if selection.weight is not None else None
     return Network(tuple(types), np.concatenate(sources), np.concatenate(targets), weight)
 
 
-def _places(view: View, name: str) -> Numbers:
-    """The place of each node in the order of ids. Holes come last."""
+def _id_ranks(view: View, name: str) -> Numbers:
+    """The rank of each node by id. Empty slots come last."""
     space = view.tables.nodes(name)
     return space.id_ranks() if space.count else np.empty(0, np.int64)
 
@@ -225,14 +225,14 @@ def _weights(view: View, edge: str, name: str, numbers: Integers) -> Floats:
         raise InputError(f"some edges of {edge} have no {name}", hint="every edge needs a weight")
     found: Floats = values.cast(pa.float64()).to_numpy()
     if (found < 0).any():
-        raise InputError(f"some edges of {edge} have a {name} below zero", hint="a path cannot get shorter on its way")
+        raise InputError(f"some edges of {edge} have a negative {name}", hint="weights must be at least 0")
     return found
 
 
-def names(view: View, parts: Parts) -> tuple[pa.Array, pa.ChunkedArray]:
-    """The type and the id of each node, by number."""
+def names(view: View, selection: TypeSelection) -> tuple[pa.Array, pa.ChunkedArray]:
+    """The type and the id of each node, by node number."""
     types, ids = [], []
-    for name in parts.nodes:
+    for name in selection.nodes:
         space = view.tables.nodes(name)
         if space.count:
             order = np.empty(space.slots, np.int64)
@@ -242,20 +242,20 @@ def names(view: View, parts: Parts) -> tuple[pa.Array, pa.ChunkedArray]:
     return pa.concat_arrays(types) if types else pa.array([], pa.utf8()), pa.chunked_array(ids, pa.utf8())
 
 
-def number_of(view: View, parts: Parts, said: object) -> int:
-    """The number of a node that a caller names: by id, or `Type:id` where several types have it.
+def number_of(view: View, selection: TypeSelection, given: object) -> int:
+    """The number of a node, given by id, or as `Type:id` if several types have the id.
 
     Raises:
-        NotFoundError: there is none.
-        InputError: there are several.
+        NotFoundError: there is no such node.
+        InputError: several types have the id.
     """
-    if not isinstance(said, str):
-        raise InputError(f"a node is named by its id, not by {shown(said)}")
-    kind, colon, rest = said.partition(":")
-    named = {kind: rest} if colon and kind in parts.nodes else dict.fromkeys(parts.nodes, said)
+    if not isinstance(given, str):
+        raise InputError(f"a node is given by its id, not by {shown(given)}")
+    kind, colon, rest = given.partition(":")
+    named = {kind: rest} if colon and kind in selection.nodes else dict.fromkeys(selection.nodes, given)
     found = {}
     first = 0
-    for name in parts.nodes:
+    for name in selection.nodes:
         space = view.tables.nodes(name)
         if name in named:
             (number,) = space.find(pa.array([named[name]], pa.utf8())).tolist()
@@ -263,13 +263,13 @@ def number_of(view: View, parts: Parts, said: object) -> int:
                 found[name] = first + int(space.id_ranks()[number])
         first += space.count
     if not found:
-        raise NotFoundError(f"there is no node '{cut(said)}' in {', '.join(parts.nodes)}")
+        raise NotFoundError(f"there is no node '{cut(given)}' in {', '.join(selection.nodes)}")
     if len(found) > 1:
-        raise InputError(f"{' and '.join(found)} have a node '{cut(said)}' each", hint=f"say {min(found)}:{cut(said)}")
+        raise InputError(f"{' and '.join(found)} have a node '{cut(given)}'", hint=f"use {min(found)}:{cut(given)}")
     return next(iter(found.values()))
 
 
-def least_names(types: pa.Array, ids: pa.ChunkedArray, numbers: Numbers) -> pa.Array:
-    """Nodes as `Type:id`."""
-    places = pa.array(numbers)
-    return pc.binary_join_element_wise(types.take(places), ids.combine_chunks().take(places), ":")
+def node_names(types: pa.Array, ids: pa.ChunkedArray, numbers: Numbers) -> pa.Array:
+    """The names of nodes, as `Type:id`."""
+    positions = pa.array(numbers)
+    return pc.binary_join_element_wise(types.take(positions), ids.combine_chunks().take(positions), ":")

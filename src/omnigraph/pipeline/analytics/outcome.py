@@ -1,4 +1,4 @@
-"""What an algorithm found: as an Arrow table, as a DataFrame, or as a property of the nodes."""
+"""The result of an algorithm: as an Arrow table, as a DataFrame, or written to a property of the nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.type_key import node_key
 from omnigraph.lang.types import Scalar
-from omnigraph.pipeline.analytics.network import Parts
+from omnigraph.pipeline.analytics.network import TypeSelection
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.export.export import TypeExport, exported
 from omnigraph.write.receipt import LoadMode, LoadReceipt
@@ -28,34 +28,34 @@ from omnigraph.write.receipt import LoadMode, LoadReceipt
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_FITTING = {
+_PROPERTY_TYPES = {
     pa.float64(): (Scalar.F64, Scalar.F32),
     pa.int64(): (Scalar.I64, Scalar.I32, Scalar.U64, Scalar.U32),
     pa.utf8(): (Scalar.STRING,),
 }
-"""The properties that values can be written to."""
+"""The property types that each type of value can be written to."""
 
 
 class Outcome(ABC):
-    """What an algorithm found about the nodes of a snapshot.
+    """The values that an algorithm computed for the nodes of a snapshot.
 
     Attributes:
-        name: the column that says it.
+        name: the column of the values.
     """
 
-    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str) -> None:
-        self._graph, self._snapshot, self._parts = target
+    def __init__(self, target: tuple[Graph, Snapshot, TypeSelection], name: str) -> None:
+        self._graph, self._snapshot, self._selection = target
         self.name = name
 
     @property
     def snapshot(self) -> Snapshot:
-        """What was looked at."""
+        """The snapshot that was analysed."""
         return self._snapshot
 
     @property
     @abstractmethod
     def table(self) -> pa.Table:
-        """All of it, by type name and id."""
+        """All rows, ordered by type name and id."""
 
     @property
     @abstractmethod
@@ -64,27 +64,29 @@ class Outcome(ABC):
 
     @abstractmethod
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The same as a DataFrame."""
+        """The rows as a DataFrame."""
 
     def write(
         self, property: str, *, branch: str, message: str | None = None, idempotency_key: str | None = None
     ) -> LoadReceipt:
-        """Make it a property of the nodes, as one commit.
+        """Write the values to a property of the nodes, as one commit.
 
-        The branch must still be at the commit that was looked at, or not exist: then it is made there.
+        The head of the branch must be the analysed commit. A branch that does not exist is created there.
 
         Args:
-            property: a property that each of the node types has.
-            branch: where to.
-            message: the commit's.
-            idempotency_key: a write with a key that a commit of the branch carries is not repeated.
+            property: a property that all of the node types have.
+            branch: the target branch.
+            message: the message of the commit.
+            idempotency_key: does nothing if the branch has a commit with this key.
 
         Raises:
-            InputError: a type has no such property, or one of another type; or there are several values for a node.
-            PreconditionFailedError: the branch has moved on.
+            InputError: a type has no such property, or one of another type; or there are several values per node.
+            PreconditionFailedError: the branch has another head.
         """
         if self.schema.names[0] != "type":
-            raise InputError("there may be several distances for a node", hint="write those from one source by hand")
+            raise InputError(
+                "a node may have several distances", hint="load the distances from one source with Graph.load"
+            )
         types = self._check(property)
         if branch not in self._graph.branches:
             self._graph.branches.create(branch, commit=self._snapshot.commit.id)
@@ -102,43 +104,44 @@ class Outcome(ABC):
     @property
     @abstractmethod
     def _engine(self) -> ExecutionOptions:
-        """Where the rows are loaded."""
+        """The engine that loads the rows."""
 
     @abstractmethod
     def _rows(self, name: str, property: str) -> object:
         """The entities of a type by id, with the computed values."""
 
     def _check(self, property: str) -> list[str]:
-        """The types that have entities, all of which have a fitting property."""
+        """The non-empty node types. Checks that all of them have a suitable property."""
         catalog = self._graph.session.schemas.at(self._snapshot).catalog
         values = self.schema.field(self.name).type
-        for name in self._parts.nodes:
+        for name in self._selection.nodes:
             declared = catalog.nodes[name].properties
             found = declared.get(property)
             if found is None:
                 raise InputError(
                     f"{name} has no property '{cut(property)}'", hint=did_you_mean(property, list(declared))
                 )
-            if found.type.list or found.type.enum_values or found.type.scalar not in _FITTING[values]:
-                raise InputError(f"{name}.{property} is {found.type}, and the {self.name} is {_FITTING[values][0]}")
-        return [name for name in self._parts.nodes if self._snapshot.pin(node_key(name)).row_count]
+            if found.type.list or found.type.enum_values or found.type.scalar not in _PROPERTY_TYPES[values]:
+                value_type = _PROPERTY_TYPES[values][0]
+                raise InputError(f"{name}.{property} has type {found.type}, but the {self.name} has type {value_type}")
+        return [name for name in self._selection.nodes if self._snapshot.pin(node_key(name)).row_count]
 
 
 def _with(part: TypeExport, property: str, values: pa.Array) -> Iterator[pa.RecordBatch]:
-    """The entities of a type by id, with these values of a property."""
-    place = part.schema.get_field_index(property)
+    """The entities of a type by id, with the given values in one property."""
+    column = part.schema.get_field_index(property)
     first = 0
     for batch in part.batches():
         columns = batch.columns
-        columns[place] = values.slice(first, batch.num_rows)
+        columns[column] = values.slice(first, batch.num_rows)
         first += batch.num_rows
         yield pa.record_batch(columns, schema=part.schema)
 
 
 class TableOutcome(Outcome):
-    """What was found in this process."""
+    """A result that was computed in this process."""
 
-    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, table: pa.Table) -> None:
+    def __init__(self, target: tuple[Graph, Snapshot, TypeSelection], name: str, table: pa.Table) -> None:
         super().__init__(target, name)
         self._table = table
 
@@ -166,9 +169,11 @@ class TableOutcome(Outcome):
 
 
 class FrameOutcome(Outcome):
-    """What was found on Spark. It stays there, unless somebody asks for the table."""
+    """A result that was computed on Spark. The rows stay there until `table` is read."""
 
-    def __init__(self, target: tuple[Graph, Snapshot, Parts], name: str, frame: DataFrame, session: Session) -> None:
+    def __init__(
+        self, target: tuple[Graph, Snapshot, TypeSelection], name: str, frame: DataFrame, session: Session
+    ) -> None:
         super().__init__(target, name)
         self._frame = frame
         self._session = session
@@ -191,7 +196,7 @@ class FrameOutcome(Outcome):
         return {"engine": Engine.SPARK, "spark": SparkOptions(self._session)}
 
     def _rows(self, name: str, property: str) -> DataFrame:
-        """The entities of a type by id, with what was found about them."""
+        """The entities of a type by id, joined with the computed values."""
         from pyspark.sql import functions as sql
 
         from omnigraph.pipeline.frames import type_frame

@@ -1,4 +1,4 @@
-"""Declared pipelines: a file that says where rows come from, what becomes of them, and what must hold afterwards."""
+"""Declared pipelines: a file that names sources, SQL steps, target types, and checks of the result."""
 
 from omnigraph.pipeline.declared.checking import CheckOutcome
 from omnigraph.pipeline.declared.document import Document, read_document

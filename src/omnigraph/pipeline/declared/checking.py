@@ -1,4 +1,4 @@
-"""The checks of a run: SQL that must find nothing, and queries on the branch that must find what is expected."""
+"""The checks of a run: SQL that must return no rows, and queries on the branch with an expected number of rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from omnigraph.pipeline.declared.document import Check, Document, QueryCheck, Sq
 from omnigraph.pipeline.declared.views import Views, mentions, view_name
 
 _SHOWN = 3
-"""How many rows that should not be there are shown."""
+"""Number of unexpected rows to show."""
 
 Job = Callable[[str], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        name: of the check.
-        passed: whether that is as it should be; None when it needs rows that are not there yet.
-        rows: how many rows it found.
-        detail: what is wrong.
+        name: the name of the check.
+        passed: whether it passed; None if it needs rows that are not loaded yet.
+        rows: the number of rows that it found.
+        detail: the reason of a failure.
     """
 
     name: str
@@ -44,17 +44,17 @@ class CheckOutcome:
 def check_all(
     document: Document, graph: Graph, branch: str, views: Callable[[], Views], job: Job
 ) -> list[CheckOutcome]:
-    """Ask every check about what the branch holds now.
+    """Run all checks on the head of the branch.
 
     Args:
         document: the declaration.
         graph: the graph.
         branch: the branch.
-        views: what SQL is about.
+        views: returns the SQL views.
         job: runs work on Spark.
 
     Raises:
-        InputError: a check cannot be asked.
+        InputError: a check cannot be run.
     """
     texts = [check.sql for check in document.checks if isinstance(check, SqlCheck)]
     if texts:
@@ -64,10 +64,10 @@ def check_all(
 
 
 def check_input(document: Document, graph: Graph, views: Callable[[], Views], job: Job) -> list[CheckOutcome]:
-    """Ask what can be asked before anything is loaded: SQL about the sources and steps. Queries are compiled.
+    """Run the checks that need no loaded rows: SQL over sources and steps. Queries are only compiled.
 
     Raises:
-        InputError: a check cannot be asked.
+        InputError: a check cannot be run.
     """
     outcomes = []
     view = graph.snapshot(branch=document.base)
@@ -75,11 +75,11 @@ def check_input(document: Document, graph: Graph, views: Callable[[], Views], jo
         if isinstance(check, SqlCheck):
             later = any(mentions(check.sql, view_name(key)) for key in view.tables)
             known = None if later else _outcome(document, check, graph, document.base, views, job)
-            outcomes.append(known or CheckOutcome(check.name, None, detail="asked when the rows are there"))
+            outcomes.append(known or CheckOutcome(check.name, None, detail="runs after the load"))
             continue
-        with _naming(document, check):
+        with _located(document, check):
             graph.explain(check.text, check.params, name=check.query, branch=document.base)
-        outcomes.append(CheckOutcome(check.name, None, detail="asked when the rows are there"))
+        outcomes.append(CheckOutcome(check.name, None, detail="runs after the load"))
     return outcomes
 
 
@@ -94,8 +94,8 @@ def _outcome(
                 return CheckOutcome(check.name, True)
             count = found.count()
         shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in first)
-        return CheckOutcome(check.name, False, count, f"found {_rows(count)}, and none is allowed: {cut(shown, 300)}")
-    with _naming(document, check):
+        return CheckOutcome(check.name, False, count, f"found {_rows(count)}, expected none: {cut(shown, 300)}")
+    with _located(document, check):
         rows = graph.query(check.text, check.params, name=check.query, branch=branch).row_count
     if check.least <= rows and (check.most is None or rows <= check.most):
         return CheckOutcome(check.name, True, rows)
@@ -114,8 +114,8 @@ def _expected(check: QueryCheck) -> str:
 
 
 @contextmanager
-def _naming(document: Document, check: QueryCheck) -> Iterator[None]:
-    """Says where in the file the query stands that cannot be asked."""
+def _located(document: Document, check: QueryCheck) -> Iterator[None]:
+    """Add the position in the file to errors of a query."""
     try:
         yield
     except OmnigraphError as error:

@@ -1,4 +1,4 @@
-"""The file of a pipeline: what it may say, and what that means. Nothing is looked at but the file itself."""
+"""The file of a declared pipeline: its syntax and its parsed form. Opens only the file and files that it includes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.lang.documents import Value, as_document
 from omnigraph.lang.documents import read_document as read_yaml
 from omnigraph.lang.names import did_you_mean
-from omnigraph.pipeline.declared.variables import check_name, sql_text, substituted, variables
+from omnigraph.pipeline.declared.variables import check_name, sql_text, substitute, variables
 from omnigraph.storage.files.input import text_of
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LoadMode
@@ -43,12 +43,12 @@ _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class Then(StrEnum):
-    """What becomes of the branch when all checks have passed."""
+    """The action after all checks have passed."""
 
     MERGE = "merge"
-    """It is merged into the base."""
+    """Merge the branch into the base."""
     REVIEW = "review"
-    """It stays as it is, for somebody to look at."""
+    """Keep the branch for review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class FileSource:
     """Files of rows: a path, a directory or a pattern.
 
     Attributes:
-        path: the whole path, or an address.
-        columns: the columns of NDJSON and their types, as Spark writes them, for SQL.
+        path: the absolute path, or an address.
+        columns: the columns of NDJSON and their Spark types, for SQL.
     """
 
     path: str
@@ -69,10 +69,10 @@ class GraphSource:
     """A type of a graph, at one commit.
 
     Attributes:
-        graph: where it is; None is the graph that is loaded.
+        graph: the address of the graph; None for the target graph.
         type: the node or edge type.
-        branch: its newest state.
-        commit: another state: a commit or a tag.
+        branch: the branch whose head is read.
+        commit: a commit or a tag, in place of a branch.
     """
 
     graph: str | None
@@ -83,12 +83,12 @@ class GraphSource:
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """What only Spark can read: a table of its catalogue, or a format of its own.
+    """A source that only Spark can read: a table of its catalogue, or a data source.
 
     Attributes:
         table: the name of a table.
-        format: how Spark reads it.
-        options: what it is told about that. May hold credentials, so it is never shown.
+        format: the format of the data source.
+        options: the options of the data source. May hold credentials, so `repr` leaves them out.
     """
 
     table: str | None = None
@@ -104,8 +104,8 @@ class Target:
     """Rows that become nodes or edges.
 
     Attributes:
-        key: the type, `node:Ship`; or the name by which the mapping knows the rows.
-        rows: the source or step that has them.
+        key: the type, `node:Ship`; or the name of the rows in the mapping.
+        rows: the source or step of the rows.
     """
 
     key: str
@@ -114,7 +114,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SqlCheck:
-    """SQL that must find nothing."""
+    """A SQL query that must return no rows."""
 
     name: str
     sql: str
@@ -122,13 +122,15 @@ class SqlCheck:
 
 @dataclass(frozen=True, slots=True)
 class QueryCheck:
-    """A query on the branch, and what it must find.
+    """A query on the branch, and the expected number of rows.
 
     Attributes:
-        text: the query, or several of which `query` says one.
+        name: the name of the check.
+        text: the query, or several of which `query` selects one.
+        query: the name of the query.
         params: its parameters.
-        least: how many rows it finds, at least.
-        most: and at most; None is any number.
+        least: the minimum number of rows.
+        most: the maximum number of rows; None for any number.
     """
 
     name: str
@@ -144,26 +146,26 @@ Check = SqlCheck | QueryCheck
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A pipeline as its file declares it.
+    """A declared pipeline.
 
     Attributes:
-        name: of the pipeline.
-        file: the file, as errors call it.
-        digest: what tells this declaration from others.
-        variables: the values in force. They may be secrets, so they are never shown.
-        graph: where the graph is, if the file says so.
-        sources: where rows come from, by name.
-        steps: SQL by the names that its rows have from then on, in order.
-        targets: what becomes nodes and edges.
-        records: sources of records that say their types themselves.
-        mapping: what becomes of tables whose columns are not named like the properties.
-        mode: of the load.
-        branch: where to; None is a branch of the run's own.
-        base: what the branch is forked from if there is none, and what it is merged into.
-        message: of the commit.
-        embed: whether vectors are computed that the rows leave out.
-        checks: what must hold before the branch is handed on.
-        then: what becomes of the branch; None where the load goes to the base itself.
+        name: the name of the pipeline.
+        file: the file name, for errors.
+        digest: a digest of the declaration.
+        variables: the values of the variables. They may be secrets, so `repr` leaves them out.
+        graph: the address of the graph, if the file names it.
+        sources: the sources of rows, by name.
+        steps: SQL steps by name, in order.
+        targets: the rows that become nodes and edges.
+        records: sources of records that name their types.
+        mapping: the mapping of tables whose columns are not named like the properties.
+        mode: the load mode.
+        branch: the branch to load into; None for a new branch of the run.
+        base: the branch that a new branch starts from, and that it is merged into.
+        message: the message of the commit.
+        embed: whether to compute missing vectors.
+        checks: the checks of the branch.
+        then: the action after the checks; None if the rows are loaded into the base.
     """
 
     name: str
@@ -186,12 +188,12 @@ class Document:
 
     @property
     def queries(self) -> list[str]:
-        """All SQL that it has."""
+        """All SQL of the pipeline."""
         return [*self.steps.values(), *(check.sql for check in self.checks if isinstance(check, SqlCheck))]
 
     @property
     def needs_spark(self) -> bool:
-        """Whether there is something that no other engine can do."""
+        """Whether the pipeline has SQL, or a source that only Spark can read."""
         named = {target.rows for target in self.targets}
         return bool(self.queries) or any(isinstance(self.sources.get(name), SparkSource) for name in named)
 
@@ -202,47 +204,47 @@ def read_document(
     """Read a declaration.
 
     Args:
-        given: the path of a YAML file, or what it would hold; then paths are relative to the working directory.
-        given_variables: values for its variables.
+        given: the path of a YAML file, or its content; then paths are relative to the working directory.
+        given_variables: the values of its variables.
 
     Raises:
-        InputError: it cannot be read, or something in it means nothing.
+        InputError: the file cannot be read, or is not valid.
     """
     if isinstance(given, Mapping):
-        return _Reading(Path.cwd(), as_document(given, "the pipeline"), given_variables or {}).document()
+        return _DocumentReader(Path.cwd(), as_document(given, "the pipeline"), given_variables or {}).document()
     path = Path(given)
     document = read_yaml(text_of(path), path.name)
-    return _Reading(Path(os.path.realpath(path)).parent, document, given_variables or {}).document()
+    return _DocumentReader(Path(os.path.realpath(path)).parent, document, given_variables or {}).document()
 
 
-class _Reading:
-    """Reads one declaration."""
+class _DocumentReader:
+    """Parses one declaration."""
 
     def __init__(self, directory: Path, top: Value, given: Mapping[str, object]) -> None:
         self.directory = directory
         self.top = top
         members = top.members(_MEMBERS)
-        self.told: list[object] = [top.plain()]
+        self.digested: list[object] = [top.plain()]
         self.variables = variables(members.get("variables"), given, top)
-        # SQL is left as it is: there, a variable is a value.
+        # Variables are not substituted in SQL: there they are query parameters.
         self.members = {
-            name: value if name in ("variables", "steps", "checks") else substituted(value, self.variables)
+            name: value if name in ("variables", "steps", "checks") else substitute(value, self.variables)
             for name, value in members.items()
             if value.content is not None
         }
 
     def document(self) -> Document:
-        sources = {name: self._source(name, value) for name, value in self._of("sources").items()}
+        sources = {name: self._source(name, value) for name, value in self._members_of("sources").items()}
         steps = self._steps(sources)
         mapping = self._mapping()
         targets, records = self._load(sources, steps, mapping)
         base = self._branch("base") or MAIN
         branch = self._branch("branch")
-        checks = [self._check(name, value) for name, value in self._of("checks").items()]
+        checks = [self._check(name, value) for name, value in self._members_of("checks").items()]
         return Document(
             name=self._name(),
             file=self.top.document,
-            digest=_digest(self.told),
+            digest=_digest(self.digested),
             variables=self.variables,
             graph=self._path(self.members["graph"]) if "graph" in self.members else None,
             sources=sources,
@@ -259,22 +261,22 @@ class _Reading:
             then=self._then(branch, base, bool(checks)),
         )
 
-    def _of(self, name: str) -> dict[str, Value]:
+    def _members_of(self, name: str) -> dict[str, Value]:
         return self.members[name].members() if name in self.members else {}
 
-    def _needed(self, name: str, hint: str) -> Value:
+    def _required(self, name: str, hint: str) -> Value:
         if name not in self.members:
             raise self.top.error(f"'{name}' is missing", hint)
         return self.members[name]
 
     def _name(self) -> str:
-        value = self._needed("pipeline", "give the pipeline a name: 'pipeline: NAME'")
+        value = self._required("pipeline", "give the pipeline a name: 'pipeline: NAME'")
         if not _PIPELINE_NAME.fullmatch(value.text()):
-            raise value.error(f"'{cut(value.text())}' is no name", "use letters, digits, '.', '-' and '_'")
+            raise value.error(f"'{cut(value.text())}' is not a valid name", "use letters, digits, '.', '-' and '_'")
         return value.text()
 
     def _mode(self) -> LoadMode:
-        value = self._needed("mode", "say 'mode: append', 'mode: merge' or 'mode: overwrite'")
+        value = self._required("mode", "write 'mode: append', 'mode: merge' or 'mode: overwrite'")
         return LoadMode(_choice(value, [mode.value for mode in LoadMode]))
 
     def _branch(self, name: str) -> str | None:
@@ -286,11 +288,11 @@ class _Reading:
             raise self.members[name].error(error.message, error.hint) from None
 
     def _path(self, value: Value) -> str:
-        """A path as it is from anywhere."""
+        """An absolute path, or an address."""
         text = value.text()
         return text if "://" in text else str(self.directory / Path(text).expanduser())
 
-    # Where rows come from
+    # Sources
 
     def _source(self, name: str, value: Value) -> Source:
         check_name(name, value)
@@ -303,27 +305,27 @@ class _Reading:
         if "format" in given:
             _only(given, ("format", "options", "path"))
             options = _texts(given["options"]) if "options" in given else {}
-            place = {"path": self._path(given["path"])} if "path" in given else {}
-            return SparkSource(format=given["format"].text(), options=options | place)
+            location = {"path": self._path(given["path"])} if "path" in given else {}
+            return SparkSource(format=given["format"].text(), options=options | location)
         if "type" in given:
             _only(given, ("type", "graph", "branch", "commit"))
             if "branch" in given and "commit" in given:
-                raise value.error("a commit belongs to one branch already: name only that")
+                raise value.error("give a branch or a commit, not both")
             where = {name: given[name].text() for name in ("type", "branch", "commit") if name in given}
             return GraphSource(self._path(given["graph"]) if "graph" in given else None, **where)
         if "path" not in given:
             raise value.error(
-                "nothing says where the rows come from", "give path, type (of a graph), table, or format (of Spark)"
+                "the source of the rows is not given", "give path, type (of a graph), table, or format (of Spark)"
             )
         _only(given, ("path", "columns"))
         return FileSource(self._path(given["path"]), _texts(given["columns"]) if "columns" in given else {})
 
     def _steps(self, sources: Mapping[str, Source]) -> dict[str, str]:
         steps: dict[str, str] = {}
-        for name, value in self._of("steps").items():
+        for name, value in self._members_of("steps").items():
             check_name(name, value)
             if name in sources:
-                raise value.error("a source has this name already", "call the step something else")
+                raise value.error("a source already has this name", "rename the step")
             steps[name] = sql_text(value)
         return steps
 
@@ -334,17 +336,17 @@ class _Reading:
         try:
             if isinstance(value.content, dict):
                 return TableMapping.read(value.plain())
-            self.told.append(text_of(self._path(value)).decode(errors="replace"))
+            self.digested.append(text_of(self._path(value)).decode(errors="replace"))
             return TableMapping.read(self._path(value))
         except InputError as error:
             raise value.error(error.message, error.hint) from None
 
-    # What they become
+    # Targets
 
     def _load(
         self, sources: Mapping[str, Source], steps: Mapping[str, str], mapping: TableMapping | None
     ) -> tuple[list[Target], list[str]]:
-        load = self._needed("load", "say which rows become which type: 'load: {nodes: {Ship: ships}}'")
+        load = self._required("load", "name the rows of each type: 'load: {nodes: {Ship: ships}}'")
         given = load.members(("nodes", "edges", "mapped", "records"))
         known = [*sources, *steps]
         targets = [
@@ -355,7 +357,7 @@ class _Reading:
         for value in given["mapped"].texts() if "mapped" in given else ():
             rows = _one_of(value, known, "source or step")
             if mapping is None or not any(entry.means(rows, rows) for entry in mapping.entries):
-                raise value.error(f"the mapping says nothing about '{rows}'", f"write 'source: {rows}' in it")
+                raise value.error(f"the mapping has no entry for '{rows}'", f"add one with 'source: {rows}'")
             targets.append(Target(rows, rows))
         files = [name for name, source in sources.items() if isinstance(source, FileSource)]
         named = given["records"].texts() if "records" in given else []
@@ -364,22 +366,22 @@ class _Reading:
             raise load.error("there is nothing to load", "name types below 'nodes' or 'edges'")
         if targets and records:
             raise given["records"].error(
-                "records that say their types are loaded by themselves", "make a pipeline of its own for them"
+                "records that name their types cannot be combined with 'nodes' or 'edges'", "use a separate pipeline"
             )
         return targets, records
 
-    # What must hold, and what then
+    # Checks and the final action
 
     def _check(self, name: str, value: Value) -> Check:
         if not isinstance(value.content, dict):
             return SqlCheck(name, sql_text(value))
         given = value.members(("sql", "query", "file", "name", "params", "expect"))
-        if len([way for way in ("sql", "query", "file") if way in given]) != 1:
-            raise value.error("a check is one thing", "give sql, query (a text) or file (a .gq file)")
+        if len([form for form in ("sql", "query", "file") if form in given]) != 1:
+            raise value.error("a check has exactly one query", "give sql, query (a text) or file (a .gq file)")
         if "sql" in given:
             _only(given, ("sql",))
             return SqlCheck(name, sql_text(given["sql"]))
-        given |= {member: substituted(given[member], self.variables) for member in given if member != "query"}
+        given |= {member: substitute(given[member], self.variables) for member in given if member != "query"}
         text = given["query"].text() if "query" in given else _file_text(given["file"], self._path(given["file"]))
         params = given["params"].plain() if "params" in given and given["params"].members() else {}
         least, most = _expected(given["expect"]) if "expect" in given else (0, 0)
@@ -390,19 +392,19 @@ class _Reading:
         if branch == base:
             if value is not None or checked:
                 raise (value or self.members["checks"]).error(
-                    f"the rows go straight to '{base}', where nothing can be checked or merged any more",
-                    "name another branch, or none for one of the run's own",
+                    f"the rows are loaded into '{base}' directly, so they cannot be checked or merged",
+                    "name another branch, or omit 'branch' for a new branch of the run",
                 )
             return None
         if value is None:
-            raise self.top.error("'then' is missing", "say 'then: merge' or 'then: review'")
+            raise self.top.error("'then' is missing", "write 'then: merge' or 'then: review'")
         return Then(_choice(value, [then.value for then in Then]))
 
 
 def _only(given: Mapping[str, Value], names: Sequence[str]) -> None:
     for name in given:
         if name not in names:
-            raise given[name].error(f"this means nothing beside '{names[0]}'", f"known here: {', '.join(names)}")
+            raise given[name].error(f"this cannot be combined with '{names[0]}'", f"allowed here: {', '.join(names)}")
 
 
 def _one_of(value: Value, known: Sequence[str], what: str) -> str:
@@ -414,7 +416,7 @@ def _one_of(value: Value, known: Sequence[str], what: str) -> str:
 
 def _choice(value: Value, words: Sequence[str]) -> str:
     if value.text() not in words:
-        raise value.error(f"'{cut(value.text())}' means nothing here", ", ".join(words))
+        raise value.error(f"'{cut(value.text())}' is not allowed here", ", ".join(words))
     return value.text()
 
 
@@ -431,7 +433,7 @@ def _count(value: Value) -> int:
 
 
 def _texts(value: Value) -> dict[str, str]:
-    """Names and texts; numbers and truth values as they are written."""
+    """Members as texts. Numbers and booleans become their text form."""
     found = {}
     for name, member in value.members().items():
         if isinstance(member.content, bool):
@@ -444,7 +446,7 @@ def _texts(value: Value) -> dict[str, str]:
 
 
 def _expected(value: Value) -> tuple[int, int | None]:
-    """How many rows a query finds, at least and at most."""
+    """The minimum and the maximum number of rows."""
     if not isinstance(value.content, dict):
         return {"none": (0, 0), "some": (1, None)}[_choice(value, ("none", "some"))]
     given = value.members(("rows", "at_least", "at_most"))
@@ -465,6 +467,6 @@ def _file_text(value: Value, path: str) -> str:
 
 
 def _digest(content: object) -> str:
-    """What tells a declaration from others, however it is laid out."""
+    """A digest of a declaration. Does not depend on its layout."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=16).hexdigest()

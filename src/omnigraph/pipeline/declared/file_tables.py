@@ -1,4 +1,4 @@
-"""Files as tables for SQL: read by tasks, with the columns that they name or that were declared."""
+"""Files as tables for SQL. Tasks read them, with the columns of the file or the declared ones."""
 
 # See docs/decisions/0119-sql-reads-with-our-readers.md
 
@@ -32,10 +32,10 @@ _UNSIGNED = {
 
 
 def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[str, str]) -> DataFrame:
-    """Files of one format as a table. Cells of CSV are texts; NDJSON has the columns that are declared.
+    """Files of one format as a DataFrame. Cells of CSV are texts; NDJSON has the declared columns.
 
     Raises:
-        InputError: they are of several formats, or nothing says which columns there are.
+        InputError: the files have several formats, or the columns are not known.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
@@ -43,30 +43,30 @@ def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[s
     listed = list(files)
     format_ = listed[0].format
     if any(file.format != format_ for file in listed):
-        raise InputError("the files are of several formats", hint="make a source of each")
+        raise InputError("the files have several formats", hint="declare a source for each format")
     if not format_.tables:
         if not columns:
             raise InputError(
-                "SQL needs to know the columns of NDJSON", hint="declare them: 'columns: {name: string, tons: bigint}'"
+                "SQL needs the columns of NDJSON files", hint="declare them: 'columns: {name: string, tons: bigint}'"
             )
         named = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         declared = StructType.fromDDL(named)
         assert isinstance(declared, StructType)
         schema = to_arrow_schema(declared, timezone="UTC")
     elif columns:
-        raise InputError("the files name their columns themselves", hint="leave out 'columns', and cast in SQL")
+        raise InputError("the files have column names", hint="omit 'columns', and cast in SQL")
     else:
         schema = columns_of(listed[0])
     splits = tuple(split for file in listed for split in cut_file(FileSplit(file, None)))
-    reading = FileReading(splits, schema)
-    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(reading, from_arrow_schema(schema))
+    task = FileTask(splits, schema)
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(task, from_arrow_schema(schema))
 
 
 def columns_of(file: RowFile) -> pa.Schema:
-    """The columns that a file names, with types that Spark has.
+    """The columns of a file, with types that Spark supports.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     with readable(file):
         if not isinstance(file.format, Batched):
@@ -93,12 +93,12 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 @dataclass(frozen=True)
-class FileReading:
-    """Reads parts of files, the task's number being the part's.
+class FileTask:
+    """Reads parts of files. Each task gets the numbers of its parts.
 
     Attributes:
         splits: the parts.
-        schema: the columns that all of them have.
+        schema: the columns of all parts.
     """
 
     splits: tuple[FileSplit, ...]
@@ -119,7 +119,7 @@ class FileReading:
         if other:
             raise InputError(
                 f"{split.file.input.name}: the column '{cut(other[0])}' is not in all files of the source",
-                hint="make a source of each kind of file",
+                hint="declare a source for each kind of file",
             )
 
     def _batches(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
@@ -138,7 +138,7 @@ def _json_batches(split: FileSplit, schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks that end with a line."""
+    """Blocks of whole lines."""
     held: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -153,22 +153,22 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _csv_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
-    """The rows of CSV, read as a load reads them. Cells are texts, an empty one is null, and `""` is the empty text."""
-    problems, cells = Problems(), _AsTexts()
+    """The rows of a CSV file, parsed as in a load. Cells are texts: an empty cell is null, `""` is an empty text."""
+    problems, cells = Problems(), _TextCells()
     for batch in _read(file, cells, problems):
         _refuse(problems)
         yield batch
     _refuse(problems)
-    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)  # there may be no rows
+    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)  # for files without rows
 
 
 def _header(file: RowFile) -> list[str]:
-    cells = _AsTexts()
+    cells = _TextCells()
     next(_read(file, cells, Problems()), None)
     return cells.names
 
 
-def _read(file: RowFile, cells: _AsTexts, problems: Problems) -> Iterator[pa.RecordBatch]:
+def _read(file: RowFile, cells: _TextCells, problems: Problems) -> Iterator[pa.RecordBatch]:
     separator = str(getattr(file.format, "separator", ","))
     return read_cells(file.chunks(), cells, problems, file.input.name, delimiter=separator)
 
@@ -179,8 +179,8 @@ def _refuse(problems: Problems) -> None:
         raise InputError(f"{problem.place}: {problem.message}{more}")
 
 
-class _AsTexts:
-    """Takes cells as they are."""
+class _TextCells:
+    """Keeps cells as texts."""
 
     name = "row"
 

@@ -1,4 +1,4 @@
-"""The sources of a run: what they are at this moment, and their rows for a load that needs no SQL."""
+"""The sources of a run: their state when the run starts, and their rows for a load without SQL."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from omnigraph.write.input.row_files import row_files
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
-    """A source as it is when the run begins.
+class PinnedSource:
+    """A source with its state at the start of the run.
 
     Attributes:
+        source: the declared source.
         files: the files, if it has any.
-        graph: the handle of the graph that it is a type of.
-        view: the state of that graph.
-        mark: what tells this state from others; None where nobody can say.
+        graph: the graph of a source that is a type of a graph.
+        view: the snapshot of that graph.
+        digest: a digest of the state; None if it cannot be determined.
     """
 
     source: Source
     files: tuple[RowFile, ...] = ()
     graph: Graph | None = None
     view: Snapshot | None = None
-    mark: str | None = None
+    digest: str | None = None
 
     def export(self) -> TypeExport:
         """The rows of a type of a graph."""
@@ -47,18 +48,18 @@ class Pinned:
         parts = [part for part in found if self.source.type in (part.name, part.key)]
         if len(parts) > 1:
             raise InputError(
-                f"'{self.source.type}' is a node type and an edge type", hint="write node: or edge: before it"
+                f"'{self.source.type}' is a node type and an edge type", hint="add the prefix node: or edge:"
             )
         return parts[0]
 
 
-def pin_sources(document: Document, graph: Graph, opened: ExitStack) -> dict[str, Pinned]:
-    """The sources as they are now.
+def pin_sources(document: Document, graph: Graph, opened: ExitStack) -> dict[str, PinnedSource]:
+    """Capture the current state of all sources.
 
     Args:
         document: the declaration.
-        graph: the graph that is loaded.
-        opened: closes the graphs that are opened for it.
+        graph: the target graph.
+        opened: closes the graphs that this function opens.
 
     Raises:
         InputError: a source cannot be read.
@@ -73,10 +74,10 @@ def pin_sources(document: Document, graph: Graph, opened: ExitStack) -> dict[str
     return found
 
 
-def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
+def _pinned(source: Source, graph: Graph, opened: ExitStack) -> PinnedSource:
     if isinstance(source, FileSource):
         files = tuple(row_files(source.path, graph.session.storage_options))
-        return Pinned(source, files, mark=_mark([_state(file) for file in files]))
+        return PinnedSource(source, files, digest=_digest([_state(file) for file in files]))
     if isinstance(source, GraphSource):
         handle = graph
         if source.graph is not None:
@@ -84,29 +85,31 @@ def _pinned(source: Source, graph: Graph, opened: ExitStack) -> Pinned:
             handle = opened.enter_context(open_graph(source.graph, read_only=True, storage_options=storage))
         view = handle.session.snapshot_at(source.branch, source.commit)
         opened.enter_context(reading(handle.session.store.leases, WorkKind.PIPELINE, view.manifest))
-        pinned = Pinned(source, graph=handle, view=view, mark=_mark([str(view.uri), view.commit.id, source.type]))
+        pinned = PinnedSource(
+            source, graph=handle, view=view, digest=_digest([str(view.uri), view.commit.id, source.type])
+        )
         pinned.export()
         return pinned
-    return Pinned(source)
+    return PinnedSource(source)
 
 
 def _state(file: RowFile) -> tuple[str, int, str]:
-    """What tells a file from one that was written later: nothing is read for it."""
+    """The path, size and modification state of a file. Does not read the file."""
     return str(file.input), file.input.size, file.input.state
 
 
-def _mark(value: object) -> str:
+def _digest(value: object) -> str:
     return blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
-def load_source(document: Document, pinned: Mapping[str, Pinned]) -> object:
-    """What a load takes, of sources alone."""
+def load_source(document: Document, pinned: Mapping[str, PinnedSource]) -> object:
+    """The source argument of a load without SQL."""
     if document.records:
         return [document_path(pinned[name].source) for name in document.records]
     return {target.key: direct_rows(pinned[target.rows]) for target in document.targets}
 
 
-def direct_rows(pinned: Pinned) -> object:
+def direct_rows(pinned: PinnedSource) -> object:
     """The rows of a source without SQL."""
     if pinned.view is not None:
         part = pinned.export()

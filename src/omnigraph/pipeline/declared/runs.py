@@ -1,6 +1,6 @@
-"""A run of a declared pipeline: load, check, and merge or leave for review. A run that stopped goes on where it was.
+"""A run of a declared pipeline: load, check, and merge or leave for review. An interrupted run continues.
 
-What a run has done is in the graph and nowhere else: its commits carry keys that are made of its id.
+The state of a run is stored in the graph only: the idempotency keys of its commits are derived from the id of the run.
 """
 
 # See docs/decisions/0118-a-run-is-in-the-graph.md
@@ -31,9 +31,9 @@ from omnigraph.errors import BranchNotFoundError, InputError, PipelineCheckError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.declared.checking import CheckOutcome, check_all, check_input
 from omnigraph.pipeline.declared.document import Document, Then, read_document
-from omnigraph.pipeline.declared.inputs import Pinned, direct_rows, load_source, pin_sources
+from omnigraph.pipeline.declared.inputs import PinnedSource, direct_rows, load_source, pin_sources
 from omnigraph.pipeline.declared.views import Views
-from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.pipeline.spark.session import session as process_session
 from omnigraph.read.budget import Cancellation
@@ -41,47 +41,47 @@ from omnigraph.storage.uri import GraphUri
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadReceipt
 
-Marks = dict[str, str | None]
-"""What tells the states of sources from others, by the names of the sources."""
+Digests = dict[str, str | None]
+"""Digests of the states of the sources, by source name."""
 
 LABEL = "pipeline"
-"""How the labels of a run's commits begin."""
+"""The prefix of the commit labels of a run."""
 
 _RUN, _FILE, _SOURCES, _VARIABLES = (f"{LABEL}.{name}" for name in ("run", "file", "sources", "variables"))
 
 _SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""SQL means the same everywhere: what does not fit is an error, and times are in UTC."""
+"""SQL behaves the same everywhere: values that do not fit are errors, and times are in UTC."""
 
-_MADE_OF = {_FILE: "another declaration", _VARIABLES: "other variables", _SOURCES: "other inputs"}
+_LABEL_MEANINGS = {_FILE: "another declaration", _VARIABLES: "other variables", _SOURCES: "other inputs"}
 
 
 class Stage(StrEnum):
-    """How far a run has come."""
+    """The stage that a run has reached."""
 
     CHECKED = "checked"
-    """Everything was checked, and nothing was written."""
+    """All rows and checks were checked, and nothing was written."""
     LOADED = "loaded"
-    """The rows are on the branch, which is the base itself."""
+    """The rows are on the branch, which is the base."""
     REVIEW = "review"
-    """The rows are on a branch, for somebody to look at."""
+    """The rows are on a branch, for review."""
     MERGED = "merged"
-    """The rows are in the base."""
+    """The rows are merged into the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """How a pipeline is run.
+    """The options of a run.
 
     Attributes:
-        variables: values for its variables.
-        run_id: which run this is; by default what its file, variables and inputs are decides it.
+        variables: the values of the variables.
+        run_id: the id of the run; by default a digest of the file, the variables and the inputs.
         check: check everything, and write nothing.
         engine: where the rows are loaded: `auto`, `local` or `spark`.
         session: the Spark session; by default that of the process, which is started if it is needed.
-        progress: is told how far the load has come.
-        jobs: is told how far the work on Spark has come.
+        progress: is called with the progress of the load.
+        jobs: is called with the progress of the work on Spark.
         cancel: stops the work on Spark from another thread.
-        told: is told what is done, in a line.
+        status: is called with a line of text for each step.
     """
 
     variables: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -92,26 +92,26 @@ class RunRequest:
     progress: Callable[[LoadProgress], None] | None = None
     jobs: Callable[[JobProgress], None] | None = None
     cancel: Cancellation = field(default_factory=Cancellation)
-    told: Callable[[str], None] | None = None
+    status: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunReceipt:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         pipeline: the name of the pipeline.
-        run_id: which run.
-        stage: how far it has come.
-        branch: where the rows are, or were.
-        base: what the branch was made from, and is merged into.
-        engine: where the rows were loaded; None when they had been loaded before.
-        why: why there.
-        load: what was loaded; None when it had been loaded before.
-        commit: the commit that holds the rows; None where there were none, or nothing was written.
-        merge: the commit that brought them into the base.
-        checks: what was checked.
-        resumed: whether an earlier attempt at this run had loaded the rows.
+        run_id: the id of the run.
+        stage: the stage that the run has reached.
+        branch: the branch of the rows. It may be deleted after the merge.
+        base: the branch that the run started from, and merges into.
+        engine: where the rows were loaded; None if an earlier attempt loaded them.
+        why: the reason for the engine.
+        load: the receipt of the load; None if an earlier attempt loaded the rows.
+        commit: the commit of the rows; None if there were no rows, or nothing was written.
+        merge: the commit of the merge into the base.
+        checks: the results of the checks.
+        resumed: whether an earlier attempt of this run loaded the rows.
     """
 
     pipeline: str
@@ -129,11 +129,11 @@ class RunReceipt:
 
     @property
     def total(self) -> int:
-        """How many entities this attempt has loaded."""
+        """The number of entities that this attempt loaded."""
         return 0 if self.load is None else self.load.total
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON."""
         return {
             "pipeline": self.pipeline,
             "run": self.run_id,
@@ -156,135 +156,139 @@ def run(
     """Run a declared pipeline.
 
     Raises:
-        InputError: the declaration cannot be used, or the id of the run belongs to another one.
-        PipelineCheckError: a check does not hold. The rows are on their branch, and a run that is started again checks
-            that branch again.
+        InputError: the declaration is not valid, or the id belongs to another run.
+        PipelineCheckError: a check failed. The rows are on their branch, and a new attempt checks that branch again.
         BadRowsError: records cannot become rows of their type.
         ConstraintError: rows break a constraint of the schema.
-        MergeConflictsError: the base disagrees with the branch.
-        SparkUnavailableError: it has SQL, and Spark cannot be started.
+        MergeConflictsError: the base and the branch conflict.
+        SparkUnavailableError: the pipeline has SQL, and Spark cannot be started.
     """
-    asked = request or RunRequest()
-    document = given if isinstance(given, Document) else read_document(given, asked.variables)
-    if not asked.check:
+    request = request or RunRequest()
+    document = given if isinstance(given, Document) else read_document(given, request.variables)
+    if not request.check:
         graph.session.require_writable()
     if document.graph is not None and GraphUri.parse(document.graph) != graph.session.store.objects.uri:
         raise InputError(
-            f"{document.file}: graph: the pipeline is for {document.graph}, and this graph is {graph.uri}",
-            hint="leave 'graph' out of the file, or make it a variable",
+            f"{document.file}: graph: the pipeline is for {document.graph}, but this graph is {graph.uri}",
+            hint="remove 'graph' from the file, or use a variable",
         )
     with ExitStack() as opened:
-        return _Run(document, graph, asked, pin_sources(document, graph, opened), opened).carry_out()
+        return _Run(document, graph, request, pin_sources(document, graph, opened), opened).execute()
 
 
 class _Run:
-    """One attempt at a run."""
+    """One attempt of a run."""
 
     def __init__(
-        self, document: Document, graph: Graph, request: RunRequest, pinned: Mapping[str, Pinned], opened: ExitStack
+        self,
+        document: Document,
+        graph: Graph,
+        request: RunRequest,
+        pinned: Mapping[str, PinnedSource],
+        opened: ExitStack,
     ) -> None:
         self.document = document
         self.graph = graph
         self.request = request
         self.pinned = pinned
         self.opened = opened
-        self.id, self.marks = self._identified()
+        self.id, self.digests = self._identity()
         self.key = f"{LABEL}:{document.name}:{self.id}"
         self.merge_key = f"{self.key}:merge"
-        self.branch = document.branch or _own_branch(document.name, self.id)
-        self.watch = Watch(request.jobs, request.cancel)
+        self.branch = document.branch or _default_branch(document.name, self.id)
+        self.monitor = JobMonitor(request.jobs, request.cancel)
         self.engine: Choice | None = None
 
-    def carry_out(self) -> RunReceipt:
+    def execute(self) -> RunReceipt:
         if self.request.check:
             return self._check()
-        merged = self._commit_of(self.document.base, self.merge_key)
+        merged = self._earlier_commit(self.document.base, self.merge_key)
         if merged is not None:
-            self._clear(merged.merged_parent)
+            self._delete_branch(merged.merged_parent)
             return self._receipt(Stage.MERGED, None, None, (), merged)
-        earlier, load = self._commit_of(self.branch, self.key), None
+        earlier, load = self._earlier_commit(self.branch, self.key), None
         if earlier is None:
             try:
                 load = self._load(check=False)
             except InputError:
-                # Another attempt at the same run was quicker, and SQL has no order: its rows may look different.
-                earlier = self._commit_of(self.branch, self.key)
+                # A concurrent attempt of the same run was faster. SQL has no order, so its rows may differ from ours.
+                earlier = self._earlier_commit(self.branch, self.key)
                 if earlier is None:
                     raise
         commit = earlier if load is None else load.commit
         if self.document.then is None:
             return self._receipt(Stage.LOADED, load, commit, ())
         head = self.graph.snapshot(branch=self.branch).commit.id
-        outcomes = self._checked()
+        outcomes = self._run_checks()
         if self.document.then is Then.REVIEW:
             return self._receipt(Stage.REVIEW, load, commit, outcomes)
         merge = self._merge(head)
-        self._clear(head)
+        self._delete_branch(head)
         return self._receipt(Stage.MERGED, load, commit, outcomes, merge)
 
-    # Which run this is
+    # Identity of the run
 
-    def _identified(self) -> tuple[str, Marks]:
-        """The id of the run, and what its inputs are."""
+    def _identity(self) -> tuple[str, Digests]:
+        """The id of the run, and the digests of its sources."""
         given = self.request.run_id
         if given is not None:
             check_text(given, "the id of the run", LONGEST_NAME // 4, empty=False)
-        marks = {name: pinned.mark for name, pinned in sorted(self.pinned.items())}
-        ended = self._ended(marks)
+        digests = {name: pinned.digest for name, pinned in sorted(self.pinned.items())}
+        ended = self._earlier_run(digests)
         if ended is not None:
             return ended
         if given is not None:
-            return given, marks
-        if None in marks.values():
-            return ulid_now().lower(), marks  # nobody can say whether it is the same again
-        told = [self.document.name, self.document.digest, self._variables_mark, marks]
-        return blake2b(json.dumps(told).encode(), digest_size=10).hexdigest(), marks
+            return given, digests
+        if None in digests.values():
+            return ulid_now().lower(), digests  # without digests, every run is a new one
+        identity = [self.document.name, self.document.digest, self._variables_digest, digests]
+        return blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest(), digests
 
-    def _ended(self, marks: Marks) -> tuple[str, Marks] | None:
-        """The run that made the state which a source reads, if it was this one.
+    def _earlier_run(self, digests: Digests) -> tuple[str, Digests] | None:
+        """The earlier run that wrote the commit which a source reads, if it is this run.
 
-        A pipeline that reads the branch which it changes would never find itself again: a source that reads what the
-        run has left, and nothing later, is what the run has read.
+        A pipeline that reads the branch which it changes would otherwise never recognize its own run: if a source reads
+        exactly the commit of the run, its input is the input of that run.
         """
         for pinned in self.pinned.values():
-            said = {} if pinned.view is None else dict(pinned.view.commit.labels)
-            if said.get(LABEL) != self.document.name or self.request.run_id not in (None, said[_RUN]):
+            labels = {} if pinned.view is None else dict(pinned.view.commit.labels)
+            if labels.get(LABEL) != self.document.name or self.request.run_id not in (None, labels[_RUN]):
                 continue
-            read: Marks = json.loads(said[_SOURCES])
+            read: Digests = json.loads(labels[_SOURCES])
             assert pinned.view is not None
             same = {
                 name: read.get(name)
                 if other.view is not None and other.view.commit == pinned.view.commit
-                else marks[name]
+                else digests[name]
                 for name, other in sorted(self.pinned.items())
             }
-            made_of = (said[_FILE], said[_VARIABLES], read)
-            if None not in read.values() and made_of == (self.document.digest, self._variables_mark, same):
-                return said[_RUN], read
+            recorded = (labels[_FILE], labels[_VARIABLES], read)
+            if None not in read.values() and recorded == (self.document.digest, self._variables_digest, same):
+                return labels[_RUN], read
         return None
 
     @property
-    def _variables_mark(self) -> str:
-        """Values are not recorded: they may be secrets."""
-        told = json.dumps(sorted(self.document.variables.items()))
-        return blake2b(told.encode(), digest_size=16).hexdigest()
+    def _variables_digest(self) -> str:
+        """A digest of the variables. The values are not recorded, because they may be secrets."""
+        values = json.dumps(sorted(self.document.variables.items()))
+        return blake2b(values.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def labels(self) -> tuple[tuple[str, str], ...]:
-        """What the commits of the run say about it."""
+        """The labels of the commits of the run."""
         return (
             (LABEL, self.document.name),
             (_RUN, self.id),
             (_FILE, self.document.digest),
-            (_VARIABLES, self._variables_mark),
-            (_SOURCES, json.dumps(self.marks)),
+            (_VARIABLES, self._variables_digest),
+            (_SOURCES, json.dumps(self.digests)),
         )
 
-    def _commit_of(self, branch: str, key: str) -> Commit | None:
-        """What an earlier attempt at this run did.
+    def _earlier_commit(self, branch: str, key: str) -> Commit | None:
+        """The commit of an earlier attempt of this run.
 
         Raises:
-            InputError: the id belongs to a run of something else.
+            InputError: the id belongs to another run.
         """
         try:
             found = find_idempotent(self.graph.session.store.capture(branch), key)
@@ -292,16 +296,16 @@ class _Run:
             return None
         if found is None:
             return None
-        said = dict(found.labels)
-        for label, what in _MADE_OF.items():
-            if said.get(label) != dict(self.labels)[label]:
+        labels = dict(found.labels)
+        for label, what in _LABEL_MEANINGS.items():
+            if labels.get(label) != dict(self.labels)[label]:
                 raise InputError(
-                    f"the run '{self.id}' of '{self.document.name}' was made with {what}: commit {found.id}",
-                    hint="an id stands for one run: give this one another",
+                    f"the run '{self.id}' of '{self.document.name}' had {what}: commit {found.id}",
+                    hint="an id belongs to one run: use another id",
                 )
         return found
 
-    # What it does
+    # Steps
 
     def _request(self, check: bool, engine: Engine | str, chosen: Callable[[Choice], None]) -> LoadRequest:
         return LoadRequest(
@@ -326,7 +330,7 @@ class _Run:
 
         def chosen(choice: Choice) -> None:
             self.engine = Choice(Engine.SPARK, "the pipeline has SQL") if sql else choice
-            self._tell(f"{'checking' if check else 'loading'} {self.engine}")
+            self._report(f"{'checking' if check else 'loading'} {self.engine}")
 
         engine = Engine.SPARK if sql else self.request.engine
         return load(self.graph.session, source, self._request(check, engine, chosen))
@@ -336,7 +340,7 @@ class _Run:
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
         if parse_engine(self.request.engine) is Engine.LOCAL:
-            raise InputError(f"{self.document.file}: SQL needs Spark", hint="leave out --engine (engine=)")
+            raise InputError(f"{self.document.file}: SQL needs Spark", hint="omit --engine (engine=)")
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):
@@ -349,20 +353,20 @@ class _Run:
         return rows, True
 
     def _check(self) -> RunReceipt:
-        """Everything but writing."""
+        """Load with `check`, and run the checks that need no written rows."""
         load = self._load(check=True)
         outcomes = check_input(self.document, self.graph, self._views, self._job)
-        self._refuse(outcomes)
+        self._raise_failed(outcomes)
         return self._receipt(Stage.CHECKED, load, None, outcomes)
 
-    def _checked(self) -> Sequence[CheckOutcome]:
+    def _run_checks(self) -> Sequence[CheckOutcome]:
         if self.document.checks:
-            self._tell(f"checking {self.branch}")
+            self._report(f"checking {self.branch}")
         outcomes = check_all(self.document, self.graph, self.branch, self._views, self._job)
-        self._refuse(outcomes)
+        self._raise_failed(outcomes)
         return outcomes
 
-    def _refuse(self, outcomes: Sequence[CheckOutcome]) -> None:
+    def _raise_failed(self, outcomes: Sequence[CheckOutcome]) -> None:
         failed = tuple(str(outcome) for outcome in outcomes if outcome.passed is False)
         if failed:
             raise PipelineCheckError(self.document.name, None if self.request.check else self.branch, failed)
@@ -380,17 +384,18 @@ class _Run:
             expect_source=checked,
             spark=self._spark,
             cancel=self.request.cancel,
-            chosen=lambda choice: self._tell(f"merging {self.branch} into {self.document.base} {choice}"),
+            chosen=lambda choice: self._report(f"merging {self.branch} into {self.document.base} {choice}"),
         )
         return merge(self.graph.session, request).commit
 
-    def _clear(self, merged: str | None) -> None:
-        """Remove the branch of the run, if it is the run's own, and nobody has written to it since it was merged."""
+    def _delete_branch(self, merged: str | None) -> None:
+        """Delete the branch of the run, if the run created it and nothing was written to it since the merge."""
         if self.document.branch is None:
-            with suppress(BranchNotFoundError, PreconditionFailedError):  # another attempt was quicker, or it is in use
+            # A concurrent attempt may have deleted the branch, or the branch has new commits.
+            with suppress(BranchNotFoundError, PreconditionFailedError):
                 self.graph.branches.delete(self.branch, expect_head=merged)
 
-    # With what
+    # Spark
 
     @property
     def _spark(self) -> SparkOptions:
@@ -401,13 +406,13 @@ class _Run:
         return self.request.session or process_session()
 
     def _job(self, what: str) -> AbstractContextManager[object]:
-        return self._session.job(what, self.watch)
+        return self._session.job(what, self.monitor)
 
     def _views(self) -> Views:
-        return self._made_views
+        return self._created_views
 
     @cached_property
-    def _made_views(self) -> Views:
+    def _created_views(self) -> Views:
         spark = self._session.spark.newSession()
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
@@ -416,9 +421,9 @@ class _Run:
         views.make()
         return views
 
-    def _tell(self, what: str) -> None:
-        if self.request.told is not None:
-            self.request.told(what)
+    def _report(self, what: str) -> None:
+        if self.request.status is not None:
+            self.request.status(what)
 
     def _receipt(
         self,
@@ -435,7 +440,7 @@ class _Run:
             self.branch,
             self.document.base,
             None if load is None or self.engine is None else self.engine.engine,
-            "the rows were loaded before" if load is None or self.engine is None else self.engine.why,
+            "an earlier attempt loaded the rows" if load is None or self.engine is None else self.engine.why,
             load,
             commit,
             merge,
@@ -444,8 +449,8 @@ class _Run:
         )
 
 
-def _own_branch(pipeline: str, run_id: str) -> str:
-    """The branch of a run that names none: no two runs share it, whatever their ids are."""
+def _default_branch(pipeline: str, run_id: str) -> str:
+    """The default branch of a run. Different runs have different branches."""
     try:
         return branch_name(f"{pipeline}-{run_id}")
     except InputError:

@@ -1,4 +1,4 @@
-"""Variables of a pipeline: `${name}` in its texts. In SQL a variable is a value, `:name`, and never text."""
+"""Variables of a pipeline: `${name}` in texts. In SQL, a variable is a query parameter `:name`, and never text."""
 
 # See docs/decisions/0117-a-variable-is-a-value.md
 
@@ -15,30 +15,30 @@ from omnigraph.lang.names import did_you_mean
 _VARIABLE = re.compile(r"\$(\$|\{([^}]*)\})")
 _IN_SQL = re.compile(r"\$\{(\w*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_TYPES = ("node_", "edge_")
-_NAMES = "use letters, digits and '_', and begin with a letter"
+_TYPE_VIEW_PREFIXES = ("node_", "edge_")
+_NAMES = "use letters, digits and '_', and start with a letter"
 
 
 def check_name(name: str, value: Value) -> None:
-    """Refuse what SQL could not name.
+    """Check that SQL can use a name.
 
     Raises:
-        InputError: it is no name.
+        InputError: the name is not valid.
     """
     if not _NAME.fullmatch(name):
-        raise value.error(f"'{cut(name)}' is no name", _NAMES)
-    if name.lower().startswith(_OF_TYPES):
+        raise value.error(f"'{cut(name)}' is not a valid name", _NAMES)
+    if name.lower().startswith(_TYPE_VIEW_PREFIXES):
         raise value.error(
-            f"'{cut(name)}' would be the view of a type", "names that begin with node_ and edge_ are those"
+            f"'{cut(name)}' is reserved for views of types", "names that start with node_ or edge_ are reserved"
         )
 
 
 def variables(declared: Value | None, given: Mapping[str, object], top: Value) -> dict[str, str]:
-    """The values in force.
+    """The values of the variables.
 
     Args:
-        declared: names and what they are unless somebody says otherwise; null where somebody has to.
-        given: what was said.
+        declared: the names and default values; null for a variable without default.
+        given: the given values.
         top: the declaration.
 
     Raises:
@@ -56,21 +56,21 @@ def variables(declared: Value | None, given: Mapping[str, object], top: Value) -
         if value is None:
             raise default.error("this variable has no value", f"give one: --var {name}=VALUE")
         if not isinstance(value, str | int | float):
-            raise default.error("a variable is a text or a number")
+            raise default.error("a variable must be a text or a number")
         values[name] = ("false", "true")[value] if isinstance(value, bool) else str(value)
     return values
 
 
-def substituted(value: Value, known: Mapping[str, str]) -> Value:
-    """A value with the values of the variables in all its texts; `$$` is a dollar sign.
+def substitute(value: Value, known: Mapping[str, str]) -> Value:
+    """A value with the variables in all its texts substituted; `$$` is a dollar sign.
 
     Raises:
         InputError: there is no such variable.
     """
     if isinstance(value.content, dict):
-        return replace(value, content={name: substituted(member, known) for name, member in value.content.items()})
+        return replace(value, content={name: substitute(member, known) for name, member in value.content.items()})
     if isinstance(value.content, list):
-        return replace(value, content=[substituted(item, known) for item in value.content])
+        return replace(value, content=[substitute(item, known) for item in value.content])
     if not isinstance(value.content, str):
         return value
 
@@ -86,16 +86,16 @@ def substituted(value: Value, known: Mapping[str, str]) -> Value:
 
 
 def sql_text(value: Value) -> str:
-    """SQL as it was written.
+    """The SQL text of a value.
 
     Raises:
-        InputError: it is none, or wants a variable as text.
+        InputError: the value is not a text, or uses a variable as text.
     """
     text = value.text()
     found = _IN_SQL.search(text)
     if found is not None:
         raise value.error(
-            f"in SQL, a variable is a value: write :{found[1] or 'name'} in the place of {found[0]}",
-            "for the name of a table or column, IDENTIFIER(:name)",
+            f"in SQL, a variable is a query parameter: write :{found[1] or 'name'} instead of {found[0]}",
+            "for the name of a table or column, write IDENTIFIER(:name)",
         )
     return text.strip().rstrip(";")

@@ -1,4 +1,4 @@
-"""SQL over the sources of a run: each is a view in a session of the run's own, and so is each step."""
+"""SQL over the sources of a run. Each source and each step is a temporary view in a separate Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, cut
 from omnigraph.pipeline.declared.document import Document, FileSource, SparkSource
 from omnigraph.pipeline.declared.file_tables import file_frame
-from omnigraph.pipeline.declared.inputs import Pinned
+from omnigraph.pipeline.declared.inputs import PinnedSource
 from omnigraph.pipeline.frames import type_frame
 
 if TYPE_CHECKING:
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """The sources and steps of a run, for SQL.
+    """The sources and steps of a run, as SQL views.
 
     Args:
         document: the declaration.
         pinned: its sources.
-        spark: a session of the run's own.
+        spark: the Spark session of the run.
     """
 
-    def __init__(self, document: Document, pinned: Mapping[str, Pinned], spark: SparkSession) -> None:
+    def __init__(self, document: Document, pinned: Mapping[str, PinnedSource], spark: SparkSession) -> None:
         self._document = document
         self._pinned = pinned
         self._spark = spark
-        self._kept: list[DataFrame] = []
+        self._persisted: list[DataFrame] = []
         self._frames: dict[str, DataFrame] = {}
 
     def make(self) -> None:
-        """Make a view of every source that SQL mentions, and of every step.
+        """Create a view for every source that SQL mentions, and for every step.
 
         Raises:
-            InputError: SQL says something that cannot be done; nothing is read for it.
+            InputError: a SQL statement is not valid. No rows are read.
         """
         for name, source in self._pinned.items():
             if any(mentions(sql, name) for sql in self._document.queries):
-                with self._naming(f"sources.{name}"):
+                with self._located(f"sources.{name}"):
                     self._add(name, self._frame(source))
         for name, sql in self._document.steps.items():
             frame = self.sql(sql, f"steps.{name}")
             if self._uses(name) > 1:
                 frame = frame.persist()
-                self._kept.append(frame)
+                self._persisted.append(frame)
             self._add(name, frame)
 
     def sql(self, text: str, path: str) -> DataFrame:
-        """The rows that SQL finds.
+        """The result of a SQL statement.
 
         Raises:
-            InputError: it says something that cannot be done.
+            InputError: the statement is not valid.
         """
-        with self._naming(path):
+        with self._located(path):
             args = {name: value for name, value in self._document.variables.items() if _parameter(text, name)}
             return self._spark.sql(text, args) if args else self._spark.sql(text)
 
@@ -67,19 +67,19 @@ class Views:
             return self._frames[name]
         pinned = self._pinned.get(name)
         if pinned is not None and isinstance(pinned.source, SparkSource):
-            with self._naming(f"sources.{name}"):
+            with self._located(f"sources.{name}"):
                 return self._frame(pinned)
         return None
 
     def add_types(self, view: Snapshot, texts: Iterable[str]) -> None:
-        """Make views of the types of a state of the graph that SQL mentions: `node_Ship`, `edge_Docked`."""
+        """Create views for the types of a snapshot that SQL mentions: `node_Ship`, `edge_Docked`."""
         for key in view.tables:
             name = view_name(key)
             if any(mentions(text, name) for text in texts):
                 self._add(name, type_frame(self._spark, view, key))
 
     def close(self) -> None:
-        for frame in self._kept:
+        for frame in self._persisted:
             frame.unpersist()
 
     def _add(self, name: str, frame: DataFrame) -> None:
@@ -87,13 +87,13 @@ class Views:
         frame.createOrReplaceTempView(name)
 
     def _uses(self, name: str) -> int:
-        of_load = sum(target.rows == name for target in self._document.targets)
-        return of_load + sum(mentions(sql, name) for sql in self._document.queries)
+        targets = sum(target.rows == name for target in self._document.targets)
+        return targets + sum(mentions(sql, name) for sql in self._document.queries)
 
-    def _naming(self, path: str) -> _Naming:
-        return _Naming(self._document.file, path)
+    def _located(self, path: str) -> _ErrorLocation:
+        return _ErrorLocation(self._document.file, path)
 
-    def _frame(self, pinned: Pinned) -> DataFrame:
+    def _frame(self, pinned: PinnedSource) -> DataFrame:
         source = pinned.source
         if isinstance(source, SparkSource):
             if source.table is not None:
@@ -107,8 +107,8 @@ class Views:
 
 
 @dataclass
-class _Naming:
-    """Says where in the file it stands what Spark does not understand."""
+class _ErrorLocation:
+    """Adds the position in the file to errors of Spark."""
 
     file: str
     path: str
@@ -122,11 +122,11 @@ class _Naming:
         if isinstance(error, InputError):
             raise InputError(f"{self.file}: {self.path}: {error.message}", hint=error.hint) from None
         if isinstance(error, AnalysisException | ParseException):
-            raise InputError(f"{self.file}: {self.path}: {_said(error)}", hint="correct the SQL") from None
+            raise InputError(f"{self.file}: {self.path}: {_message(error)}", hint="correct the SQL") from None
 
 
-def _said(error: BaseException) -> str:
-    """What Spark says, without the name of the condition and the plan below it."""
+def _message(error: BaseException) -> str:
+    """The message of an error of Spark, without its condition name and the plan."""
     text = str(error).strip()
     text = re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -139,7 +139,7 @@ def _said(error: BaseException) -> str:
 
 
 def mentions(sql: str, name: str) -> bool:
-    """Whether SQL may mean a view. Names mean the same in any case."""
+    """Whether SQL may use a view. Names are case-insensitive."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
 
 
@@ -148,5 +148,5 @@ def _parameter(sql: str, name: str) -> bool:
 
 
 def view_name(key: str) -> str:
-    """What the view of a type is called."""
+    """The name of the view of a type."""
     return key.replace(":", "_", 1)

@@ -1,1 +1,1 @@
-"""Loading on Spark: any volume, one commit."""
+"""Load on Spark: input of any size, as one commit."""

@@ -1,7 +1,7 @@
-"""Blobs of a load that are given as addresses: allowed by the driver, fetched by tasks.
+"""External blobs of a load: the driver checks the references, tasks fetch the content.
 
-All addresses are held against the policy before any source is looked at, and all sources are looked at before any is
-read, as it is in one process. There are so few of them, and so little behind them, that the driver can do that.
+As in one process, all references are checked against the policy before any source is probed, and all sources are probed
+before any is read. The limits on their number and size are low enough for the driver.
 """
 
 # See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, stored_part
-from omnigraph.pipeline.load.rules import Loaded
+from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, write_part
+from omnigraph.pipeline.load.rules import LoadedType
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri
 from omnigraph.write.external_blobs import (
     COPIED_BYTES,
@@ -29,13 +29,13 @@ from omnigraph.write.external_blobs import (
 )
 from omnigraph.write.rules.duplicate_keys import ROW
 
-_NOBODY = (b"", None)
-"""Stands in rows that do not count."""
+_NO_CONTENT = (b"", None)
+"""The content of blobs in superseded rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part whose blobs are there, and those sources that could not be read."""
+    """A part with fetched blobs, and the sources that could not be read."""
 
     part: PartRows
     failed: Mapping[str, str]
@@ -43,12 +43,12 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What tasks fetch.
+    """The blobs that tasks fetch.
 
     Attributes:
-        sources: what to read, by reference; nothing where references are kept.
-        kept: the references that are written as they are.
-        options: how to reach an S3 store.
+        sources: the sources to read, by reference; empty if references are kept.
+        kept: the references to store unchanged.
+        options: the storage options for S3.
     """
 
     sources: Mapping[str, SourceUri]
@@ -56,11 +56,11 @@ class Fetch:
     options: Mapping[str, str] = field(repr=False)
 
     def part(self, work: Work, job: int, key: str, part: PartRows) -> Fetched:
-        """Bring in the blobs of a part, and write its rows."""
-        assert part.aside is not None
-        rows = work.place.table(part.aside)
+        """Fetch the blobs of a part, and write its rows."""
+        assert part.unfetched is not None
+        rows = work.staging.table(part.unfetched)
         texts = {text for name in part.references for text in given_references(rows, name)[1].to_pylist()}
-        stored: dict[str, tuple[bytes | None, str | None]] = dict.fromkeys(texts, _NOBODY)
+        stored: dict[str, tuple[bytes | None, str | None]] = dict.fromkeys(texts, _NO_CONTENT)
         stored |= {text: cell for text, cell in self.kept.items() if text in texts}
         wanted = {text: source for text, source in self.sources.items() if text in texts}
         failed = {}
@@ -69,33 +69,33 @@ class Fetch:
                 failed[text] = str(answer)
             else:
                 stored[text] = (answer, None)
-        made = replace(part, aside=None, references={})
+        fetched = replace(part, unfetched=None, references={})
         if failed:
-            return Fetched(made, failed)
+            return Fetched(fetched, failed)
         stem = f"fetched-{job:06d}-{key.replace(':', '-')}"
-        return Fetched(stored_part(work, stem, key, with_cells(rows, stored), made), {})
+        return Fetched(write_part(work, stem, key, with_cells(rows, stored), fetched), {})
 
 
-class Admitted:
-    """The references of a load, all of them allowed, and leading to something.
+class AllowedReferences:
+    """The references of a load. All are allowed, and their sources exist.
 
     Args:
         changes: the rows, by type key.
-        policy: where blobs may come from.
-        keep_references: whether the references are written as they are, and not what they lead to.
+        policy: the allowed sources of blobs.
+        keep_references: whether to store the references, and not the content.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
-        ExternalBlobSourceError: a source cannot be looked at.
-        ResourceLimitError: there are too many references, or too much behind them.
+        ExternalBlobSourceError: a source cannot be probed.
+        ResourceLimitError: there are too many references, or too many bytes.
     """
 
-    def __init__(self, changes: Mapping[str, Loaded], policy: BlobPolicy, *, keep_references: bool) -> None:
+    def __init__(self, changes: Mapping[str, LoadedType], policy: BlobPolicy, *, keep_references: bool) -> None:
         references = References()
         for _, change in sorted(changes.items()):
             for name in dict.fromkeys(name for part in change.parts for name in part.references):
                 each = [
-                    _counting(part.references[name], change.dropped.get(i))
+                    _without_superseded(part.references[name], change.dropped.get(i))
                     for i, part in enumerate(change.parts)
                     if name in part.references
                 ]
@@ -108,10 +108,10 @@ class Admitted:
         self.fetch = Fetch(sources, kept, dict(policy.sources.options))
 
     def check(self, done: Iterable[Fetched]) -> None:
-        """Report the first source that could not be read, in the order of the references.
+        """Raise the error of the first source that could not be read, in the order of the references.
 
         Raises:
-            ExternalBlobSourceError: there is one.
+            ExternalBlobSourceError: a source could not be read.
         """
         failed = {text: reason for each in done for text, reason in each.failed.items()}
         for text in self._admission.places:
@@ -119,8 +119,10 @@ class Admitted:
                 raise self._admission.failed(text, SourceFailedError(failed[text]))
 
 
-def _counting(found: PartReferences, dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None) -> PartReferences:
-    """Without the rows in whose place others count."""
+def _without_superseded(
+    found: PartReferences, dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None
+) -> PartReferences:
+    """The references without those of superseded rows."""
     if dropped is None:
         return found
     rows = found.rows.filter(pa.array(~np.isin(found.rows[ROW].to_numpy(), dropped)))

@@ -1,6 +1,6 @@
-"""What is compared of the rows of each type with what other rows have, and by which values.
+"""The columns of each type that constraints compare with other rows, and the columns to partition them by.
 
-Tasks put it aside when they read the input, cut by those values, so that nothing has to move when it is compared.
+Tasks write these columns in hash partitions while they read the input, so that the comparison needs no shuffle.
 """
 
 # See docs/decisions/0100-what-is-compared-is-cut-where-it-is-read.md
@@ -16,65 +16,65 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.write.rules.validator import bounded_ends, unique_groups, without_nulls
 
 VALUE = "value"
-"""The column of values that were taken from several others."""
+"""The name of a column that combines the values of several others."""
 
 _SAMPLE = 1 << 16
-_DISTINCT = 0.8
-"""What repeats less often than this is not worth the search for what is the same."""
+_MAX_DISTINCT = 0.8
+"""Columns with a larger fraction of distinct values are not deduplicated."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Something that is compared.
+class CompareKey:
+    """Columns of a type that are compared with other rows.
 
     Attributes:
-        name: what it is called among those of its type.
-        columns: the columns that it is made of.
-        by: the columns of the result by whose values it is compared.
-        made: makes it of the columns.
+        name: the name, unique within the type.
+        columns: the input columns.
+        by: the columns of the result to partition by.
+        compute: computes the result from the input columns.
     """
 
     name: str
     columns: tuple[str, ...]
     by: tuple[str, ...]
-    made: Callable[[pa.Table], pa.Table]
+    compute: Callable[[pa.Table], pa.Table]
 
 
-IDS = Compared("ids", ("id",), ("id",), lambda rows: rows.select(["id"]))
+IDS = CompareKey("ids", ("id",), ("id",), lambda rows: rows.select(["id"]))
 """The ids."""
 
 
-def ends_at(edge: EdgeType, node: str) -> Compared:
-    """The nodes of a type that edges lead to or come from; where many do so often, each once."""
+def ends_at(edge: EdgeType, node: str) -> CompareKey:
+    """The ids of the nodes of a type that edges connect. Removes duplicates if there are many."""
     ends = tuple(end for end, at in (("src", edge.from_type), ("dst", edge.to_type)) if at == node)
 
-    def made(rows: pa.Table) -> pa.Table:
+    def compute(rows: pa.Table) -> pa.Table:
         values = pa.chunked_array([chunk for end in ends for chunk in rows[end].chunks], pa.utf8())
         sample = values.slice(0, _SAMPLE)
-        repeat = len(sample.unique()) < len(sample) * _DISTINCT
-        return pa.table({VALUE: pa.chunked_array([values.unique()]) if repeat else values})
+        has_duplicates = len(sample.unique()) < len(sample) * _MAX_DISTINCT
+        return pa.table({VALUE: pa.chunked_array([values.unique()]) if has_duplicates else values})
 
-    return Compared(f"ends-{node}", ends, (VALUE,), made)
+    return CompareKey(f"ends-{node}", ends, (VALUE,), compute)
 
 
-def end_of(end: str) -> Compared:
+def end_of(end: str) -> CompareKey:
     """One end of each edge."""
-    return Compared(end, (end,), (end,), lambda rows: rows.select([end]))
+    return CompareKey(end, (end,), (end,), lambda rows: rows.select([end]))
 
 
-def tuples(fields: tuple[str, ...]) -> Compared:
-    """The entities that have all of some fields, with these."""
+def tuples(fields: tuple[str, ...]) -> CompareKey:
+    """The id and the given fields of the entities that have all of the fields."""
     columns = tuple(dict.fromkeys(["id", *fields]))
-    return Compared(f"unique-{'-'.join(fields)}", columns, fields, lambda rows: without_nulls(rows, fields))
+    return CompareKey(f"unique-{'-'.join(fields)}", columns, fields, lambda rows: without_nulls(rows, fields))
 
 
-def compared(catalog: Catalog, declared: NodeType | EdgeType, *, named: bool) -> Iterator[Compared]:
-    """Everything that is compared of a type.
+def compare_keys(catalog: Catalog, declared: NodeType | EdgeType, *, named: bool) -> Iterator[CompareKey]:
+    """All comparisons of a type.
 
     Args:
         catalog: the types.
         declared: the type.
-        named: whether some ids were given, or are given by a key: others are new without looking.
+        named: whether some ids are given, or derived from a key. Generated ids are new and need no comparison.
     """
     if isinstance(declared, EdgeType):
         if named:

@@ -1,7 +1,7 @@
-"""What one task of a load does: it reads a part of the input, checks each row, writes the rows, and says how it went.
+"""The task of a load: reads a part of the input, checks each row, writes the rows, and returns a summary.
 
-The readers, the row builder and the rules for values are those of the load in process. What compares rows is left for
-later: for that a task puts aside the columns that are compared.
+Readers, row builder and value rules are those of the local load. Constraints that compare rows are checked later; for
+these, the task stages the compared columns.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import TypeKey, type_key
-from omnigraph.pipeline.load.compare_columns import Compared, compared
-from omnigraph.pipeline.spark.shuffle import cut, plain
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.load.compare_columns import CompareKey, compare_keys
+from omnigraph.pipeline.spark.shuffle import block_schema, hash_partition
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.staging import write_fragments
 from omnigraph.storage.table_ref import TableRef
@@ -40,34 +40,34 @@ from omnigraph.write.rules.validator import SHOWN, unique_groups
 from omnigraph.write.spill import Spool
 
 KEY_BATCH = 1 << 18
-"""How many rows the columns that are compared have in one block."""
+"""Rows per batch of the compared columns."""
 
-CUT_ROWS = 1 << 21
-"""How many rows are cut at once: what is compared of them is in memory for that."""
+HASH_ROWS = 1 << 21
+"""Rows that are hash-partitioned at once. Their compared columns have to fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all tasks of a load share.
+    """The settings that all tasks of a load share.
 
     Attributes:
-        place: the graph.
+        staging: the staging directory.
         accepted: the schema in force.
         now: the time of the request, in milliseconds.
-        seed: where the ids begin that are made for entities without one.
-        bases: by type key, the version beside which rows are written; nothing is written without one.
-        staged: types whose rows are put aside and not written, because some may replace others.
-        embed: whether vectors that are left out are computed.
-        embedder: with what; None is what the environment asks for, which the driver could not tell.
-        budget: how many bytes of rows a task keeps in memory.
-        parts: into how many parts to cut what is compared; with none, nothing is cut.
-        digest: whether to take in what the input says, for a load that has an idempotency key.
-        rows: whether to do anything else.
-        lenient: whether to read as much as can be read, and count what was changed for that.
-        aliases: where other spellings of ids were put aside, by node type; for edges of a lenient load.
+        seed: the start of the generated ids.
+        bases: by type key, the table version to write fragments for; types without one are not written.
+        staged: types whose rows are staged and not written, because some may replace stored rows.
+        embed: whether to compute missing vectors.
+        embedder: computes vectors; None for that of the environment of the task.
+        budget: the bytes of rows that a task keeps in memory.
+        partitions: the number of hash partitions of the compared columns; 0 for none.
+        digest: whether to compute a digest of the input, for a load with an idempotency key.
+        rows: whether to build rows; if not, only the digest is computed.
+        lenient: whether to correct malformed values, and count the corrections.
+        aliases: by node type, the staged aliases of ids, for the edges of a lenient load.
     """
 
-    place: Place
+    staging: Staging
     accepted: AcceptedSchema
     now: int
     seed: int
@@ -76,22 +76,22 @@ class Work:
     embed: bool
     embedder: Embedder | None
     budget: int
-    parts: int = 0
+    partitions: int = 0
     digest: bool = False
     rows: bool = True
     lenient: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def problems(self) -> Problems:
-        """Collects what is wrong, and counts what is changed if the load is lenient."""
-        made = Problems()
-        made.coerced = Coercions() if self.lenient else None
-        return made
+        """A collector of problems. In a lenient load, it also counts corrections."""
+        problems = Problems()
+        problems.coerced = Coercions() if self.lenient else None
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Rows of a part that break a rule for single values: the first of them, and how many there are."""
+    """Rows of a part that break a value rule: the first rows, and their total number."""
 
     first: pa.Table
     total: int
@@ -99,11 +99,11 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class PartReferences:
-    """Blobs of a property in one part of the input that are addresses of something elsewhere.
+    """External references in a blob property of one part.
 
     Attributes:
-        rows: the ids, the numbers of the rows, and the addresses; not all of them if there are more than there may be.
-        total: how many there are.
+        rows: the ids, row numbers and URIs; not all if there are more than allowed.
+        total: the number of references.
     """
 
     rows: pa.Table
@@ -115,16 +115,16 @@ class PartRows:
     """The rows of one type in one part of the input.
 
     Attributes:
-        rows: how many there are.
-        size: how many bytes they take.
-        named: whether some have an id that was given, or that their key gives.
-        fragments: what was written of them.
-        staged: where they were put aside.
-        keys: where the columns are that have to be compared.
-        cuts: where what is compared lies in parts, by its name.
-        wrong: what breaks a rule, by the rule's number.
-        aside: where rows were put aside of which some blob is the address of something elsewhere.
-        references: these addresses, by property.
+        rows: the number of rows.
+        size: their bytes.
+        named: whether some ids are given, or derived from a key.
+        fragments: the written fragments.
+        staged: the staged file of the rows.
+        keys: the staged file of the compared columns.
+        partitions: the staged files of the hash partitions, by the name of the comparison.
+        wrong: the rows that break a value rule, by the number of the rule.
+        unfetched: the staged file of rows with external blobs that are not fetched yet.
+        references: their external references, by property.
     """
 
     rows: int
@@ -133,19 +133,19 @@ class PartRows:
     fragments: tuple[str, ...] = ()
     staged: str | None = None
     keys: str | None = None
-    cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     wrong: Mapping[int, Wrong] = field(default_factory=dict)
-    aside: str | None = None
+    unfetched: str | None = None
     references: Mapping[str, PartReferences] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PartAliases:
-    """What the lenient reader found about the ids of a node type that has a key.
+    """The ids of a node type with a key, as the lenient reader found them.
 
     Attributes:
-        ids: where the ids were put aside.
-        pairs: where other spellings of some were, if there are any.
+        ids: the staged file of the ids.
+        pairs: the staged file of the aliases, if there are any.
     """
 
     ids: str
@@ -153,19 +153,19 @@ class PartAliases:
 
 
 @dataclass(frozen=True, slots=True)
-class PartDone:
-    """What became of one part of the input.
+class PartResult:
+    """The result of one part of the input.
 
     Attributes:
-        end: what it was.
-        problems: how many records cannot become rows.
-        refused: what the reader said when it could not go on.
-        tables: its rows, by type key.
-        digests: what it says, by type key.
-        failed: why vectors could not be computed.
-        models: what they were computed with, by type and property.
-        coerced: what the lenient reader changed.
-        aliases: what it found about ids.
+        end: the number of lines and records.
+        problems: the number of records that cannot become rows.
+        refused: the error of the reader, if it could not continue.
+        tables: the rows, by type key.
+        digests: the digests of the input, by type key.
+        failed: the error, if vectors could not be computed.
+        models: the models of computed vectors, by type and property.
+        coerced: the corrections of the lenient reader.
+        aliases: the ids and aliases, by node type.
     """
 
     end: End
@@ -189,8 +189,8 @@ class PartReader:
         self.named: set[str] = set()
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
-        unheard = work.problems() if work.rows else self.problems  # what builds the rows tells the same ones
-        self.digest = RowsDigest(work.accepted, unheard) if work.digest else None
+        ignored = work.problems() if work.rows else self.problems  # the row builder reports the same problems
+        self.digest = RowsDigest(work.accepted, ignored) if work.digest else None
         self.tally = Tally()
         self._ulids = Ulids(work.seed, number)
         self._builders: dict[str, RowBuilder] = {}
@@ -200,10 +200,10 @@ class PartReader:
         return self.work.embedder or default_embedder()
 
     def read(self, split: Split, start: Start, take: Callable[[str, pa.Table], None] | None = None) -> End:
-        """Read a part, handing out what can become rows.
+        """Read a part. Passes built rows to `take`.
 
         Raises:
-            InputError: it cannot be read on.
+            InputError: the reader cannot continue.
             EmbeddingError: vectors cannot be computed.
         """
         reading = split.read(self.work.accepted, self.problems, start)
@@ -213,7 +213,7 @@ class PartReader:
             except StopIteration as stop:
                 end: End = stop.value
                 return end
-            for piece in pieces(self._settled(raw) if self.work.lenient else raw):
+            for piece in pieces(self._resolve_aliases(raw) if self.work.lenient else raw):
                 if self.digest is not None:
                     self.digest.take(piece)
                 if not self.work.rows:
@@ -222,24 +222,24 @@ class PartReader:
                 if take is not None and not self.problems:
                     take(key, rows)
 
-    def _settled(self, raw: RawRows) -> RawRows:
-        """Rows with the ids that they are stored under."""
+    def _resolve_aliases(self, raw: RawRows) -> RawRows:
+        """Replace aliases in a block by the ids that are stored."""
         if raw.kind is TypeKind.NODE:
             return self.aliases.node(raw)
         return self.aliases.edge(raw, self._known) if self._known else raw
 
     @cached_property
     def _known(self) -> Known:
-        tables = {name: self.work.place.table(path) for name, path in self.work.aliases.items()}
+        tables = {name: self.work.staging.table(path) for name, path in self.work.aliases.items()}
         return {name: (_column(rows, "old"), _column(rows, "new")) for name, rows in tables.items()}
 
-    def aliases_aside(self, number: int) -> dict[str, PartAliases]:
-        """What was found about ids, put aside."""
-        place, pairs = self.work.place, self.aliases.pairs()
+    def stage_aliases(self, number: int) -> dict[str, PartAliases]:
+        """Stage the ids and aliases of the part."""
+        staging, pairs = self.work.staging, self.aliases.pairs()
         out = {}
         for name in self.aliases.keyed if self.work.lenient else ():
-            ids = place.put(f"aliases/{number:06d}-{name}-ids", pa.table({"id": self.aliases.ids(name)}))
-            found = place.put(f"aliases/{number:06d}-{name}", pairs[name]) if name in pairs else None
+            ids = staging.put(f"aliases/{number:06d}-{name}-ids", pa.table({"id": self.aliases.ids(name)}))
+            found = staging.put(f"aliases/{number:06d}-{name}", pairs[name]) if name in pairs else None
             out[name] = PartAliases(ids, found)
         return out
 
@@ -273,28 +273,28 @@ def _column(rows: pa.Table, name: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartDone:  # noqa: B008
-    """Do what there is to do with one part, which begins there as far as is known."""
+def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartResult:  # noqa: B008
+    """Process one part. `start` is its position in the input, as far as it is known."""
     reader, spool = PartReader(work, number), Spool(work.budget)
     try:
         end = reader.read(split, start, spool.add)
     except InputError as error:
-        return PartDone(End(0, 0), 0, str(error))
+        return PartResult(End(0, 0), 0, str(error))
     except EmbeddingError as error:
-        return PartDone(End(0, 0), 0, failed=error)
+        return PartResult(End(0, 0), 0, failed=error)
     coerced = () if reader.problems.coerced is None else reader.problems.coerced.all()
-    aliases = reader.aliases_aside(number)
+    aliases = reader.stage_aliases(number)
     if reader.problems:
-        return PartDone(end, reader.problems.total, coerced=coerced, aliases=aliases)
+        return PartResult(end, reader.problems.total, coerced=coerced, aliases=aliases)
     tables = {}
     for key in spool.keys:
         rows = spool.take(key)
-        tables[key] = _written(work, number, key, rows, named=key in reader.named, size=reader.sizes[key])
+        tables[key] = _finish_type(work, number, key, rows, named=key in reader.named, size=reader.sizes[key])
     digests = {} if reader.digest is None else reader.digest.types
-    return PartDone(end, 0, None, tables, digests, models=reader.tally.models, coerced=coerced, aliases=aliases)
+    return PartResult(end, 0, None, tables, digests, models=reader.tally.models, coerced=coerced, aliases=aliases)
 
 
-def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
+def _finish_type(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
     declared = declared_type(work.accepted, key)
     wrong = {}
     ends = ("src", "dst") if isinstance(declared, EdgeType) else ()
@@ -305,43 +305,43 @@ def _written(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, 
     if rows.num_rows == 0:
         return PartRows(0, 0, named)
     stem = f"{number:06d}-{key.replace(':', '-')}"
-    keys = work.place.put(f"keys/{stem}", rows.select(compared_columns(declared)))
-    cuts = {}
-    if work.parts:
-        for each in compared(work.accepted.catalog, declared, named=named):
-            cuts[each.name] = tuple(_cut_aside(work, stem, each, rows))
-    made = PartRows(rows.num_rows, size, named, keys=keys, cuts=cuts, wrong=wrong)
+    keys = work.staging.put(f"keys/{stem}", rows.select(compared_columns(declared)))
+    partitions = {}
+    if work.partitions:
+        for each in compare_keys(work.accepted.catalog, declared, named=named):
+            partitions[each.name] = tuple(_stage_partitions(work, stem, each, rows))
+    part = PartRows(rows.num_rows, size, named, keys=keys, partitions=partitions, wrong=wrong)
     if wrong:
-        return made
+        return part
     references = {name: _references(rows, name) for name in blob_columns(rows)}
     if any(each.total for each in references.values()):
-        return replace(made, aside=work.place.put(f"aside/{stem}", rows), references=references)
-    return stored_part(work, stem, key, rows, made)
+        return replace(part, unfetched=work.staging.put(f"aside/{stem}", rows), references=references)
+    return write_part(work, stem, key, rows, part)
 
 
-def stored_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows) -> PartRows:
-    """Write the rows of a part, or put them aside where some may replace others."""
+def write_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows) -> PartRows:
+    """Write the rows of a part as fragments. Stages them if some may replace stored rows."""
     if key not in work.bases:
         return part
     if key in work.staged and part.named:
-        return replace(part, staged=work.place.put(f"rows/{stem}", rows))
-    return replace(part, fragments=write_fragments(work.place.tables.at(work.bases[key]), rows))
+        return replace(part, staged=work.staging.put(f"rows/{stem}", rows))
+    return replace(part, fragments=write_fragments(work.staging.tables.at(work.bases[key]), rows))
 
 
-def _cut_aside(work: Work, stem: str, what: Compared, rows: pa.Table) -> Iterator[str]:
-    """Put aside what is compared, in parts. Of a part of the input that cannot be cut there may be several files."""
-    for start in range(0, rows.num_rows, CUT_ROWS):
-        made = what.made(rows.select(what.columns).slice(start, CUT_ROWS))
-        parts = cut(made, what.by, work.parts)
-        yield work.place.put_parts(f"cuts/{stem}-{what.name}", plain(made.schema), parts)
+def _stage_partitions(work: Work, stem: str, what: CompareKey, rows: pa.Table) -> Iterator[str]:
+    """Stage a comparison in hash partitions. A part that cannot be split may have several files."""
+    for start in range(0, rows.num_rows, HASH_ROWS):
+        columns = what.compute(rows.select(what.columns).slice(start, HASH_ROWS))
+        parts = hash_partition(columns, what.by, work.partitions)
+        yield work.staging.put_parts(f"cuts/{stem}-{what.name}", block_schema(columns.schema), parts)
 
 
 def _references(rows: pa.Table, name: str) -> PartReferences:
     uris = pc.struct_field(rows[name], "uri")
-    places = np.flatnonzero(uris.is_valid().to_numpy())
-    chosen = pa.array(places[: URI_CELLS + 1])
+    positions = np.flatnonzero(uris.is_valid().to_numpy())
+    chosen = pa.array(positions[: URI_CELLS + 1])
     found = pa.table({"id": rows["id"].take(chosen), ROW: chosen, "uri": uris.take(chosen)})
-    return PartReferences(found, len(places))
+    return PartReferences(found, len(positions))
 
 
 def declared_type(accepted: AcceptedSchema, key: str) -> NodeType | EdgeType:
@@ -350,25 +350,26 @@ def declared_type(accepted: AcceptedSchema, key: str) -> NodeType | EdgeType:
 
 
 def compared_columns(declared: NodeType | EdgeType) -> list[str]:
-    """The columns of a type that constraints compare with those of other rows."""
+    """The columns of a type that constraints compare with other rows."""
     ends = ("src", "dst") if isinstance(declared, EdgeType) else ()
     fields = (name for group in unique_groups(declared) for name in group)
     return list(dict.fromkeys(["id", *ends, *fields]))
 
 
-# Rows to compare, as tasks read them
+# Inputs of comparisons
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRows:
-    """Columns of the rows of one part that the load brings.
+class LoadedRows:
+    """Columns of the loaded rows of one part.
 
     Attributes:
         first: the number of the first row.
-        dropped: the numbers of rows that do not count, within the part.
+        dropped: the positions of superseded rows in the part.
+        numbered: whether to add the row numbers as a column.
     """
 
-    place: Place
+    staging: Staging
     path: str
     columns: tuple[str, ...]
     first: int
@@ -376,7 +377,7 @@ class OwnRows:
     numbered: bool = False
 
     def tables(self) -> Iterator[pa.Table]:
-        rows = self.place.table(self.path, self.columns)
+        rows = self.staging.table(self.path, self.columns)
         if self.numbered:
             rows = rows.append_column(ROW, pa.array(np.arange(self.first, self.first + rows.num_rows)))
         if self.dropped is not None and len(self.dropped):
@@ -389,15 +390,15 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Columns of the rows of one part of a stored table."""
+    """Columns of some fragments of a stored table."""
 
-    place: Place
+    staging: Staging
     ref: TableRef
     fragments: tuple[int, ...]
     columns: tuple[str, ...]
 
     def tables(self) -> Iterator[pa.Table]:
-        for batch in self.place.tables.at(self.ref).read_fragments(
+        for batch in self.staging.tables.at(self.ref).read_fragments(
             self.fragments, columns=self.columns, batch_rows=KEY_BATCH
         ):
             yield pa.Table.from_batches([batch])

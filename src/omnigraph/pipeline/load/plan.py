@@ -1,8 +1,8 @@
-"""Planning a load: whatever can be loaded, cut into parts that tasks can read.
+"""Plans a load: splits the input into parts for tasks.
 
-Files are cut where that can be done. What only the driver has (a table in memory, a stream) is put aside where tasks
-reach it; a DataFrame is put aside by the tasks that compute it, so that everything is read from something that does
-not change.
+Files are split by byte ranges if their format allows it. Input that only the driver can read, such as a table in memory
+or a stream, is staged for the tasks. A DataFrame is staged by the tasks that compute it, because computing it again may
+give other rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.formats import without_rows
 from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TABLE = re.compile(r"\w+(\.\w+){0,2}")
-"""What a table may be called: `people`, `sales.people`, `lake.sales.people`."""
+"""The syntax of a table name: `people`, `sales.people`, `lake.sales.people`."""
 
 _VALUE_BYTES = 40
-"""About how many bytes of the input there are for each value that is compared: an edge has two."""
+"""Approximate bytes of input per compared value. An edge has two."""
 
-_PACKED = 4
-"""About how many times as large a packed file is once it is unpacked."""
+_COMPRESSION_RATIO = 4
+"""Approximate compression ratio of compressed files."""
 
-_PUT = pa.schema([("number", pa.int64()), ("path", pa.utf8()), ("size", pa.int64())])
+_STAGED = pa.schema([("number", pa.int64()), ("path", pa.utf8()), ("size", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of a table that were put aside.
+    """Staged rows of a table.
 
     Attributes:
-        paths: where they are; empty for a table without rows.
-        schema: its columns.
-        layout: which types they have.
-        name: what problems call the table.
-        number: which part of the table this is.
-        all: where all parts of the table are.
-        size: how many bytes this part has.
+        paths: the staged files; empty for an empty table.
+        schema: the columns.
+        layout: how columns map to types and properties.
+        name: the name of the table in messages.
+        number: the number of this part of the table.
+        all: the staged files of all parts of the table.
+        size: the bytes of this part.
     """
 
-    place: Place
+    staging: Staging
     paths: tuple[str, ...]
     schema: pa.Schema
     layout: Layout
@@ -89,14 +89,14 @@ class StagedRows:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         yield without_rows(self.schema)
         for path in self.paths:
-            yield from self.place.batches(path)
+            yield from self.staging.batches(path)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedLines:
-    """A part of a stream of NDJSON that was put aside, in blocks that end with a line."""
+    """A staged part of an NDJSON stream. Parts end at line breaks."""
 
-    place: Place
+    staging: Staging
     paths: tuple[str, ...]
     name: str
     number: int
@@ -116,47 +116,47 @@ class StagedLines:
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         progress = Progress(start.before + 1, start.records, middle=self.number > 0)
-        chunks = (self.place.objects.get(path).data for path in self.paths)
+        chunks = (self.staging.objects.get(path).data for path in self.paths)
         yield from read_ndjson(chunks, accepted, problems, self.name, start.first, progress)
         return End(progress.line - 1 - start.before, progress.records - start.records, progress.clean)
 
 
 class Planner:
-    """Cuts the input of one load.
+    """Splits the input of one load.
 
     Args:
         accepted: the schema in force.
-        place: where things are put aside.
-        size: about how many bytes one part has.
-        mapping: what tables are whose columns are not named like the properties.
-        spark: knows tables by their names.
+        staging: the staging directory.
+        size: the approximate bytes of a part.
+        mapping: the mapping of tables whose columns are not named like the properties.
+        spark: looks up tables by name.
     """
 
     def __init__(
         self,
         accepted: AcceptedSchema,
-        place: Place,
+        staging: Staging,
         size: int,
         mapping: TableMapping | None = None,
         spark: SparkSession | None = None,
     ) -> None:
         self._spark = spark
-        self._place = place
+        self._staging = staging
         self._size = size
-        self._inputs = Inputs(accepted, mapping, dict(place.options))
+        self._inputs = Inputs(accepted, mapping, dict(staging.options))
         self._count = 0
 
     def splits(self, source: Any, type_name: str | None) -> Iterator[Split]:
-        """The parts of the input, in its order.
+        """The parts of the input, in order.
 
         Raises:
-            InputError: it cannot be loaded.
+            InputError: the input cannot be loaded.
         """
         from pyspark.sql import DataFrame
 
         if isinstance(source, DataFrame):
             if type_name is None:
-                raise InputError("a table does not say which type its rows have", hint="give type_name=")
+                raise InputError("a table does not name the type of its rows", hint="give type_name=")
             yield from self._frame(source, type_name)
             return
         if isinstance(source, Mapping):
@@ -177,7 +177,7 @@ class Planner:
                 yield from self._lines(part)
 
     def _table(self, rows: Any) -> Any:
-        """The table of Spark that a text names, unless there is a file of that name; anything else as it is."""
+        """The Spark table of a name, unless a file has that name; other sources unchanged."""
         if not isinstance(rows, str) or not _TABLE.fullmatch(rows) or Path(rows).exists():
             return rows
         return self._spark.table(rows) if self._spark is not None and self._spark.catalog.tableExists(rows) else rows
@@ -189,15 +189,15 @@ class Planner:
     def _batches(self, part: Batches) -> Iterator[Split]:
         batches = iter(part.batches)
         schema = next(batches).schema
-        put = list(_put_aside(self._place, self._name("rows"), (schema, batches), self._size))
+        put = list(_stage_rows(self._staging, self._name("rows"), (schema, batches), self._size))
         yield from self._staged(put, schema, part.layout, part.name)
 
     def _staged(self, put: Sequence[tuple[str, int]], schema: pa.Schema, layout: Layout, name: str) -> Iterator[Split]:
         every = tuple(path for path, _ in put)
         if not every:
-            yield StagedRows(self._place, (), schema, layout, name, 0, (), 0)
+            yield StagedRows(self._staging, (), schema, layout, name, 0, (), 0)
         for number, (path, size) in enumerate(put):
-            yield StagedRows(self._place, (path,), schema, layout, name, number, every, size)
+            yield StagedRows(self._staging, (path,), schema, layout, name, number, every, size)
 
     def _lines(self, part: Chunks) -> Iterator[Split]:
         paths: list[tuple[str, int]] = []
@@ -205,8 +205,8 @@ class Planner:
         size = 0
 
         def put() -> None:
-            path, lines = self._place.path(self._name("lines"), "ndjson"), b"".join(held)
-            self._place.objects.put(path, lines)
+            path, lines = self._staging.path(self._name("lines"), "ndjson"), b"".join(held)
+            self._staging.objects.put(path, lines)
             paths.append((path, len(lines)))
 
         for chunk in part.chunks():
@@ -221,16 +221,16 @@ class Planner:
         put()
         every = tuple(path for path, _ in paths)
         for number, (path, length) in enumerate(paths):
-            yield StagedLines(self._place, (path,), part.name, number, every, length)
+            yield StagedLines(self._staging, (path,), part.name, number, every, length)
 
     def _frame(self, frame: DataFrame, given: str) -> Iterator[Split]:
-        """A DataFrame, put aside partition by partition, each in as many parts as it needs."""
+        """Stage a DataFrame: each partition in as many parts as it needs."""
         layout = self._inputs.layout(given)
         shown = layout.name if isinstance(layout, OfType) else given.rpartition(":")[2]
         from pyspark import TaskContext
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        place, name, most = self._place, self._name("frame"), self._size
+        staging, name, most = self._staging, self._name("frame"), self._size
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             context = TaskContext.get()
@@ -240,9 +240,9 @@ class Planner:
             if first is None:
                 return
             rows = (first.schema, chain([first], batches))
-            for part, (path, size) in enumerate(_put_aside(place, f"{name}-{number:06d}", rows, most)):
+            for part, (path, size) in enumerate(_stage_rows(staging, f"{name}-{number:06d}", rows, most)):
                 row = {"number": number << 32 | part, "path": path, "size": size}
-                yield pa.RecordBatch.from_pylist([row], _PUT)
+                yield pa.RecordBatch.from_pylist([row], _STAGED)
 
         done = frame.mapInArrow(task, "number long, path string, size long").toArrow().sort_by("number")
         schema = to_arrow_schema(frame.schema, timezone="UTC")
@@ -250,35 +250,37 @@ class Planner:
         yield from self._staged(put, schema, layout, shown)
 
 
-def _put_aside(
-    place: Place, name: str, rows: tuple[pa.Schema, Iterator[pa.RecordBatch]], most: int
+def _stage_rows(
+    staging: Staging, name: str, rows: tuple[pa.Schema, Iterator[pa.RecordBatch]], most: int
 ) -> Iterator[tuple[str, int]]:
-    """Put rows aside in files of about so many bytes: where each is, and how many it has."""
+    """Stage rows in files of about `most` bytes. Yields the path and the size of each file."""
     schema, batches = rows
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        for part in _cut(batch, most):
+        for part in _slices(batch, most):
             held.append(part)
             size += part.nbytes
             if size >= most:
-                yield place.put(name, pa.Table.from_batches(held, schema)), size
+                yield staging.put(name, pa.Table.from_batches(held, schema)), size
                 held, size = [], 0
     if held:
-        yield place.put(name, pa.Table.from_batches(held, schema)), size
+        yield staging.put(name, pa.Table.from_batches(held, schema)), size
 
 
 def compared_values(splits: Sequence[Split]) -> int:
-    """About how many values of the input are compared with others."""
+    """Estimate the number of compared values of the input."""
     files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
-    packed = (file.compression is not None or file.format.dense for file in files)
-    read = sum(file.input.size * (_PACKED if more else 1) for file, more in zip(files, packed, strict=True))
+    compressed = (file.compression is not None or file.format.dense for file in files)
+    read = sum(
+        file.input.size * (_COMPRESSION_RATIO if more else 1) for file, more in zip(files, compressed, strict=True)
+    )
     staged = sum(split.size for split in splits if isinstance(split, StagedRows | StagedLines))
     items = sum(len(split.items) for split in splits if isinstance(split, Items) and isinstance(split.items, list))
     return (read + staged) // _VALUE_BYTES + items * 2
 
 
-def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+def _slices(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

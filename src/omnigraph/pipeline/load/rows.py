@@ -1,7 +1,7 @@
 """The rows of a load on Spark: tasks read parts of the input and write fragments; the engine commits them.
 
-Until the commit, fragments lie in the directories of their tables and no manifest names them. A failure leaves the
-graph as it was.
+Until the commit, fragments are in the directories of their tables, but no manifest refers to them. A failure leaves the
+graph unchanged.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, type_key
-from omnigraph.pipeline.load.blobs import Admitted
+from omnigraph.pipeline.load.blobs import AllowedReferences
+from omnigraph.pipeline.load.input_parts import InputParts
 from omnigraph.pipeline.load.partition_task import Work, declared_type
 from omnigraph.pipeline.load.plan import Planner, compared_values
-from omnigraph.pipeline.load.reading import Parts
-from omnigraph.pipeline.load.rules import Loaded, SparkRules
-from omnigraph.pipeline.load.upsert import merge_by_tasks, merge_threshold, way_of
-from omnigraph.pipeline.spark.shuffle import Exchange, Relation, first_of
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.load.rules import LoadedType, SparkValidator
+from omnigraph.pipeline.load.upsert import choose_merge, merge_by_tasks, merge_threshold
+from omnigraph.pipeline.spark.shuffle import Relation, Shuffle, combine_first
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.input.splits import Split
@@ -61,12 +61,12 @@ class SparkRows:
 
     Args:
         session: the engine session.
-        source: the input, read once however often the load starts again.
+        source: the input. It is split once, also if the load starts again.
         request: the request.
         spark: the context of the work on Spark.
 
     Raises:
-        InputError: the merge threshold is no size.
+        InputError: the merge threshold is not an amount.
     """
 
     stages_into_tables = True
@@ -79,21 +79,21 @@ class SparkRows:
         self.request = request
         self.mode = LoadMode(request.mode)
         self.spark = spark
-        self.place = spark.place
+        self.staging = spark.staging
         self.threshold = merge_threshold(spark.options.merge_threshold)
         self.splits: list[Split] | None = None
         self.forks: dict[str, TableRef] = {}
 
     @property
     def work_name(self) -> str:
-        return self.place.load
+        return self.staging.job_id
 
     def begin(self, attempt: int) -> None:
         self.direct = attempt == 0
         """Whether rows that may replace others are written as fragments at once, because their table is empty."""
-        self.changes: dict[str, Loaded] = {}
+        self.changes: dict[str, LoadedType] = {}
         self.forks = {}
-        self.handed: set[str] = set()
+        self.used_forks: set[str] = set()
         self.merged: list[MergedType] = []
         self.work: Work | None = None
 
@@ -108,11 +108,11 @@ class SparkRows:
             assert self.request.mapping is None or isinstance(self.request.mapping, TableMapping)
             with self.spark.job("planning the load"):
                 size, mapping = self.spark.options.split_bytes, self.request.mapping
-                planner = Planner(accepted, self.place, size, mapping, self.spark.session.spark)
+                planner = Planner(accepted, self.staging, size, mapping, self.spark.session.spark)
                 self.splits = list(planner.splits(self.source, self.request.type_name))
-        self.parts = Parts(self.splits, self.spark)
-        cuts = cut_parts(self.splits, self.spark.options.part_rows, self.spark.session.parallelism)
-        self.cuts = cuts if self.place.has_parts else 0
+        self.parts = InputParts(self.splits, self.spark)
+        count = partition_count(self.splits, self.spark.options.part_rows, self.spark.session.parallelism)
+        self.partitions = count if self.staging.has_parts else 0
         return accepted
 
     def digest(self, view: Manifest) -> str:
@@ -121,15 +121,15 @@ class SparkRows:
         return self.parts.digest(accepted, self.request.embed)
 
     def read(self, view: Manifest) -> None:
-        self.begun = view
+        self.start_view = view
         self.accepted = accepted = self._begin_reading(view)
         self.duplicates = DuplicateIds(accepted.catalog, last_wins=self.mode is LoadMode.MERGE)
-        self._tell(LoadPhase.READING)
+        self._report_progress(LoadPhase.READING)
         self.work = self._work(view, accepted, write=not self.request.check)
         self.parts.read(self.work)
         self._collect()
-        self._tell(LoadPhase.CHECKING)
-        self._distinct(view, accepted)
+        self._report_progress(LoadPhase.CHECKING)
+        self._find_duplicates(view, accepted)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -152,9 +152,9 @@ class SparkRows:
         self._prepare(view, self.accepted, view)
 
     def prepare(self, now: Manifest) -> Sequence[TableWrite]:
-        return self._prepare(now, self.accepted, self.begun)
+        return self._prepare(now, self.accepted, self.start_view)
 
-    def _tell(self, phase: LoadPhase) -> None:
+    def _report_progress(self, phase: LoadPhase) -> None:
         if self.request.progress is not None:
             tables = {key: change.read for key, change in self.changes.items()}
             size = sum(part.size for change in self.changes.values() for part in change.parts)
@@ -175,7 +175,7 @@ class SparkRows:
                 if self.mode is LoadMode.MERGE and not (self.direct and pin.row_count == 0):
                     staged.add(key)
         return Work(
-            self.place,
+            self.staging,
             accepted,
             time.time_ns() // 1_000_000,
             Ulids.seed(),
@@ -184,44 +184,44 @@ class SparkRows:
             self.request.embed,
             self._embedder(accepted),
             memory_budget(self.request.memory_budget),
-            self.cuts,
+            self.partitions,
             self.request.idempotency_key is not None,
             lenient=self.request.lenient,
         )
 
     def _embedder(self, accepted: AcceptedSchema) -> Embedder | None:
-        """What computes vectors, as this process is set up: tasks elsewhere need not know of keys."""
+        """The embedder of this process. Tasks on other machines need no credentials."""
         computed = any(prop.embed for node in accepted.catalog.nodes.values() for prop in node.properties.values())
         try:
             return self.session.embedder if computed and self.request.embed else None
         except EmbeddingError:
-            return None  # a task that has a vector to compute says so
+            return None  # a task that needs it reports the error
 
-    def _models(self, change: Loaded, now: Manifest) -> Models:
-        """What computed the vectors of a type after the load."""
+    def _models(self, change: LoadedType, now: Manifest) -> Models:
+        """The models of the vectors of a type after the load."""
         models = () if change.replaced else now.tables[change.key].models
         for done in self.parts.done.values() if change.kind is TypeKind.NODE else ():
             models = with_models(models, done.models.get(change.name, {}))
         return models
 
     def _collect(self) -> None:
-        """The rows of each type, part by part."""
+        """Collect the rows of each type, part by part."""
         for _, done in sorted(self.parts.done.items()):
             for key, part in done.tables.items():
                 if key not in self.changes:
                     kind, name = TypeKey.parse(key)
                     replaced = self.mode is LoadMode.OVERWRITE
-                    self.changes[key] = Loaded(kind, name, [], replaced)
+                    self.changes[key] = LoadedType(kind, name, [], replaced)
                 self.changes[key].parts.append(part)
         self.changes = dict(sorted(self.changes.items()))
 
     # Checking
 
-    def _rules(self, view: Manifest, accepted: AcceptedSchema) -> SparkRules:
-        return SparkRules(accepted, self.changes, view, self.place, self.spark.exchange, self.cuts)
+    def _rules(self, view: Manifest, accepted: AcceptedSchema) -> SparkValidator:
+        return SparkValidator(accepted, self.changes, view, self.staging, self.spark.shuffle, self.partitions)
 
-    def _distinct(self, view: Manifest, accepted: AcceptedSchema) -> None:
-        """Find duplicate ids. The last record of an id wins where that is allowed.
+    def _find_duplicates(self, view: Manifest, accepted: AcceptedSchema) -> None:
+        """Find duplicate ids. In a merge, the last record of an id wins.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -230,11 +230,11 @@ class SparkRows:
         named = [change for change in self.changes.values() if not change.fresh]
         keyed = {change.key: declared_type(accepted, change.key).key is not None for change in named}
         with self.spark.job("comparing ids"):
-            twice = rules.exchange.gather([rules.twice(change) for change in named])
-            named = [change for change, more in zip(named, twice, strict=True) if more.num_rows]
-            found = rules.exchange.gather([_repeated(rules, change, keyed[change.key]) for change in named])
+            duplicate_counts = rules.shuffle.collect([rules.duplicate_counts(change) for change in named])
+            named = [change for change, more in zip(named, duplicate_counts, strict=True) if more.num_rows]
+            found = rules.shuffle.collect([_duplicates(rules, change, keyed[change.key]) for change in named])
         for change, several in zip(named, found, strict=True):
-            first, total = first_of(several, "id", SHOWN) if keyed[change.key] else (several, None)
+            first, total = combine_first(several, "id", SHOWN) if keyed[change.key] else (several, None)
             dropped = self.duplicates.superseded(change, first, total)
             if dropped is None:
                 continue
@@ -242,182 +242,184 @@ class SparkRows:
             if (
                 self.mode is LoadMode.MERGE
                 and self.direct
-                and any(part.fragments or part.aside for part in change.parts)
+                and any(part.fragments or part.unfetched for part in change.parts)
             ):
-                # Fragments contain rows that do not count: start again, and stage all rows of the type.
+                # Fragments contain superseded rows: start again, and stage all rows of the type.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
             self.duplicates.check(self.changes, ((known.first, spell, known.total) for known, spell in rules.values()))
         except ConstraintError as error:
-            raise self._placed(error, accepted) from None
+            raise self._with_locations(error, accepted) from None
 
-    def _placed(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
-        """An error that names the places of rows, where there are so few that the input can be read again here."""
+    def _with_locations(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
+        """Add the locations of rows to an error, if the input is small enough to be read again here."""
         if sum(change.read for change in self.changes.values()) > MOST:
             return error
         places = Places()
         for number, split in sorted(self.parts.splits.items()):
-            unheard = Problems()
-            unheard.coerced = Coercions() if self.request.lenient else None
-            for raw in split.read(accepted, unheard, self.parts.starts[number]):
+            ignored = Problems()
+            ignored.coerced = Coercions() if self.request.lenient else None
+            for raw in split.read(accepted, ignored, self.parts.starts[number]):
                 for piece in pieces(raw):
                     places.add(type_key(piece.kind, piece.name), piece.origin)
         ids = {}
         for key, change in self.changes.items():
-            parts = [self.place.table(part.keys, ["id"]) for part in change.parts if part.keys is not None]
+            parts = [self.staging.table(part.keys, ["id"]) for part in change.parts if part.keys is not None]
             rows = pa.concat_tables([pa.schema([("id", pa.utf8())]).empty_table(), *map(_plain_ids, parts)])
-            kept = np.ones(rows.num_rows, bool)
+            keep = np.ones(rows.num_rows, bool)
             for i, first in enumerate(change.starts):
                 if i in change.dropped:
-                    kept[first + change.dropped[i]] = False
-            if not kept.all():
-                places.keep(key, kept)
-                rows = rows.filter(pa.array(kept))
+                    keep[first + change.dropped[i]] = False
+            if not keep.all():
+                places.keep(key, keep)
+                rows = rows.filter(pa.array(keep))
             ids[key] = TableChange(change.kind, change.name, rows, _NONE)
         return places.named(error, ids)
 
     # Writing
 
-    def _prepare(self, now: Manifest, accepted: AcceptedSchema, begun: Manifest) -> Sequence[TableWrite]:
-        self._check_bases(now, begun)
-        self._tell(LoadPhase.CHECKING)
+    def _prepare(self, now: Manifest, accepted: AcceptedSchema, start_view: Manifest) -> Sequence[TableWrite]:
+        self._check_bases(now, start_view)
+        self._report_progress(LoadPhase.CHECKING)
         rules = self._rules(now, accepted)
         with self.spark.job("checking"):
             try:
                 taken = rules.validate(all_new=self.mode is LoadMode.APPEND)
             except ConstraintError as error:
-                raise self._placed(error, accepted) from None
+                raise self._with_locations(error, accepted) from None
         self._fetch()
-        self._check_bases(now, begun)  # of what has only now been written
+        self._check_bases(now, start_view)  # for the fragments that `_fetch` wrote
         if self.duplicates.conflict is not None:
             raise self.duplicates.conflict
         if taken is not None:
             raise KeyConflictError(*taken)
         if self.request.check:
             return []
-        self._tell(LoadPhase.WRITING)
+        self._report_progress(LoadPhase.WRITING)
         self.merged.clear()
         writes = [
-            replace(self._write(change, rules.exchange, now, begun), models=self._models(change, now))
+            replace(self._write(change, rules.shuffle, now, start_view), models=self._models(change, now))
             for change in self.changes.values()
         ]
-        self.handed |= {write.key for write in writes if write.fork is not None}
+        self.used_forks |= {write.key for write in writes if write.fork is not None}
         return writes
 
     def _fetch(self) -> None:
-        """Let tasks bring in the blobs that are given as addresses, after all of these are allowed and there."""
+        """Fetch external blobs by tasks. First checks that all sources are allowed and exist."""
         keep = self.mode is LoadMode.OVERWRITE
-        jobs = [(change, i) for change in self.changes.values() for i, part in enumerate(change.parts) if part.aside]
+        jobs = [
+            (change, i) for change in self.changes.values() for i, part in enumerate(change.parts) if part.unfetched
+        ]
         if not jobs:
             return
-        admitted = Admitted(self.changes, self.session.blobs, keep_references=keep)
+        allowed = AllowedReferences(self.changes, self.session.blobs, keep_references=keep)
         assert self.work is not None
-        fetch, work, each = admitted.fetch, self.work, [(change.key, change.parts[i]) for change, i in jobs]
-        done = self.parts.each(range(len(each)), lambda job: fetch.part(work, job, *each[job]), "fetching blobs")
-        admitted.check(done.values())
+        fetch, work, each = allowed.fetch, self.work, [(change.key, change.parts[i]) for change, i in jobs]
+        done = self.parts.map(range(len(each)), lambda job: fetch.part(work, job, *each[job]), "fetching blobs")
+        allowed.check(done.values())
         for job, (change, i) in enumerate(jobs):
             change.parts[i] = done[job].part
 
-    def _check_bases(self, now: Manifest, begun: Manifest) -> None:
-        """Make sure that what was written lies where this attempt would look for it.
+    def _check_bases(self, now: Manifest, start_view: Manifest) -> None:
+        """Check that the written fragments fit the current table versions.
 
         Raises:
-            StagedRowsOutdatedError: it does not.
+            StagedRowsOutdatedError: a table has changed.
         """
         for key, change in self.changes.items():
             if not any(part.fragments for part in change.parts):
                 continue
-            before, pin = begun.tables[key], now.tables[key]
-            if key in self.handed or (key in self.forks and pin.ref != before.ref):
-                raise self._again(key, begun, now)
+            before, pin = start_view.tables[key], now.tables[key]
+            if key in self.used_forks or (key in self.forks and pin.ref != before.ref):
+                raise self._outdated(key, start_view, now)
             if (pin.ref.path, pin.ref.branch) != (before.ref.path, before.ref.branch):
-                raise self._again(key, begun, now)
+                raise self._outdated(key, start_view, now)
             if self._is_direct(change) and pin.row_count:
-                raise self._again(key, begun, now)
+                raise self._outdated(key, start_view, now)
 
-    def _again(self, key: str, begun: Manifest, now: Manifest) -> StagedRowsOutdatedError:
+    def _outdated(self, key: str, start_view: Manifest, now: Manifest) -> StagedRowsOutdatedError:
         error = StagedRowsOutdatedError(f"{key} has changed")
-        error.__cause__ = ReadSetChangedError(key, begun.tables[key].ref.version, now.tables[key].ref.version)
+        error.__cause__ = ReadSetChangedError(key, start_view.tables[key].ref.version, now.tables[key].ref.version)
         return error
 
-    def _is_direct(self, change: Loaded) -> bool:
-        """Whether rows that may replace others were written, because there were none when the load began."""
+    def _is_direct(self, change: LoadedType) -> bool:
+        """Whether rows that may replace others were written as fragments, because the table was empty."""
         return self.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
 
-    def _write(self, change: Loaded, exchange: Exchange, now: Manifest, begun: Manifest) -> TableWrite:
+    def _write(self, change: LoadedType, shuffle: Shuffle, now: Manifest, start_view: Manifest) -> TableWrite:
         fragments = tuple(text for part in change.parts for text in part.fragments)
         base = self.forks.get(change.key) if fragments else None
         staged = [
             (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None
         ]
         if staged:
-            self.merged.append(way_of(change, self.threshold))
+            self.merged.append(choose_merge(change, self.threshold))
             if self.merged[-1].way is MergeWay.TASKS:
-                return self._merged(change, fragments, exchange, now, begun)
-            source = _StagedSource(self.place, tuple(staged))
+                return self._task_merge(change, fragments, shuffle, now, start_view)
+            source = _StagedSource(self.staging, tuple(staged))
             return Change(change.key, source, fragments=fragments, fork=base)
         operation = OverwriteFragments if self.mode is LoadMode.OVERWRITE else AppendFragments
         return operation(change.key, fragments, fork=base)
 
-    def _merged(
-        self, change: Loaded, fragments: tuple[str, ...], exchange: Exchange, now: Manifest, begun: Manifest
+    def _task_merge(
+        self, change: LoadedType, fragments: tuple[str, ...], shuffle: Shuffle, now: Manifest, start_view: Manifest
     ) -> TableWrite:
-        """A merge by tasks. It is made for one state: when another commit comes first, it is made again."""
-        base = self._beside(change.key, now, begun)
+        """A merge by tasks. It is valid for one table version: after a concurrent commit, it is made again."""
+        base = self._writable_version(change.key, now, start_view)
         with self.spark.job(f"merging {change.name}"):
-            merged, gone = merge_by_tasks(exchange, self.place, base, change)
+            merged, removed = merge_by_tasks(shuffle, self.staging, base, change)
         fork = None if now.owns(now.tables[change.key]) else base
-        return ChangeFragments(change.key, (*merged, *fragments), gone, fork=fork)
+        return ChangeFragments(change.key, (*merged, *fragments), removed, fork=fork)
 
-    def _beside(self, key: str, now: Manifest, begun: Manifest) -> TableRef:
-        """The version of a table that tasks change: that of the graph, or a fork of it that nobody else has."""
+    def _writable_version(self, key: str, now: Manifest, start_view: Manifest) -> TableRef:
+        """The table version that tasks change: that of the graph, or a private fork of it."""
         pin = now.tables[key]
         if now.owns(pin):
             return pin.ref
         fork = self.forks.get(key)
-        same = (begun.incarnation, begun.tables[key].ref) == (now.incarnation, pin.ref)
-        if fork is None or not same or key in self.handed:
+        same = (start_view.incarnation, start_view.tables[key].ref) == (now.incarnation, pin.ref)
+        if fork is None or not same or key in self.used_forks:
             self._drop_fork(key)
             fork = self.forks[key] = fork_table(self.store, now, pin)
-            self.handed.discard(key)
+            self.used_forks.discard(key)
         return fork
 
     def _drop_fork(self, key: str) -> None:
-        """Remove a fork that was made for nothing."""
+        """Remove a fork that no write uses."""
         fork = self.forks.get(key)
-        if fork is not None and key not in self.handed:
+        if fork is not None and key not in self.used_forks:
             assert fork.branch is not None
-            with suppress(OmnigraphError):  # cleanup removes what is left
+            with suppress(OmnigraphError):  # cleanup removes forks that are left
                 self.store.tables.drop_fork(fork.path, fork.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class _StagedSource:
-    """Rows that were put aside, without those that do not count."""
+    """Staged rows, without superseded ones."""
 
-    place: Place
+    staging: Staging
     parts: tuple[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]] | None], ...]
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         for path, dropped in self.parts:
             first = 0
-            for batch in self.place.batches(path, columns):
-                kept = np.ones(batch.num_rows, bool)
+            for batch in self.staging.batches(path, columns):
+                keep = np.ones(batch.num_rows, bool)
                 if dropped is not None:
-                    own = dropped[(dropped >= first) & (dropped < first + batch.num_rows)] - first
-                    kept[own] = False
+                    positions = dropped[(dropped >= first) & (dropped < first + batch.num_rows)] - first
+                    keep[positions] = False
                 first += batch.num_rows
-                yield batch if kept.all() else batch.filter(pa.array(kept))
+                yield batch if keep.all() else batch.filter(pa.array(keep))
 
 
-def _repeated(rules: SparkRules, change: Loaded, keyed: bool) -> Relation:
-    """Ids that several records have. Of keys, which are refused, only the first matter."""
-    found = rules.repeated(change)
-    return found.mapped(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
+def _duplicates(rules: SparkValidator, change: LoadedType, keyed: bool) -> Relation:
+    """Duplicate ids. Duplicate keys are an error, so only the first ones are needed."""
+    found = rules.duplicate_rows(change)
+    return found.map(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
 
 
-def cut_parts(splits: Sequence[Split], part_rows: int, parallelism: int) -> int:
-    """The number of hash partitions of the compared values, so that one task can compare a partition."""
+def partition_count(splits: Sequence[Split], part_rows: int, parallelism: int) -> int:
+    """The number of hash partitions of the compared columns, so that one task can compare a partition."""
     parts = -(-compared_values(splits) // part_rows)
     return 1 if parts <= 1 else max(parts, parallelism)
 
@@ -426,10 +428,10 @@ def _plain_ids(rows: pa.Table) -> pa.Table:
     return pa.table({"id": rows["id"]})
 
 
-def _drop(change: Loaded, dropped: RowNumbers) -> None:
-    """Note the rows that do not count, part by part."""
+def _drop(change: LoadedType, dropped: RowNumbers) -> None:
+    """Store the numbers of superseded rows, part by part."""
     bounds = np.append(np.array(change.starts), change.read)
     for i, (low, high) in enumerate(pairwise(bounds.tolist())):
-        own = dropped[(dropped >= low) & (dropped < high)] - low
-        if len(own):
-            change.dropped[i] = own
+        positions = dropped[(dropped >= low) & (dropped < high)] - low
+        if len(positions):
+            change.dropped[i] = positions

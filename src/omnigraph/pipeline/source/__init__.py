@@ -1,4 +1,4 @@
-"""A graph as a data source of Spark: reads of any commit, streams of changes, and writes."""
+"""A graph as a Spark data source: reads of any commit, change streams, and writes."""
 
 from omnigraph.pipeline.source.source import OmnigraphSource, register
 

@@ -1,4 +1,4 @@
-"""What one commit did to the entities of a type: which came, which changed, which went."""
+"""The rows of a type that a commit inserted, updated and deleted."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from omnigraph.storage.tables import TableStorage
 
 _ID = "id"
 _ROW_ID = "_rowid"
-_TOGETHER = 1 << 16
-"""How many rows are compared with what they were at a time, about."""
+_BATCH_ROWS = 1 << 16
+"""Approximate number of rows to compare at a time."""
 
-_LOOKED_UP = 8192
-"""Up to so many ids, rows are looked up; above it, the table is read once."""
+_MAX_LOOKUPS = 8192
+"""Up to this number of ids, rows are looked up by id; above it, the table is scanned once."""
 
-_HELD = 1_000_000
-"""Up to so many entities are held in memory as they were; above it, they are looked up again and again."""
+_MAX_IN_MEMORY = 1_000_000
+"""Up to this number of entities, the old rows stay in memory; above it, they are looked up per batch."""
 
-_COMPARED = 1_000_000
-"""How many rows of a table are compared with ids at once, at least."""
+_COMPARE_ROWS = 1_000_000
+"""Minimum number of rows of a table to compare with ids at once."""
 
 _COMPARED_AS_TEXT = frozenset({Scalar.F32, Scalar.F64, Scalar.VECTOR})
 
 
 class Kind(StrEnum):
-    """What happened to an entity."""
+    """The kind of a change."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -44,49 +44,49 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """Some entities to which the same happened.
+class ChangedRows:
+    """Rows with the same kind of change.
 
     Attributes:
-        kind: what.
-        rows: as they are now; for those that went, as they were. Columns as they are stored, blobs with their content.
+        kind: the kind of the change.
+        rows: the new rows; for deletes, the old rows. Columns as stored, blobs with their content.
     """
 
     kind: Kind
     rows: pa.Table
 
 
-def changed(
+def changed_rows(
     tables: TableStorage, begin: TableRef, end: TableRef, columns: Mapping[str, ValueType]
-) -> Iterator[Changed]:
-    """What happened between two versions of a table. A row that was written with equal values did not change.
+) -> Iterator[ChangedRows]:
+    """The changes between two versions of a table. A row that was rewritten with equal values is not a change.
 
     Args:
         tables: the tables.
         begin: the earlier version.
-        end: the later one.
-        columns: the stored columns that count, `id` among them, and their types.
+        end: the later version.
+        columns: the stored columns to compare and return, with their types. `id` must be among them.
     """
-    reader = _Rows(tables, begin, end, columns)
-    earlier = reader.earlier()
-    for rows in reader.written():
-        there = pc.is_in(rows[_ID], value_set=earlier)
-        new = rows.filter(pc.invert(there))
+    reader = _VersionReader(tables, begin, end, columns)
+    existing_ids = reader.existing_ids()
+    for rows in reader.added_batches():
+        exists = pc.is_in(rows[_ID], value_set=existing_ids)
+        new = rows.filter(pc.invert(exists))
         if new.num_rows:
-            yield Changed(Kind.INSERT, new)
-        old = rows.filter(there)
+            yield ChangedRows(Kind.INSERT, new)
+        old = rows.filter(exists)
         if old.num_rows:
-            other = pc.invert(_same(old, reader.before(old[_ID]), columns))
+            other = pc.invert(_equal_rows(old, reader.old_rows(old[_ID]), columns))
             if pc.any(other).as_py():
-                yield Changed(Kind.UPDATE, old.filter(other))
-    gone = reader.gone()
-    for first in range(0, len(gone), _TOGETHER):
-        rows = reader.lookup(gone.slice(first, _TOGETHER))
-        yield Changed(Kind.DELETE, rows.sort_by(_ID))
+                yield ChangedRows(Kind.UPDATE, old.filter(other))
+    deleted_ids = reader.deleted_ids()
+    for first in range(0, len(deleted_ids), _BATCH_ROWS):
+        rows = reader.lookup(deleted_ids.slice(first, _BATCH_ROWS))
+        yield ChangedRows(Kind.DELETE, rows.sort_by(_ID))
 
 
-class _Rows:
-    """Reads the columns that count from two versions."""
+class _VersionReader:
+    """Reads the compared columns of two versions."""
 
     def __init__(self, tables: TableStorage, begin: TableRef, end: TableRef, columns: Mapping[str, ValueType]) -> None:
         self._tables = tables
@@ -94,67 +94,69 @@ class _Rows:
         self._end = end
         self._names = list(columns)
         self._blobs = any(type_.scalar is Scalar.BLOB for type_ in columns.values())
-        # Where one version came out of the other, Lance knows what happened between them.
-        self._known = tables.at(end).changes_since(begin) if follows(tables, begin, end) else None
+        # If one version is a descendant of the other, Lance lists the changed rows.
+        self._known = tables.at(end).changes_since(begin) if is_descendant(tables, begin, end) else None
 
-    def _new(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """What is new in the later version; it may be as it was."""
+    def _added(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows that the later version added. They may equal the old rows."""
         if self._known is not None:
             return self._known.rows.batches(columns)
         numbers = [fragment.number for fragment in self._tables.at(self._end).fragments()]
-        return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=_TOGETHER)
+        return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=_BATCH_ROWS)
 
-    def written(self) -> Iterator[pa.Table]:
-        """What is new, some at a time."""
+    def added_batches(self) -> Iterator[pa.Table]:
+        """The added rows, in batches of `_BATCH_ROWS`."""
         held: list[pa.RecordBatch] = []
-        for batch in self._new(self._names):
+        for batch in self._added(self._names):
             held.append(batch)
-            if self._blobs or sum(batch.num_rows for batch in held) >= _TOGETHER:
+            if self._blobs or sum(batch.num_rows for batch in held) >= _BATCH_ROWS:
                 yield pa.Table.from_batches(held)
                 held = []
         if held:
             yield pa.Table.from_batches(held)
 
-    def earlier(self) -> pa.Array:
-        """The ids of what is new that the earlier version has, too."""
-        ids = pa.chunked_array([batch.column(_ID) for batch in self._new([_ID])], pa.utf8())
+    def existing_ids(self) -> pa.Array:
+        """The ids of added rows that the earlier version also has."""
+        ids = pa.chunked_array([batch.column(_ID) for batch in self._added([_ID])], pa.utf8())
         return self._tables.at(self._begin).lookup(_ID, ids, columns=[_ID])[_ID].combine_chunks()
 
     @cached_property
-    def _before(self) -> pa.Table | None:
-        """All that is new, as it was, if that is not too much to hold."""
-        ids = self.earlier()
-        return None if self._blobs or len(ids) > _HELD else self.lookup(ids)
+    def _cached_old_rows(self) -> pa.Table | None:
+        """The old rows of all added rows; None if they are too many to keep in memory."""
+        ids = self.existing_ids()
+        return None if self._blobs or len(ids) > _MAX_IN_MEMORY else self.lookup(ids)
 
-    def before(self, ids: pa.ChunkedArray) -> pa.Table:
-        """Entities as they were, one for each id, in that order."""
-        held = self._before
+    def old_rows(self, ids: pa.ChunkedArray) -> pa.Table:
+        """The old rows with the given ids, in that order."""
+        held = self._cached_old_rows
         found = self.lookup(ids.combine_chunks()) if held is None else held
         return found.take(pc.index_in(ids, value_set=found[_ID].combine_chunks()))
 
-    def gone(self) -> pa.Array:
+    def deleted_ids(self) -> pa.Array:
         """The ids that only the earlier version has, sorted."""
         if self._known is not None:
             return self._known.deleted
-        ids, kept = (self._tables.at(ref).scan(columns=[_ID])[_ID].combine_chunks() for ref in (self._begin, self._end))
-        return ids.filter(pc.invert(pc.is_in(ids, value_set=kept))).sort()
+        ids, remaining = (
+            self._tables.at(ref).scan(columns=[_ID])[_ID].combine_chunks() for ref in (self._begin, self._end)
+        )
+        return ids.filter(pc.invert(pc.is_in(ids, value_set=remaining))).sort()
 
     def lookup(self, ids: pa.Array) -> pa.Table:
-        """Entities of the earlier version by id."""
+        """Rows of the earlier version by id."""
         columns = [*self._names, _ROW_ID] if self._blobs else self._names
-        if len(ids) <= _LOOKED_UP:
+        if len(ids) <= _MAX_LOOKUPS:
             rows = self._tables.at(self._begin).scan(columns=columns, filter=pc.field(_ID).isin(ids))
         else:
-            # The values are prepared anew for every comparison, so there should be few of those.
-            groups = in_groups(self._tables.at(self._begin).batches(columns=columns), _COMPARED)
+            # Each comparison builds a hash set of the ids again, so compare large groups.
+            groups = in_groups(self._tables.at(self._begin).batches(columns=columns), _COMPARE_ROWS)
             rows = pa.concat_tables([group.filter(pc.is_in(group[_ID], value_set=ids)) for group in groups])
         if not self._blobs or rows.num_rows == 0:
             return rows.select(self._names)
         return pa.concat_tables([part.select(self._names) for part in self._tables.at(self._begin).content(rows)])
 
 
-def follows(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
-    """Whether a version of a table came out of another."""
+def is_descendant(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
+    """Whether a version of a table is a descendant of another."""
     if begin.path != end.path or begin.version > end.version:
         return False
     if begin.branch == end.branch:
@@ -165,16 +167,16 @@ def follows(tables: TableStorage, begin: TableRef, end: TableRef) -> bool:
         return False
 
 
-def _same(left: pa.Table, right: pa.Table, columns: Mapping[str, ValueType]) -> pa.Array:
-    """Which rows have equal values. Nulls are equal, and 0.0 is not -0.0."""
-    tests = [_equal(_whole(left, name), _whole(right, name), type_) for name, type_ in columns.items() if name != _ID]
+def _equal_rows(left: pa.Table, right: pa.Table, columns: Mapping[str, ValueType]) -> pa.Array:
+    """Which rows have equal values. Nulls are equal, and 0.0 differs from -0.0."""
+    tests = [_equal(_column(left, name), _column(right, name), type_) for name, type_ in columns.items() if name != _ID]
     return functools.reduce(pc.and_, tests, pa.repeat(pa.scalar(True), left.num_rows))
 
 
 def _equal(left: pa.Array, right: pa.Array, type_: ValueType) -> pa.Array:
     if type_.scalar is Scalar.BLOB:
         if not (pa.types.is_struct(left.type) and pa.types.is_struct(right.type)):
-            return pa.repeat(pa.scalar(True), len(left))  # no row has one
+            return pa.repeat(pa.scalar(True), len(left))  # all blobs are null
         members = [_null_safe(pc.struct_field(left, name), pc.struct_field(right, name)) for name in ("data", "uri")]
         return pc.and_(pc.equal(left.is_null(), right.is_null()), functools.reduce(pc.and_, members))
     if type_.list or type_.scalar in _COMPARED_AS_TEXT:
@@ -187,10 +189,10 @@ def _null_safe(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.or_(both, pc.equal(left, right).fill_null(False))
 
 
-def _whole(rows: pa.Table, name: str) -> pa.Array:
+def _column(rows: pa.Table, name: str) -> pa.Array:
     return rows[name].combine_chunks()
 
 
-def names_of(columns: Sequence[str]) -> list[str]:
-    """Stored columns with the id, which tells entities apart."""
+def with_id(columns: Sequence[str]) -> list[str]:
+    """The columns with `id` first."""
     return list(dict.fromkeys([_ID, *columns]))

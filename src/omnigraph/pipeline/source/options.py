@@ -1,4 +1,4 @@
-"""What `.option(...)` may say about a graph in Spark."""
+"""Options of the Spark data source: `.option(...)`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ CHANGES = ("path", "type", "branch", *_STATE, "columns", "changes", "startingCom
 STREAM = ("path", "type", "branch", "columns", "changes", "startingCommit", "maxCommitsPerTrigger")
 WRITE = ("path", "type", "branch", "base", "mode", "message", "idempotencyKey")
 _KNOWN = tuple(dict.fromkeys((*READ, *CHANGES, *STREAM, *WRITE)))
-_OF_SPARK = ("serialization.format", "checkpointlocation", "queryname")
-"""What Spark adds by itself."""
+_SPARK_OPTIONS = ("serialization.format", "checkpointlocation", "queryname")
+"""Options that Spark adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one read or write, by the names that the documentation gives them.
+    """The options of one read or write, by their documented names.
 
     Attributes:
-        values: what was said.
-        storage: how to reach the place. May hold credentials, so it is never shown.
+        values: the options.
+        storage: the storage options. May hold credentials, so `repr` leaves them out.
     """
 
     values: Mapping[str, str]
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def read(cls, said: Mapping[str, str]) -> Options:
-        """Options as Spark passes them: in any case, all of them texts.
+    def read(cls, given: Mapping[str, str]) -> Options:
+        """Parse options as Spark passes them: names in any case, values as texts.
 
         Raises:
             InputError: there is no such option.
@@ -42,34 +42,34 @@ class Options:
         names = {name.lower(): name for name in _KNOWN}
         values: dict[str, str] = {}
         storage: dict[str, str] = {}
-        for name, value in said.items():
+        for name, value in given.items():
             if name.lower().startswith(STORAGE):
                 storage[name[len(STORAGE) :]] = value
             elif name.lower() in names:
                 values[names[name.lower()]] = value
-            elif name.lower() not in _OF_SPARK:
+            elif name.lower() not in _SPARK_OPTIONS:
                 raise InputError(
                     f"there is no option '{cut(name)}'", hint=did_you_mean(name, _KNOWN) or _listed(_KNOWN)
                 )
         return cls(values, storage)
 
-    def only(self, allowed: Iterable[str], what: str) -> None:
-        """Refuse options that mean something elsewhere.
+    def allow_only(self, allowed: Iterable[str], what: str) -> None:
+        """Reject options that do not apply.
 
         Raises:
-            InputError: there is one.
+            InputError: an option does not apply.
         """
         allowed = tuple(allowed)
         for name in self.values:
             if name not in allowed:
-                raise InputError(f"the option '{name}' says nothing about {what}", hint=_listed(allowed))
+                raise InputError(f"the option '{name}' does not apply to {what}", hint=_listed(allowed))
 
     @property
     def path(self) -> str:
-        """Where the graph is.
+        """The address of the graph.
 
         Raises:
-            InputError: nothing says it.
+            InputError: the option is missing.
         """
         return self._required("path", 'name the graph: .load("/data/people") or .option("path", ...)')
 
@@ -78,9 +78,9 @@ class Options:
         """The node or edge type.
 
         Raises:
-            InputError: nothing says it.
+            InputError: the option is missing.
         """
-        return self._required("type", 'a DataFrame holds the entities of one type: .option("type", "Person")')
+        return self._required("type", 'a DataFrame has the entities of one type: .option("type", "Person")')
 
     def _required(self, name: str, hint: str) -> str:
         found = self.values.get(name, "").strip()
@@ -89,47 +89,47 @@ class Options:
         return found
 
     def text(self, name: str) -> str | None:
-        """An option, or None."""
+        """The value of an option; None if it is not given."""
         return self.values.get(name)
 
     def number(self, name: str, *, least: int = 1) -> int | None:
-        """An option that is a whole number, or None.
+        """The value of an integer option; None if it is not given.
 
         Raises:
-            InputError: it is none.
+            InputError: it is not an integer, or too small.
         """
-        said = self.values.get(name)
-        if said is None:
+        given = self.values.get(name)
+        if given is None:
             return None
-        if not re.fullmatch(r"\d{1,18}", said.strip()) or int(said) < least:
-            raise InputError(f"the option '{name}' is a whole number from {least}, not '{cut(said)}'")
-        return int(said)
+        if not re.fullmatch(r"\d{1,18}", given.strip()) or int(given) < least:
+            raise InputError(f"the option '{name}' must be an integer of at least {least}, not '{cut(given)}'")
+        return int(given)
 
     def is_set(self, name: str) -> bool:
-        """An option that is true or false.
+        """The value of a boolean option.
 
         Raises:
-            InputError: it is neither.
+            InputError: it is neither true nor false.
         """
-        said = self.values.get(name, "false").strip().lower()
-        if said not in ("true", "false"):
-            raise InputError(f"the option '{name}' is true or false, not '{cut(said)}'")
-        return said == "true"
+        given = self.values.get(name, "false").strip().lower()
+        if given not in ("true", "false"):
+            raise InputError(f"the option '{name}' must be true or false, not '{cut(given)}'")
+        return given == "true"
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns that are wanted, in their order; None for all."""
-        said = self.values.get("columns")
-        if said is None:
+        """The selected columns, in order; None for all."""
+        given = self.values.get("columns")
+        if given is None:
             return None
-        names = tuple(name.strip() for name in said.split(","))
+        names = tuple(name.strip() for name in given.split(","))
         if not all(names):
-            raise InputError("the option 'columns' has an empty name in it", hint='write names with commas: "id, name"')
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise InputError(f"the option 'columns' names '{cut(twice)}' twice")
+            raise InputError("the option 'columns' has an empty name", hint='separate names with commas: "id, name"')
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise InputError(f"the option 'columns' names '{cut(duplicate)}' twice")
         return names
 
 
 def _listed(names: Iterable[str]) -> str:
-    return f"there are {', '.join(names)}, and {STORAGE}<name>"
+    return f"the options are {', '.join(names)}, and {STORAGE}<name>"

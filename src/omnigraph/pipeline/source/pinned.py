@@ -1,4 +1,4 @@
-"""One type at one commit: what every task of a read is told, so that all of them read the same."""
+"""One type at one commit. Every task of a read gets this value, so that all tasks read the same version."""
 
 from __future__ import annotations
 
@@ -26,68 +26,70 @@ from omnigraph.storage.uri import GraphUri, Scheme
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a graph is, for processes on other machines.
+class GraphLocation:
+    """The location of a graph, for processes on other machines.
 
     Attributes:
-        uri: the address, in one spelling.
-        storage: what the user said about reaching it. What the environment says is asked of each process itself.
+        uri: the normalized address.
+        storage: the storage options that the user gave. Each process adds those of its environment.
     """
 
     uri: str
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, options: Options) -> Place:
-        """The place that options name.
+    def of(cls, options: Options) -> GraphLocation:
+        """The location that the options name.
 
         Raises:
-            InputError: no other process can reach it.
+            InputError: other processes cannot reach it.
         """
         uri = GraphUri.parse(options.path, options.storage)
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("a graph in memory belongs to one process", hint="Spark has several: give a path or s3://")
+            raise InputError(
+                "a graph in memory cannot be read by Spark", hint="its tasks are other processes: use a path or s3://"
+            )
         return cls(str(uri), tuple(sorted(options.storage.items())))
 
     def open(self, *, read_only: bool = True) -> Graph:
-        """The graph."""
+        """Open the graph."""
         return open_graph(self.uri, read_only=read_only, storage_options=dict(self.storage))
 
     def tables(self) -> TableStorage:
-        """Its tables. A process opens them once."""
+        """The tables of the graph. Opened once per process."""
         return _tables(self)
 
     def objects(self) -> ObjectStore:
-        """Its objects. A process opens them once."""
+        """The objects of the graph. Opened once per process."""
         return _objects(self)
 
 
 @lru_cache(maxsize=8)
-def _objects(place: Place) -> ObjectStore:
-    return open_store(GraphUri.parse(place.uri, dict(place.storage)), fsync=False)
+def _objects(location: GraphLocation) -> ObjectStore:
+    return open_store(GraphUri.parse(location.uri, dict(location.storage)), fsync=False)
 
 
 @lru_cache(maxsize=8)
-def _tables(place: Place) -> TableStorage:
-    uri = GraphUri.parse(place.uri, dict(place.storage))
+def _tables(location: GraphLocation) -> TableStorage:
+    uri = GraphUri.parse(location.uri, dict(location.storage))
     return TableStorage(uri.lance_uri(), uri.lance_storage_options)
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The entities of a type as a commit left them.
+    """The entities of a type at one commit.
 
     Attributes:
-        place: the graph.
-        commit_id: the newest commit that is seen.
-        kind: whether they are nodes or edges.
-        ref: the version of their table.
-        columns: what is read of them, in order.
-        declared: what they have.
-        where: which of them; None for all.
+        location: the location of the graph.
+        commit_id: the commit.
+        kind: node or edge.
+        ref: the version of the table.
+        columns: the columns to read, in order.
+        declared: all columns of the type.
+        where: the condition; None for all rows.
     """
 
-    place: Place
+    location: GraphLocation
     commit_id: str
     kind: TypeKind
     ref: TableRef
@@ -97,62 +99,62 @@ class Pinned:
 
     @property
     def schema(self) -> StructType:
-        """All columns."""
+        """The Spark schema of the columns to read."""
         return spark_schema(self.columns)
 
 
 def pinned(options: Options) -> Pinned:
-    """What options mean now.
+    """Resolve options to a type at a commit.
 
     Raises:
-        InputError: they name no type or column of the graph, or contradict each other.
+        InputError: the graph has no such type or column, or the options contradict each other.
         NotFoundError: there is no such graph, branch, commit or time.
     """
-    place = Place.of(options)
-    graph = place.open()
+    location = GraphLocation.of(options)
+    graph = location.open()
     view = graph.snapshot(
         branch=options.text("branch"),
         commit=options.text("commit"),
         version=options.number("version"),
         at=options.text("timestamp"),
     )
-    return pinned_at(place, view, graph.session.schemas.at(view), options)
+    return pinned_at(location, view, graph.session.schemas.at(view), options)
 
 
-def pinned_at(place: Place, view: Snapshot, accepted: AcceptedSchema, options: Options) -> Pinned:
-    """The type that options name, in a snapshot.
+def pinned_at(location: GraphLocation, view: Snapshot, accepted: AcceptedSchema, options: Options) -> Pinned:
+    """Resolve options to a type in a snapshot.
 
     Raises:
-        InputError: it has no such type or column.
-        CompileError: the condition is none.
+        InputError: the snapshot has no such type or column.
+        CompileError: the condition is not valid.
     """
     kind, name = type_of(accepted.catalog, options.type)
     catalog = accepted.catalog
     declared = catalog.nodes[name] if kind is TypeKind.NODE else catalog.edges[name]
     every = value_types(kind, declared)
     columns = _chosen(every, options.columns, name)
-    said = options.text("where")
-    where = None if said is None else Where.read(said, catalog, kind, name)
-    return Pinned(place, view.commit.id, kind, view.pin(type_key(kind, name)).ref, columns, every, where)
+    condition = options.text("where")
+    where = None if condition is None else Where.read(condition, catalog, kind, name)
+    return Pinned(location, view.commit.id, kind, view.pin(type_key(kind, name)).ref, columns, every, where)
 
 
-def type_of(catalog: Catalog, said: str) -> tuple[TypeKind, str]:
-    """The type that a name means: `Person`, or `node:Person` where a node type and an edge type share the name.
+def type_of(catalog: Catalog, given: str) -> tuple[TypeKind, str]:
+    """The type of a name: `Person`, or `node:Person` if a node type and an edge type have this name.
 
     Raises:
-        InputError: none, or both.
+        InputError: there is no such type, or there are two.
     """
-    kind, colon, name = said.partition(":")
+    kind, colon, name = given.partition(":")
     if colon and kind in (TypeKind.NODE.value, TypeKind.EDGE.value):
         kinds = [TypeKind(kind)]
     else:
-        kinds, name = [TypeKind.NODE, TypeKind.EDGE], said
+        kinds, name = [TypeKind.NODE, TypeKind.EDGE], given
     found = [k for k in kinds if name in (catalog.nodes if k is TypeKind.NODE else catalog.edges)]
     if not found:
         hint = did_you_mean(name, [*catalog.nodes, *catalog.edges])
-        raise InputError(f"there is no type '{cut(said)}'", hint=hint)
+        raise InputError(f"there is no type '{cut(given)}'", hint=hint)
     if len(found) > 1:
-        raise InputError(f"'{name}' is a node type and an edge type", hint=f"say node:{name} or edge:{name}")
+        raise InputError(f"'{name}' is a node type and an edge type", hint=f"use node:{name} or edge:{name}")
     return found[0], name
 
 

@@ -1,4 +1,4 @@
-"""Reading one type of one commit in the tasks of a Spark job."""
+"""Reads one type at one commit, by the tasks of a Spark job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from omnigraph.pipeline.fragment_groups import BATCH_ROWS, PARTITION_BYTES, grou
 from omnigraph.pipeline.source.pinned import Pinned
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 
-_WORTH_A_TASK = 8 * 1024 * 1024
-_WORTH_A_FILTER = 64 * 1024 * 1024
-"""With less than this, a task costs more than it reads; the second is for tasks that give few of the rows to Spark."""
+_MIN_TASK_BYTES = 8 * 1024 * 1024
+_MIN_FILTER_TASK_BYTES = 64 * 1024 * 1024
+"""Minimum bytes that a task reads; with less, its start costs more. Tasks with a filter return few rows."""
 
 _WIDTHS = {
     Scalar.BOOL: 1,
@@ -32,22 +32,22 @@ _WIDTHS = {
     Scalar.BLOB: 4096,
 }
 _LIST = 8
-"""About how many bytes values take in a file, and how many a list has."""
+"""Approximate bytes of a value in a file, and approximate length of a list."""
 
 
 @dataclass
-class Part(InputPartition):
-    """What one task reads: some fragments of the table."""
+class FragmentPartition(InputPartition):
+    """The fragments that one task reads."""
 
     fragments: tuple[int, ...]
 
 
 class Reader(DataSourceReader):
-    """Reads a type.
+    """Reads the rows of a type.
 
     Args:
-        pinned: what is read.
-        schema: the columns that Spark wants.
+        pinned: the type, its version and its columns.
+        schema: the columns that Spark needs.
     """
 
     def __init__(self, pinned: Pinned, schema: StructType) -> None:
@@ -57,32 +57,32 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         pinned = self._pinned
-        found = pinned.place.tables().at(pinned.ref).fragments()
+        found = pinned.location.tables().at(pinned.ref).fragments()
         read = {name: pinned.columns[name] for name in self._schema.names}
-        share = width(read.values()) / width(pinned.declared.values())
-        # As Spark divides files: for all cores, but not into crumbs. These are the cores of the driver.
+        share = row_width(read.values()) / row_width(pinned.declared.values())
+        # Like Spark for files: one partition per core, but not too small. Counts the cores of the driver.
         all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
-        worth = _WORTH_A_TASK if pinned.where is None else _WORTH_A_FILTER
-        most = min(PARTITION_BYTES, max(worth, all_cores))
-        return [Part(group) for group in grouped(found, most / share)]
+        least = _MIN_TASK_BYTES if pinned.where is None else _MIN_FILTER_TASK_BYTES
+        most = min(PARTITION_BYTES, max(least, all_cores))
+        return [FragmentPartition(group) for group in grouped(found, most / share)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):
-            return  # a table without rows has no fragments
-        with reading_if_long(self._pinned.place.objects(), WorkKind.SPARK_READ, [self._pinned.ref]):
+        if not isinstance(partition, FragmentPartition):
+            return  # an empty table has no fragments
+        with reading_if_long(self._pinned.location.objects(), WorkKind.SPARK_READ, [self._pinned.ref]):
             yield from self._read(partition)
 
-    def _read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+    def _read(self, partition: FragmentPartition) -> Iterator[pa.RecordBatch]:
         pinned, schema = self._pinned, batch_schema(self._schema)
         names = [stored_name(name, pinned.kind) for name in schema.names]
         where = pinned.where
         batches = (
-            pinned.place.tables()
+            pinned.location.tables()
             .at(pinned.ref)
             .read_fragments(
                 partition.fragments,
                 columns=names if where is None else list(dict.fromkeys([*names, *where.columns])),
-                filter=None if where is None else where.scanned(),
+                filter=None if where is None else where.pushdown(),
                 batch_rows=BATCH_ROWS,
             )
         )
@@ -91,13 +91,13 @@ class Reader(DataSourceReader):
                 yield for_spark(batch.columns, schema)
             return
         for batch in batches:
-            rows = where.kept(pa.Table.from_batches([batch])).select(names).combine_chunks()
+            rows = where.matching(pa.Table.from_batches([batch])).select(names).combine_chunks()
             for part in rows.to_batches():
                 yield for_spark(part.columns, schema)
 
 
-def width(types: Iterable[ValueType]) -> int:
-    """About how many bytes a row of such columns takes in a file."""
+def row_width(types: Iterable[ValueType]) -> int:
+    """Approximate bytes of a row of such columns in a file."""
     found = 0
     for type_ in types:
         if type_.is_vector:
@@ -107,19 +107,19 @@ def width(types: Iterable[ValueType]) -> int:
     return max(found, 1)
 
 
-def check_schema(schema: StructType, own_schema: StructType) -> None:
-    """Spark may have been told what the columns are: then they must be what they are.
+def check_schema(schema: StructType, stored_schema: StructType) -> None:
+    """Check a schema that the user gave against the stored columns.
 
     Raises:
-        InputError: they are not.
+        InputError: they differ.
     """
-    known = {field.name: field for field in own_schema}
+    known = {field.name: field for field in stored_schema}
     for field in schema:
-        own = known.get(field.name)
-        if own is None:
+        stored = known.get(field.name)
+        if stored is None:
             raise InputError(f"there is no column '{cut(field.name)}'", hint=did_you_mean(field.name, list(known)))
-        if own.dataType != field.dataType:
-            said, is_ = field.dataType.simpleString(), own.dataType.simpleString()
-            raise InputError(f"column '{field.name}' is {is_}, not {cut(said)}", hint="leave out .schema(...)")
-        if own.nullable and not field.nullable:
-            raise InputError(f"column '{field.name}' may be null", hint="leave out .schema(...)")
+        if stored.dataType != field.dataType:
+            given, is_ = field.dataType.simpleString(), stored.dataType.simpleString()
+            raise InputError(f"column '{field.name}' has type {is_}, not {cut(given)}", hint="omit .schema(...)")
+        if stored.nullable and not field.nullable:
+            raise InputError(f"column '{field.name}' may be null", hint="omit .schema(...)")

@@ -1,4 +1,4 @@
-"""`format("omnigraph")`: a graph as a data source of Spark."""
+"""The Spark data source `format("omnigraph")`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from omnigraph.pipeline.source.writer import StreamWriter, Target, Writer, strea
 
 
 class OmnigraphSource(DataSource):
-    """The entities of one type, or what happened to them, as a DataFrame or a stream.
+    """The entities of one type, or their changes, as a DataFrame or a stream.
 
-    A DataFrame sees one commit: the one that its options mean when it is made. Spark keeps this object, and with it
-    what was pinned, for everything that is done with the DataFrame later.
+    A DataFrame reads the commit that its options select when it is created. Spark keeps this object for all later
+    actions of the DataFrame, so the pinned version stays.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._said = dict(options)
+        self._spark_options = dict(options)
         self._options = Options.read(options)
         self._pinned: Pinned | None = None
 
@@ -34,32 +34,32 @@ class OmnigraphSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        # Spark asks before it says whether this is to be a stream.
+        # Spark calls this before it is known whether the source is read as a stream.
         found = self._pin()
         return stream_schema(found) if self._options.is_set("changes") else found.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._options.is_set("changes"):
-            self._options.only(CHANGES, "a read of changes")
+            self._options.allow_only(CHANGES, "a read of changes")
             return ChangesReader(self._stream(schema), self._pin().commit_id)
-        self._options.only(READ, "a read")
+        self._options.allow_only(READ, "a read")
         return Reader(self._pin(), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (the name is Spark's)
         if not self._options.is_set("changes"):
-            raise InputError(
-                "a stream is of changes", hint='say so, because it has columns more: .option("changes", True)'
-            )
-        self._options.only(STREAM, "a stream")
+            raise InputError("a stream reads changes", hint='add .option("changes", True); it adds columns')
+        self._options.allow_only(STREAM, "a stream")
         return self._stream(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
-        self._options.only(WRITE, "a write")
+        self._options.allow_only(WRITE, "a write")
         return Writer(Target.of(self._options, overwrite=overwrite), self._options.text("idempotencyKey"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        self._options.only(WRITE, "a stream into a graph")
-        return StreamWriter(Target.of(self._options, overwrite=overwrite), stream_key(self._options, self._said))
+        self._options.allow_only(WRITE, "a stream into a graph")
+        return StreamWriter(
+            Target.of(self._options, overwrite=overwrite), stream_key(self._options, self._spark_options)
+        )
 
     def _stream(self, schema: StructType) -> StreamReader:
         return StreamReader(self._options, schema, self._pin())
@@ -71,8 +71,8 @@ class OmnigraphSource(DataSource):
 
 
 def register(session: SparkSession) -> None:
-    """Make `format("omnigraph")` known to a session.
+    """Register `format("omnigraph")` with a session.
 
-    Where the package is installed, Spark finds the format by itself.
+    If the package is installed, Spark finds the format without this call.
     """
     session.dataSource.register(OmnigraphSource)

@@ -1,8 +1,8 @@
 """The changes of a branch as a stream: every commit once, in the order of its first-parent line.
 
-A position in the stream is a commit: everything up to it was delivered. Spark writes positions down before it works
-on what lies between them, and reads the same rows again after a failure, because commits never change. So a sink that
-writes a batch once has every change once.
+An offset of the stream is a commit: all changes up to it are delivered. Spark stores offsets before it processes the
+rows between them, and reads the same rows again after a failure, because commits never change. So a sink that writes
+each batch once receives every change once.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, grouped
-from omnigraph.pipeline.source.changes import Kind, changed, names_of
+from omnigraph.pipeline.source.changes import Kind, changed_rows, with_id
 from omnigraph.pipeline.source.options import Options
-from omnigraph.pipeline.source.pinned import Pinned, Place, pinned_at
+from omnigraph.pipeline.source.pinned import GraphLocation, Pinned, pinned_at
 from omnigraph.pipeline.source.reader import check_schema
 from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 from omnigraph.storage.table_ref import TableRef
@@ -34,9 +34,9 @@ Offset = dict[str, str]
 
 CHANGE, COMMIT, COMMITTED = "_change", "_commit", "_committed"
 SNAPSHOT, BEGINNING, LATEST = "snapshot", "beginning", "latest"
-"""Where a stream begins, beside commits: with all entities as they are, with the first commit, or after the newest."""
+"""Start positions of a stream besides commits: all entities of the head, the first commit, or the newest commit."""
 
-_SAID = spark.StructType(
+_CHANGE_COLUMNS = spark.StructType(
     [
         spark.StructField(CHANGE, spark.StringType(), False),
         spark.StructField(COMMIT, spark.StringType(), False),
@@ -46,27 +46,27 @@ _SAID = spark.StructType(
 
 
 def stream_schema(pinned: Pinned) -> spark.StructType:
-    """The columns of a stream: what happened, in which commit, when; then those of the entity.
+    """The columns of a stream: kind of change, commit and time, then those of the entity.
 
     Raises:
-        InputError: a property has one of those names.
+        InputError: a property has one of these names.
     """
-    taken = set(_SAID.names) & set(pinned.columns)
+    taken = set(_CHANGE_COLUMNS.names) & set(pinned.columns)
     if taken:
         raise InputError(
-            f"the property '{min(taken)}' has a name of the stream's own", hint="leave it out in 'columns'"
+            f"the property '{min(taken)}' has the name of a column of the stream", hint="leave it out of 'columns'"
         )
-    return spark.StructType([*_SAID, *pinned.schema])
+    return spark.StructType([*_CHANGE_COLUMNS, *pinned.schema])
 
 
 @dataclass
-class Part(InputPartition):
-    """What one task reads.
+class ChangePartition(InputPartition):
+    """The rows that one task reads.
 
     Attributes:
-        begin: the table before the commit; None when everything is new.
-        end: the table after it.
-        fragments: the fragments of the later one, where everything is new.
+        begin: the table before the commit; None if all rows are new.
+        end: the table after the commit.
+        fragments: the fragments to read, if all rows are new.
         commit: the commit.
         committed: its time, in microseconds since 1970.
     """
@@ -82,16 +82,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a type on a branch.
 
     Args:
-        options: what is read.
-        schema: the columns that Spark wants.
-        pinned: the type as it was when the stream was declared.
+        options: the options.
+        schema: the columns that Spark needs.
+        pinned: the type at the time of the declaration of the stream.
     """
 
     def __init__(self, options: Options, schema: spark.StructType, pinned: Pinned) -> None:
         check_schema(schema, stream_schema(pinned))
         self._options = options
         self._schema = schema
-        self._place = Place.of(options)
+        self._location = GraphLocation.of(options)
         self._kind = pinned.kind
         self._columns: Mapping[str, ValueType] = pinned.columns
         self._until: Offset | None = None
@@ -104,23 +104,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"commit": ""}
         if start == LATEST:
             return self._head()
-        graph = self._place.open()
+        graph = self._location.open()
         if start == BEGINNING:
             *_, first = self._newest_first(graph)
             return {"commit": first.id}
         wanted = graph.snapshot(commit=start).commit.id
-        self._after(graph, wanted)
+        self._commits_after(graph, wanted)
         return {"commit": wanted}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         last = self._head() if self._until is None else self._until
         if start["commit"] == "":
             return last
-        line = [commit.id for commit in self._after(self._place.open(), start["commit"])]
+        line = [commit.id for commit in self._commits_after(self._location.open(), start["commit"])]
         if last["commit"] in line:
             line = line[: line.index(last["commit"]) + 1]
         elif self._until is not None:
-            return start  # what was available is delivered
+            return start  # all changes up to the limit are delivered
         if isinstance(limit, ReadMaxFiles):
             line = line[: limit.max_files]
         return {"commit": line[-1]} if line else start
@@ -138,41 +138,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if start == end:
             return []
-        graph = self._place.open()
+        graph = self._location.open()
         if start["commit"] == "":
             view = graph.snapshot(commit=end["commit"])
-            return list(self._whole(self._pinned_at(graph, view).ref, view.commit))
+            return list(self._all_rows(self._pinned_at(graph, view).ref, view.commit))
         before = self._pinned_or_none(graph, graph.snapshot(commit=start["commit"]))
-        parts: list[Part] = []
-        for commit in self._after(graph, start["commit"]):
+        parts: list[ChangePartition] = []
+        for commit in self._commits_after(graph, start["commit"]):
             after = self._pinned_or_none(graph, graph.snapshot(commit=commit.id))
             parts += self._between(before, after, commit)
             before = after
             if commit.id == end["commit"]:
                 return parts
-        raise self._not_there(end["commit"])
+        raise self._missing_commit(end["commit"])
 
-    def _between(self, before: TableRef | None, after: TableRef | None, commit: Commit) -> Iterator[Part]:
+    def _between(self, before: TableRef | None, after: TableRef | None, commit: Commit) -> Iterator[ChangePartition]:
         if after is None or before == after:
             return
-        if before is None or self._place.tables().at(before).count() == 0:
-            yield from self._whole(after, commit)
+        if before is None or self._location.tables().at(before).count() == 0:
+            yield from self._all_rows(after, commit)
         else:
-            yield Part(before, after, (), commit.id, commit.created_at)
+            yield ChangePartition(before, after, (), commit.id, commit.created_at)
 
-    def _whole(self, ref: TableRef, commit: Commit) -> Iterator[Part]:
-        for group in grouped(self._place.tables().at(ref).fragments()):
-            yield Part(None, ref, group, commit.id, commit.created_at)
+    def _all_rows(self, ref: TableRef, commit: Commit) -> Iterator[ChangePartition]:
+        for group in grouped(self._location.tables().at(ref).fragments()):
+            yield ChangePartition(None, ref, group, commit.id, commit.created_at)
 
     def _head(self) -> Offset:
-        return {"commit": self._place.open().snapshot(branch=self._options.text("branch")).commit.id}
+        return {"commit": self._location.open().snapshot(branch=self._options.text("branch")).commit.id}
 
     def _newest_first(self, graph: Graph) -> Iterator[Commit]:
-        """The first-parent line of the branch. Older parts of it are read only when they are reached."""
+        """The first-parent line of the branch. Reads older parts of the history on demand."""
         return commits(graph.snapshot(branch=self._options.text("branch")).manifest)
 
-    def _after(self, graph: Graph, commit_id: str) -> list[Commit]:
-        """The commits that came after one, oldest first.
+    def _commits_after(self, graph: Graph, commit_id: str) -> list[Commit]:
+        """The commits after a commit, oldest first.
 
         Raises:
             NotFoundError: the branch has no such commit.
@@ -182,31 +182,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if commit.id == commit_id:
                 return found[::-1]
             found.append(commit)
-        raise self._not_there(commit_id)
+        raise self._missing_commit(commit_id)
 
-    def _not_there(self, commit_id: str) -> NotFoundError:
+    def _missing_commit(self, commit_id: str) -> NotFoundError:
         branch = self._options.text("branch") or "main"
         return NotFoundError(
             f"commit {commit_id} is not in the history of branch '{branch}'",
-            hint="the branch was deleted and made again: begin a new stream, with a new checkpoint",
+            hint="the branch was deleted and created again: start a new stream, with a new checkpoint",
         )
 
     def _pinned_at(self, graph: Graph, view: Snapshot) -> Pinned:
         """The type in a snapshot.
 
         Raises:
-            InputError: it has other columns there.
+            InputError: its columns differ there.
         """
-        found = pinned_at(self._place, view, graph.session.schemas.at(view), self._options)
+        found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options)
         if dict(found.columns) != dict(self._columns):
             raise InputError(
-                f"the columns of {self._options.type} are others at commit {view.commit.id}",
-                hint="name those that stayed in 'columns', or begin a new stream after the change of the schema",
+                f"the columns of {self._options.type} differ at commit {view.commit.id}",
+                hint="list the columns that both have in 'columns', or start a new stream after the schema change",
             )
         return found
 
     def _pinned_or_none(self, graph: Graph, view: Snapshot) -> TableRef | None:
-        """The table of the type in a snapshot, or None when there was no such type yet."""
+        """The table of the type in a snapshot; None if the type did not exist yet."""
         catalog, name = graph.session.schemas.at(view).catalog, self._options.type.rpartition(":")[2]
         if name not in (catalog.nodes if self._kind is TypeKind.NODE else catalog.edges):
             return None
@@ -215,40 +215,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
-        tables = self._place.tables()
+        assert isinstance(partition, ChangePartition)
+        tables = self._location.tables()
         types = {stored_name(name, self._kind): type_ for name, type_ in self._columns.items()}
-        wanted = [stored_name(name, self._kind) for name in self._schema.names if name not in _SAID.names]
+        wanted = [stored_name(name, self._kind) for name in self._schema.names if name not in _CHANGE_COLUMNS.names]
         if partition.begin is None:
             batches = tables.at(partition.end).read_fragments(
-                partition.fragments, columns=names_of(wanted), batch_rows=BATCH_ROWS
+                partition.fragments, columns=with_id(wanted), batch_rows=BATCH_ROWS
             )
             for batch in batches:
                 yield self._batch(Kind.INSERT, batch, partition)
             return
-        columns = {name: types.get(name, ValueType(Scalar.STRING)) for name in names_of(list(types))}
-        for part in changed(tables, partition.begin, partition.end, columns):
+        columns = {name: types.get(name, ValueType(Scalar.STRING)) for name in with_id(list(types))}
+        for part in changed_rows(tables, partition.begin, partition.end, columns):
             for batch in part.rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
                 yield self._batch(part.kind, batch, partition)
 
-    def _batch(self, kind: Kind, rows: pa.RecordBatch, part: Part) -> pa.RecordBatch:
+    def _batch(self, kind: Kind, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
         count = rows.num_rows
-        said = {
+        values = {
             CHANGE: lambda: pa.repeat(pa.scalar(kind.value), count),
             COMMIT: lambda: pa.repeat(pa.scalar(part.commit), count),
             COMMITTED: lambda: pa.repeat(pa.scalar(part.committed, pa.timestamp("us", "UTC")), count),
         }
         columns = [
-            said[name]() if name in said else rows.column(stored_name(name, self._kind)) for name in self._schema.names
+            values[name]() if name in values else rows.column(stored_name(name, self._kind))
+            for name in self._schema.names
         ]
         return for_spark(columns, batch_schema(self._schema))
 
 
 class ChangesReader(DataSourceReader):
-    """Reads the changes up to a commit, without a stream.
+    """Reads the changes up to a commit as a batch.
 
     Args:
-        stream: what reads them.
+        stream: reads the changes.
         until: the last commit.
     """
 
@@ -260,5 +261,5 @@ class ChangesReader(DataSourceReader):
         return self._stream.partitions(self._stream.initialOffset(), {"commit": self._until})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Part):  # nothing to read is a partition of nothing
+        if isinstance(partition, ChangePartition):  # without changes, Spark passes an empty partition
             yield from self._stream.read(partition)

@@ -1,7 +1,7 @@
-"""How the types of a graph look in Spark, and how stored columns become those of a DataFrame.
+"""Spark types of graph types, and the conversion of stored columns to columns of a DataFrame.
 
-Every value stays exact. Spark has no unsigned integers, so a `U32` is a `bigint` and a `U64` a `decimal(20,0)`. It has
-no lists of a fixed length: what a column is in the graph stands in its metadata, under `omnigraph.type`.
+All values stay exact. Spark has no unsigned integers, so a `U32` is a `bigint` and a `U64` a `decimal(20,0)`. Spark has
+no fixed-size lists: the metadata of a column names its type in the graph, under `omnigraph.type`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 
 TYPE_METADATA = "omnigraph.type"
-"""The key, in the metadata of a column, of its type in the graph: `U64`, `Vector(384)`."""
+"""The key of the graph type in the metadata of a column: `U64`, `Vector(384)`."""
 
 ENDS = {"from": "src", "to": "dst"}
-"""The columns of an edge's ends, and what they are called in the table."""
+"""The columns of an edge's ends, and their names in the table."""
 
 _ID = ValueType(Scalar.STRING)
 _SCALARS: Mapping[Scalar, spark.DataType] = {
@@ -42,7 +42,7 @@ _SCALARS: Mapping[Scalar, spark.DataType] = {
 
 
 def spark_type(type_: ValueType) -> spark.DataType:
-    """The type of a column in Spark. Nullability belongs to the column."""
+    """The Spark type of a column. Nullability is a property of the column."""
     if type_.is_vector:
         return spark.ArrayType(spark.FloatType(), containsNull=False)
     scalar = _SCALARS[type_.scalar]
@@ -62,24 +62,24 @@ def spark_schema(columns: Mapping[str, ValueType]) -> spark.StructType:
 
 
 def _field(name: str, type_: ValueType) -> spark.StructField:
-    said = str(type_.with_nullable(False))
-    return spark.StructField(name, spark_type(type_), type_.nullable, {TYPE_METADATA: said})
+    graph_type = str(type_.with_nullable(False))
+    return spark.StructField(name, spark_type(type_), type_.nullable, {TYPE_METADATA: graph_type})
 
 
 def batch_schema(schema: spark.StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants the batches of a DataFrame in."""
+    """The Arrow schema in which Spark expects the batches of a DataFrame."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def stored_name(name: str, kind: TypeKind) -> str:
-    """What a column of a DataFrame is called in the table."""
+    """The name of a DataFrame column in the table."""
     return ENDS.get(name, name) if kind is TypeKind.EDGE else name
 
 
 def for_spark(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Stored columns as a batch of a DataFrame."""
-    made = [_converted(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(made, schema=schema)
+    """Convert stored columns to a batch of a DataFrame."""
+    converted = [_converted(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(converted, schema=schema)
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,9 +1,9 @@
 """The condition of a read: `.option("where", 'age > 30 and name != "ann"')`.
 
-It is an option, and not what `DataFrame.where` says. Spark 4 can hand conditions to a source that is written in Python,
-but it keeps what the source made of them for all that is done with the DataFrame later: `people.where("age > 30")`
-makes a later `people.count()` count only those, and two conditions on one DataFrame become one. Guarded by
-`test_source_where.py`.
+The condition is an option, and `DataFrame.where` is not pushed down. Spark 4 can pass filters to a Python data source,
+but it keeps the filtered source for all later actions of the DataFrame: after `people.where("age > 30")`, a later
+`people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` guards
+this.
 """
 
 # See docs/decisions/0095-a-condition-is-an-option.md
@@ -29,8 +29,8 @@ class Where:
     """A condition on the entities of a type.
 
     Attributes:
-        condition: what must hold.
-        now: what `now()` is.
+        condition: the compiled condition.
+        now: the value of `now()`.
     """
 
     condition: ir.Expr
@@ -38,19 +38,19 @@ class Where:
 
     @classmethod
     def read(cls, text: str, catalog: Catalog, kind: TypeKind, type_name: str) -> Where:
-        """A condition as a `delete` has it: properties by their names, for edges `from` and `to` as well.
+        """Compile a condition. The syntax is that of `delete … where`: property names, and `from` and `to` for edges.
 
         Raises:
-            CompileError: it is none, or not about this type.
-            InputError: it is more than one, or about the other type of this name.
+            CompileError: the condition is not valid for this type.
+            InputError: there is more than one condition, or it is about the other type of this name.
         """
         source = f"query entities() {{ delete {type_name} where\n{text}\n}}"
         queries = list(compile_queries(source, catalog, name="where").values())
         statements = [s for query in queries if isinstance(query.body, ir.Write) for s in query.body.statements]
         if len(queries) != 1 or len(statements) != 1 or not isinstance(statements[0], ir.Delete):
-            raise InputError("the option 'where' is one condition", hint='as in age > 30 and name != "ann"')
+            raise InputError("the option 'where' must be one condition", hint='for example age > 30 and name != "ann"')
         if statements[0].entity.value != kind.value:
-            raise InputError(f"the option 'where' cannot be said about the {kind.value}s {type_name}")
+            raise InputError(f"the option 'where' cannot be used for the {kind.value} type {type_name}")
         return cls(statements[0].where, time.time_ns() // 1_000_000)
 
     @property
@@ -59,7 +59,7 @@ class Where:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The stored columns that it looks at."""
+        """The stored columns that the condition reads."""
         found: dict[str, None] = {}
         for node in walk(self.condition):
             if isinstance(node, ir.Prop):
@@ -68,10 +68,10 @@ class Where:
                 found[ROLE_COLUMNS[node.role]] = None
         return tuple(found)
 
-    def scanned(self) -> pc.Expression | None:
-        """What a scan can test of it; it may let more rows through."""
+    def pushdown(self) -> pc.Expression | None:
+        """The part of the condition that a scan can test. It may keep more rows than the condition."""
         return prefilter(self.condition, self._request)
 
-    def kept(self, rows: pa.Table) -> pa.Table:
-        """The stored rows for which it holds."""
+    def matching(self, rows: pa.Table) -> pa.Table:
+        """The rows for which the condition holds."""
         return rows.filter(holds(self.condition, table_rows(rows), self._request))

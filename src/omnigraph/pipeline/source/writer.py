@@ -1,9 +1,9 @@
-"""Writing a DataFrame or a stream into one type of a graph: tasks put rows aside, and one load takes them all.
+"""Writes a DataFrame or a stream to one type of a graph: tasks stage rows, and one load commits them.
 
-Spark ends a write in a Python process of its own, where there is no session. So the rows of all tasks are loaded there
-as a stream, by the loader that works in one process: with every check, as one commit. What tasks put aside lies below
-the graph, belongs to nobody until then, and goes with the write, whether that succeeds or fails: the commit copies it.
-A record of the write is there while its rows are loaded. Before that no process of ours lives long enough to keep one.
+Spark commits a write in a separate Python process without a Spark session. That process loads the staged rows of all
+tasks as a stream, with the local engine: with all checks, as one commit. The load copies the staged rows, and the write
+removes them when it succeeds or fails. A work record protects them during the load. Before the load, no process lives
+long enough to keep a record.
 """
 
 from __future__ import annotations
@@ -23,41 +23,42 @@ from omnigraph.engine.load import load_mode
 from omnigraph.errors import BranchNotFoundError, InputError, OmnigraphError
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.source.options import Options
-from omnigraph.pipeline.source.pinned import Place, type_of
-from omnigraph.pipeline.spark.staging import Place as Staging
+from omnigraph.pipeline.source.pinned import GraphLocation, type_of
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.uri import GraphUri
 from omnigraph.write.receipt import LoadMode
 
-_TOGETHER = 32 * 1024 * 1024
-"""About how many bytes of rows are put aside as one object."""
+_OBJECT_BYTES = 32 * 1024 * 1024
+"""Approximate bytes of rows per staged object."""
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What one task put aside.
+class StagedOutput(WriterCommitMessage):
+    """The rows that one task staged.
 
     Attributes:
-        load: that of its writer. For the commit Spark makes the writer of a stream anew, and then that is another load.
-        paths: where, in the order of the rows.
-        schema: the columns; None when there were no rows.
+        job_id: the staging directory of the writer. For the commit, Spark creates the writer of a stream again, with
+            another directory.
+        paths: the staged objects, in the order of the rows.
+        schema: the columns; None if there were no rows.
     """
 
-    load: str
+    job_id: str
     paths: tuple[str, ...]
     schema: pa.Schema | None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go.
+    """The target of a write.
 
     Attributes:
-        place: the graph.
-        staging: what the tasks put rows aside with.
+        location: the location of the graph.
+        staging: the staging directory of the tasks.
         type_name: the type, as `Graph.load` takes it.
     """
 
-    place: Place
+    location: GraphLocation
     staging: Staging
     type_name: str
     mode: LoadMode
@@ -67,26 +68,28 @@ class Target:
 
     @classmethod
     def of(cls, options: Options, *, overwrite: bool) -> Target:
-        """The target that options name.
+        """The target that the options name.
 
         Raises:
-            InputError: they name no type of the graph, or contradict each other.
+            InputError: the graph has no such type, or the options contradict each other.
         """
-        said = options.text("mode")
-        if overwrite and said not in (None, LoadMode.OVERWRITE):
-            raise InputError(f"the mode is overwrite for Spark, and {said} for the graph", hint="name one of them")
-        mode = LoadMode.OVERWRITE if overwrite else load_mode(said or LoadMode.APPEND)
-        place = Place.of(options)
-        graph = place.open()
+        mode_option = options.text("mode")
+        if overwrite and mode_option not in (None, LoadMode.OVERWRITE):
+            raise InputError(
+                f"the mode of Spark is overwrite, and the option 'mode' is {mode_option}", hint="give one of them"
+            )
+        mode = LoadMode.OVERWRITE if overwrite else load_mode(mode_option or LoadMode.APPEND)
+        location = GraphLocation.of(options)
+        graph = location.open()
         kind, name = type_of(graph.catalog, options.type)
-        staging = Staging.at(GraphUri.parse(place.uri, dict(place.storage)))
+        staging = Staging.new(GraphUri.parse(location.uri, dict(location.storage)))
         shared = name in graph.catalog.nodes and name in graph.catalog.edges
         key = type_key(kind, name) if shared else name
         branch, base, message = (options.text(option) for option in ("branch", "base", "message"))
-        return cls(place, staging, key, mode, branch, base, message)
+        return cls(location, staging, key, mode, branch, base, message)
 
-    def put(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Put the rows of a task aside."""
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedOutput:
+        """Stage the rows of a task."""
         paths: list[str] = []
         held: list[pa.RecordBatch] = []
         schema: pa.Schema | None = None
@@ -100,18 +103,18 @@ class Target:
                 continue
             held.append(batch)
             schema = held[0].schema
-            if sum(batch.nbytes for batch in held) >= _TOGETHER:
+            if sum(batch.nbytes for batch in held) >= _OBJECT_BYTES:
                 put()
         if held:
             put()
-        return Written(self.staging.load, tuple(paths), schema)
+        return StagedOutput(self.staging.job_id, tuple(paths), schema)
 
     def load(self, messages: Sequence[WriterCommitMessage | None], key: str | None) -> None:
-        """Load what all tasks put aside, as one commit, and remove it."""
-        parts = [message for message in messages if isinstance(message, Written) and message.schema is not None]
-        rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._nothing()
-        name = parts[0].load if parts else self.staging.load
-        with at_work(self.staging.objects, WorkKind.LOAD, name=name), self.place.open(read_only=False) as graph:
+        """Load the staged rows of all tasks as one commit, and remove the staged files."""
+        parts = [message for message in messages if isinstance(message, StagedOutput) and message.schema is not None]
+        rows = pa.RecordBatchReader.from_batches(parts[0].schema, self._rows(parts)) if parts else self._no_rows()
+        name = parts[0].job_id if parts else self.staging.job_id
+        with at_work(self.staging.objects, WorkKind.LOAD, name=name), self.location.open(read_only=False) as graph:
             graph.load(
                 {self.type_name: rows},
                 mode=self.mode,
@@ -123,30 +126,30 @@ class Target:
             )
         self.clear(messages)
 
-    def has(self, key: str) -> bool:
-        """Whether a commit of the branch carries a key."""
-        with self.place.open() as graph:
+    def is_committed(self, key: str) -> bool:
+        """Whether the branch has a commit with this key."""
+        with self.location.open() as graph:
             try:
                 return find_idempotent(graph.session.store.capture(self.branch or MAIN), key) is not None
             except BranchNotFoundError:
                 return False
 
     def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what tasks put aside, those too that failed: they used the same directory.
+        """Remove the staged files, also those of failed tasks, which use the same directory.
 
-        Only of a batch of a stream in which all of them failed nobody can tell where that is.
+        If all tasks of a stream batch fail, the directory is unknown, and cleanup removes it later.
         """
-        loads = {message.load for message in messages if isinstance(message, Written)}
-        for load in {self.staging.load, *loads}:
-            with suppress(OmnigraphError):  # what is left is found by cleanup
-                replace(self.staging, load=load).clear()
+        job_ids = {message.job_id for message in messages if isinstance(message, StagedOutput)}
+        for job_id in {self.staging.job_id, *job_ids}:
+            with suppress(OmnigraphError):  # cleanup removes files that are left
+                replace(self.staging, job_id=job_id).clear()
 
-    def _rows(self, parts: Sequence[Written]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, parts: Sequence[StagedOutput]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             for path in part.paths:
                 yield from (batch.cast(parts[0].schema) for batch in self.staging.batches(path))
 
-    def _nothing(self) -> pa.Table:
+    def _no_rows(self) -> pa.Table:
         return pa.table({"id": pa.array([], pa.utf8())})
 
 
@@ -154,8 +157,8 @@ class Writer(DataSourceArrowWriter):
     """Writes a DataFrame.
 
     Args:
-        target: where to.
-        key: the idempotency key, if there is one.
+        target: the target.
+        key: the idempotency key, if given.
     """
 
     def __init__(self, target: Target, key: str | None) -> None:
@@ -163,26 +166,26 @@ class Writer(DataSourceArrowWriter):
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._target.put(iterator)
+        return self._target.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._target.load(messages, self._key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was put aside.
+        """Remove the staged files.
 
-        Spark also calls this when the commit failed half way. Even if that was after the graph had changed, nothing of
-        the graph lies there.
+        Spark also calls this if the commit failed. Even if the graph was changed by then, its files are not in the
+        staging directory.
         """
         self._target.clear(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream, each as one commit that is not repeated.
+    """Writes each batch of a stream as one commit, exactly once.
 
     Args:
-        target: where to.
-        key: what tells the stream from others.
+        target: the target.
+        key: identifies the stream.
     """
 
     def __init__(self, target: Target, key: str) -> None:
@@ -190,36 +193,36 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._key = key
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._target.put(iterator)
+        return self._target.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (the name is Spark's)
         key = f"{self._key}:{batchId}"
-        if self._target.has(key):
-            # It is the same batch, whatever it looks like now: behind a shuffle rows come in any order.
+        if self._target.is_committed(key):
+            # The batch is already committed. Its rows may have another order now, because of a shuffle.
             self._target.clear(messages)
-        elif any(isinstance(message, Written) and message.paths for message in messages):
+        elif any(isinstance(message, StagedOutput) and message.paths for message in messages):
             self._target.load(messages, key)
         else:
             self._target.clear(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what was put aside: see `Writer.abort`."""
+        """Remove the staged files: see `Writer.abort`."""
         self._target.clear(messages)
 
 
-def stream_key(options: Options, said: Mapping[str, str]) -> str:
-    """What tells a stream from others, and is the same when it is started again.
+def stream_key(options: Options, spark_options: Mapping[str, str]) -> str:
+    """The key that identifies a stream, also after a restart.
 
     Raises:
-        InputError: nothing does.
+        InputError: there is neither a key nor a checkpoint.
     """
-    own = options.text("idempotencyKey")
-    if own is not None:
-        return own
-    checkpoint = next((value for name, value in said.items() if name.lower() == "checkpointlocation"), None)
+    key = options.text("idempotencyKey")
+    if key is not None:
+        return key
+    checkpoint = next((value for name, value in spark_options.items() if name.lower() == "checkpointlocation"), None)
     if checkpoint is None:
         raise InputError(
-            "nothing tells this stream from others",
-            hint='name its checkpoint: .option("checkpointLocation", ...), or give an idempotencyKey of its own',
+            "the stream has no identity",
+            hint='set .option("checkpointLocation", ...) or .option("idempotencyKey", ...)',
         )
     return f"spark-{blake2b(checkpoint.rstrip('/').encode(), digest_size=12).hexdigest()}"

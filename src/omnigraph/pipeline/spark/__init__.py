@@ -1,1 +1,1 @@
-"""Spark itself: the session, jobs, staging and the shuffle. Everything else of the pipeline builds on these."""
+"""The Spark session, jobs, staging and shuffle. The other packages of the pipeline use these."""

@@ -1,4 +1,4 @@
-"""Work on Spark while it runs: how far it is, when it has to stop, and what went wrong."""
+"""Supervision of Spark jobs: progress, cancellation, deadline, and translation of errors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAUSE = 0.2
-"""Seconds between two looks at a job."""
+"""Seconds between two checks of a job."""
 
 _INPUT = f"{InputError.__module__}.{InputError.__qualname__}"
-"""How the traceback of a task names what it says about the input."""
+"""The name of `InputError` in the traceback of a task."""
 
 
 @dataclass(slots=True)
-class Watch:
-    """Who looks on while Spark works, and when it has to stop.
+class JobMonitor:
+    """Reports the progress of Spark jobs, and stops them at a deadline or on cancellation.
 
     Attributes:
-        progress: is told how far the work has come. An error that it raises ends the work.
+        progress: is called with the progress. An error that it raises ends the work.
         cancel: stops the work from another thread.
-        seconds: how long all of it may take, from the making of the watch.
+        seconds: the time limit of all work, from the creation of this object.
     """
 
     progress: Callable[[JobProgress], None] | None = None
@@ -41,11 +41,11 @@ class Watch:
     _started: float = field(default_factory=time.monotonic)
 
     def check(self) -> None:
-        """Stop here if the work has to.
+        """Raise an error if the work has to stop.
 
         Raises:
             BudgetExceededError: the deadline passed.
-            CancelledError: it was told to stop.
+            CancelledError: the work was cancelled.
         """
         if self.cancel.cancelled:
             raise CancelledError("the work on Spark was cancelled")
@@ -54,28 +54,28 @@ class Watch:
             raise BudgetExceededError("seconds", self.seconds, taken, hint="give it more time")
 
     @contextmanager
-    def over(self, spark: SparkSession, what: str, log: str | None) -> Iterator[None]:
-        """Watch the jobs that a block starts in this thread.
+    def supervise(self, spark: SparkSession, what: str, log: str | None) -> Iterator[None]:
+        """Supervise the jobs that a block starts in this thread.
 
         Raises:
             BudgetExceededError: the deadline passed.
-            CancelledError: it was told to stop.
-            InputError: a task refused the input.
+            CancelledError: the work was cancelled.
+            InputError: a task rejected the input.
             SparkError: a job failed.
         """
         self.check()
         context = spark.sparkContext
         group = f"omnigraph-{uuid4().hex}"
         context.setJobGroup(group, what, interruptOnCancel=True)
-        looking = _Looking(self, context, group, what)
+        poller = _Poller(self, context, group, what)
         try:
             yield
         except OmnigraphError:
             raise
         except Exception as error:
-            looking.stop()
-            if looking.failed is not None:
-                raise looking.failed from None
+            poller.stop()
+            if poller.failed is not None:
+                raise poller.failed from None
             if interrupted(error):
                 raise KeyboardInterrupt from None
             failure = _failure(error, what, log)
@@ -83,53 +83,53 @@ class Watch:
                 raise
             raise failure from error
         finally:
-            looking.stop()
+            poller.stop()
             for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # which is how it is unset
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes the property
 
 
-class _Looking:
-    """A thread that looks at a job from time to time."""
+class _Poller:
+    """A thread that polls the progress of a job."""
 
-    def __init__(self, watch: Watch, context: Any, group: str, what: str) -> None:
-        self._watch = watch
+    def __init__(self, monitor: JobMonitor, context: Any, group: str, what: str) -> None:
+        self._monitor = monitor
         self._context = context
         self._group = group
         self._what = what
         self._ended = Event()
-        self._said: JobProgress | None = None
+        self._last: JobProgress | None = None
         self.failed: BaseException | None = None
-        """Why the work was stopped from here."""
-        self._thread = Thread(target=self._look, name="omnigraph-spark-progress", daemon=True)
+        """The error for which this thread cancelled the work."""
+        self._thread = Thread(target=self._poll, name="omnigraph-spark-progress", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._ended.wait(_PAUSE):
             try:
-                self._watch.check()
-                self._tell()
+                self._monitor.check()
+                self._report()
             except Exception as error:
                 self.failed = error
-                # Again and again: a job that is only just being made is not in the group yet.
+                # Repeat it: a job that Spark is just creating is not in the group yet.
                 while not self._ended.is_set():
                     with suppress(Exception):
                         self._context.cancelJobGroup(self._group)
                     self._ended.wait(_PAUSE)
                 return
         with suppress(Exception):
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
-        if self._watch.progress is None:
+    def _report(self) -> None:
+        if self._monitor.progress is None:
             return
         now = _progress(self._context, self._group, self._what)
-        if now is not None and now != self._said:
-            self._said = now
-            self._watch.progress(now)
+        if now is not None and now != self._last:
+            self._last = now
+            self._monitor.progress(now)
 
 
 def _progress(context: Any, group: str, what: str) -> JobProgress | None:
@@ -153,7 +153,7 @@ def _progress(context: Any, group: str, what: str) -> JobProgress | None:
 
 
 def interrupted(error: BaseException) -> bool:
-    """Whether an error came up while Ctrl-C was dealt with: Spark cancels its jobs then, and tells of that instead."""
+    """Whether Ctrl-C caused an error. Spark cancels its jobs then, and raises an error about that."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, KeyboardInterrupt):
@@ -163,16 +163,16 @@ def interrupted(error: BaseException) -> bool:
 
 
 def _failure(error: Exception, what: str, log: str | None) -> OmnigraphError | None:
-    """What a failure of Spark says, in a line. None for what is no failure of Spark."""
+    """Translate an error of Spark to one line; None for errors that are not of Spark."""
     module = type(error).__module__
     if not module.startswith(("pyspark", "py4j")):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # The last line of a Python traceback is what went wrong; Java's begins with it.
-    telling = [line for line in lines if not line.startswith(("File ", "at ", "Traceback", ":", "JVM stacktrace"))]
-    python = [line for line in telling if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
-    reason = (python or telling or [type(error).__name__])[-1 if python else 0]
+    # A Python traceback ends with the error; a Java stack trace starts with it.
+    messages = [line for line in lines if not line.startswith(("File ", "at ", "Traceback", ":", "JVM stacktrace"))]
+    python = [line for line in messages if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
+    reason = (python or messages or [type(error).__name__])[-1 if python else 0]
     refused = re.fullmatch(rf"{re.escape(_INPUT)}: (.+)", reason)
     if refused is not None:
-        return InputError(refused[1])  # a task found it in the input: Spark did nothing wrong
+        return InputError(refused[1])  # a task rejected the input: not a failure of Spark
     return SparkError(f"{what} failed: {cut(reason)}", log=log)

@@ -1,4 +1,4 @@
-"""Checks before Spark is started, and what a failed start means: Spark's own answers are long, late and in Java."""
+"""Checks before Spark is started, and short messages for failed starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omnigraph.errors import SparkUnavailableError, cut
 from omnigraph.lang.names import nearest
 from omnigraph.settings import JAVA_HOME, PATH
 
-_LEAST_JAVA = 17
+_MIN_JAVA = 17
 _INSTALL_SPARK = "pip install 'omnigraph[spark]'"
 _INSTALL_JAVA = "install Java 17 or newer ('apt install openjdk-17-jre-headless', 'brew install openjdk@17')"
 _MASTERS = "local[*,4] is this machine; a cluster is spark://host:7077, yarn or k8s://https://host:443"
@@ -29,33 +29,33 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/@\s]+):(?P<port>\d{1
 _MEMORY = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
 
 _PROBE_SECONDS = 5
-"""How long a master may take to accept a connection. Spark itself tries for more than a minute."""
+"""Seconds to wait until a master accepts a connection. Spark itself tries for more than a minute."""
 
 _START_SECONDS = 5.0
 _PAUSE = 0.2
-"""How long a master that refuses connections may still be starting, and how often it is asked."""
+"""Seconds in which a master that refuses connections may still start, and the pause between attempts."""
 
 _JAVA_SECONDS = 30
-"""How long `java -version` may take."""
+"""Seconds that `java -version` may take."""
 
 
 def check_installed() -> None:
-    """Look for the packages.
+    """Check that the packages are installed.
 
     Raises:
-        SparkUnavailableError: one is missing.
+        SparkUnavailableError: a package is missing.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkUnavailableError("pyspark is not installed", hint=_INSTALL_SPARK)
-    if importlib.util.find_spec("pandas") is None:  # Spark refuses to hand Arrow batches to Python without it
+    if importlib.util.find_spec("pandas") is None:  # Spark needs it to pass Arrow batches to Python
         raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
 
 
 def check_settings(master: str | None, memory: str | None) -> None:
-    """Check what Spark is told, and whether its master answers.
+    """Check the master and the memory setting, and connect to the master.
 
     Raises:
-        SparkUnavailableError: it cannot be used.
+        SparkUnavailableError: a setting is not valid, or the master does not answer.
     """
     if master is not None:
         _check_master(master.strip())
@@ -78,7 +78,7 @@ def _check_master(master: str) -> None:
 
 
 def _connect(host: str, port: int) -> None:
-    """Connect to a master, and wait a moment for one that has just been started and does not listen yet."""
+    """Connect to a master. Waits a moment for one that is just starting."""
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
@@ -92,7 +92,7 @@ def _connect(host: str, port: int) -> None:
 
 
 def _probe(master: str, addresses: str) -> None:
-    """See whether one of the masters accepts a connection."""
+    """Check that one of the masters accepts a connection."""
     failures = []
     for text in addresses.split(","):
         found = _ADDRESS.fullmatch(text.strip())
@@ -116,25 +116,25 @@ def _unreachable(error: OSError | UnicodeError) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {_PROBE_SECONDS} seconds"
     if isinstance(error, socket.gaierror | UnicodeError):
-        return "the host is not known"
+        return "unknown host"
     return (error.strerror or str(error)).lower()
 
 
 def java_path(environ: Mapping[str, str]) -> str | None:
-    """The Java that Spark would start; None if there is none."""
+    """The path of the Java that Spark would start; None if there is none."""
     home = JAVA_HOME.get(environ)
     if home:
-        own = Path(home) / "bin" / "java"
-        return str(own.resolve()) if os.access(own, os.X_OK) and own.is_file() else None
+        java = Path(home) / "bin" / "java"
+        return str(java.resolve()) if os.access(java, os.X_OK) and java.is_file() else None
     found = shutil.which("java", path=PATH.get(environ))
     return None if found is None else str(Path(found).resolve())
 
 
 def check_java(environ: Mapping[str, str]) -> None:
-    """Look for Java.
+    """Check that Java is installed and new enough.
 
     Raises:
-        SparkUnavailableError: there is none, or it is too old.
+        SparkUnavailableError: Java is missing or too old.
     """
     java = java_path(environ)
     if java is None:
@@ -142,12 +142,12 @@ def check_java(environ: Mapping[str, str]) -> None:
         where = f"there is none at JAVA_HOME={home}" if home else "none is on the PATH"
         raise SparkUnavailableError(f"Spark needs Java, and {where}", hint=_INSTALL_JAVA)
     version = _java_version(java)
-    if version is not None and version < _LEAST_JAVA:
-        raise SparkUnavailableError(f"Spark needs Java {_LEAST_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
+    if version is not None and version < _MIN_JAVA:
+        raise SparkUnavailableError(f"Spark needs Java {_MIN_JAVA} or newer; {java} is {version}", hint=_INSTALL_JAVA)
 
 
 def _java_version(java: str) -> int | None:
-    """The major version: from the file beside it that says so, else from Java itself. None when neither tells.
+    """The major version of Java, from its release file or from `java -version`; None if neither has it.
 
     Raises:
         SparkUnavailableError: Java does not run.
@@ -158,11 +158,11 @@ def _java_version(java: str) -> int | None:
         text = ""
     found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text)
     if found is None:
-        found = re.search(r'version "(?:1\.)?(\d+)', _asked(java))
+        found = re.search(r'version "(?:1\.)?(\d+)', _java_output(java))
     return int(found[1]) if found else None
 
 
-def _asked(java: str) -> str:
+def _java_output(java: str) -> str:
     try:
         ran = subprocess.run(
             [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_JAVA_SECONDS, check=False
@@ -172,19 +172,19 @@ def _asked(java: str) -> str:
         raise SparkUnavailableError(
             f"Spark needs Java, and {java} does not run: {reason}", hint=_INSTALL_JAVA
         ) from None
-    said = f"{ran.stderr}\n{ran.stdout}".strip()
+    output = f"{ran.stderr}\n{ran.stdout}".strip()
     if ran.returncode != 0:
-        reason = said.splitlines()[0] if said else f"exit code {ran.returncode}"
-        raise _broken(java, reason)
-    return said
+        reason = output.splitlines()[0] if output else f"exit code {ran.returncode}"
+        raise _java_error(java, reason)
+    return output
 
 
-def _broken(java: str, reason: str) -> SparkUnavailableError:
+def _java_error(java: str, reason: str) -> SparkUnavailableError:
     return SparkUnavailableError(f"Spark needs Java, and {java} does not run: {cut(reason)}", hint=_INSTALL_JAVA)
 
 
 def start_failure(error: Exception, log: Path, master: str | None) -> str:
-    """Why Spark did not start, in a line."""
+    """The reason why Spark did not start, in one line."""
     try:
         logged = log.read_text(errors="replace")
     except OSError:
@@ -193,31 +193,31 @@ def start_failure(error: Exception, log: Path, master: str | None) -> str:
         return f"{cut(str(master))} accepts connections, but no Spark master of this version answers there"
     reason = _root_message(error)
     if "JAVA_GATEWAY_EXITED" in reason or "gateway process exited" in reason:
-        lines = [_plain(line) for line in logged.splitlines() if _TELLING.search(line)]
-        return f"Java ended at once: {cut(lines[0])}" if lines else "Java ended at once"
+        lines = [_plain(line) for line in logged.splitlines() if _ERROR_LINE.search(line)]
+        return f"Java exited at once: {cut(lines[0])}" if lines else "Java exited at once"
     return cut(reason)
 
 
-_TELLING = re.compile(
+_ERROR_LINE = re.compile(
     r"^(?!Error occurred during init).*(?:error|exception|invalid|unsupported|cannot|could not|not found|too small)",
     re.IGNORECASE,
 )
 
 
 def _plain(line: str) -> str:
-    """A line of Java's without the names of threads and classes."""
+    """A line of Java output without the names of threads and classes."""
     line = re.sub(r'^Exception in thread "[^"]*" ', "", line.strip())
     return re.sub(r"^[\w.$]+(?:Exception|Error): (?=.)", "", line)
 
 
 def _root_message(error: Exception) -> str:
-    """The innermost cause on the side of Java, or the first line of the error."""
+    """The message of the innermost Java cause, or the first line of the error."""
     try:
         java: Any = getattr(error, "java_exception", None)
         while java is not None and java.getCause() is not None:
             java = java.getCause()
         text = "" if java is None else str(java.getMessage() or java.getClass().getSimpleName())
-    except Exception:  # Java has ended meanwhile
+    except Exception:  # Java has exited
         text = ""
     lines = (text or str(error)).strip().splitlines()
     return _plain(lines[0]) if lines else type(error).__name__

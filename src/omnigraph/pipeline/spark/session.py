@@ -1,7 +1,7 @@
-"""Spark: one session for the process, started when it is first needed and then kept.
+"""The Spark session of the process. It is started on first use and then kept.
 
-Whatever the process finds is used: a session that is there, what `spark-submit` was told, a master that is named. With
-none of that it is this machine, all its cores, and four attempts for each task.
+Uses what the process has: an existing session, the settings of `spark-submit`, or a given master. The default is all
+cores of this machine, with four attempts per task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import InputError, SparkError, SparkUnavailableError
-from omnigraph.pipeline.spark.jobs import Watch, interrupted
+from omnigraph.pipeline.spark.jobs import JobMonitor, interrupted
 from omnigraph.pipeline.spark.preflight import check_installed, check_java, check_settings, java_path, start_failure
 from omnigraph.settings import (
     MASTER,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = SPARK_MASTER.default
-"""All cores of this machine. A task is tried four times: `local[*]` alone never tries again."""
+"""All cores of this machine, with four attempts per task. `local[*]` alone never retries."""
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -59,27 +59,27 @@ _SETTINGS = {
 _WORK_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and lie where they should
+    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and already in the right partition
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_FLAGS = "-XX:+DisplayVMOutputToStderr -Xlog:disable -Xlog:all=warning:stderr"
-"""What Java itself has to say goes to the log: stdout belongs to the results of a command."""
+"""Sends messages of the JVM to the log. Stdout is for results."""
 
-_SHIPPED = ("OMNIGRAPH_", "AWS_", "TMPDIR")
-"""Variables that tasks need as the driver has them, by how their names begin."""
+_TASK_VARIABLES = ("OMNIGRAPH_", "AWS_", "TMPDIR")
+"""Prefixes of the environment variables that are passed on to tasks."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How Spark is started, if it has to be.
+    """Settings for starting Spark.
 
     Attributes:
-        master: where it runs; by default what the environment says, else this machine.
-        memory: how much memory the driver's Java may take.
-        options: further settings of Spark. May hold credentials, so they are never shown.
-        archive: keep the classes that Java loads in a file, which halves the time of the next start.
+        master: the Spark master; by default that of the environment, else this machine.
+        memory: the memory of the driver's JVM.
+        options: further settings of Spark. May hold credentials, so `repr` leaves them out.
+        archive: store the classes that Java loads in a file, which halves the time of the next start.
     """
 
     master: str | None = None
@@ -89,10 +89,10 @@ class SparkSettings:
 
 
 class Session:
-    """The session of this process. Safe to use from many threads.
+    """The Spark session of this process. Thread-safe.
 
     Args:
-        settings: how it is started.
+        settings: the settings for starting Spark.
     """
 
     def __init__(self, settings: SparkSettings | None = None) -> None:
@@ -102,15 +102,15 @@ class Session:
         self._work: SparkSession | None = None
         self._owned = False
         self._archive: tuple[Path, Path] | None = None
-        self._log_counts = False
+        self._log_reported = False
         self._lock = RLock()
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started if it has to be.
+        """The session. Started on first use.
 
         Raises:
-            SparkUnavailableError: it cannot be started.
+            SparkUnavailableError: Spark cannot be started.
         """
         with self._lock:
             if self._spark is None or self._stopped(self._spark):
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def work(self) -> SparkSession:
-        """A session of our own beside it, in which blocks of bytes cross to Python in batches that fit memory."""
+        """A separate session with our settings, which passes blocks to Python in batches that fit into memory."""
         with self._lock:
             spark = self.spark
             if self._work is None or self._stopped(self._work):
@@ -131,50 +131,50 @@ class Session:
 
     @property
     def started(self) -> bool:
-        """Whether there is a session already."""
+        """Whether the session is started."""
         return self._spark is not None
 
     def warm(self) -> None:
-        """Start Spark, and the Python processes of its tasks, so that the next job need not wait for either.
+        """Start Spark and the Python processes of its tasks, so that the next job starts fast.
 
-        A process that serves others calls it in a thread of its own when it begins, and keeps the session.
+        A server calls it in a background thread at start.
 
         Raises:
-            SparkUnavailableError: it cannot be started.
-            SparkError: its tasks cannot run.
+            SparkUnavailableError: Spark cannot be started.
+            SparkError: tasks cannot run.
         """
-        with self.job("getting ready") as spark:
+        with self.job("warming up") as spark:
             tasks = self.parallelism
-            spark.range(0, tasks, 1, tasks).mapInArrow(_ready, "id long").toArrow()
+            spark.range(0, tasks, 1, tasks).mapInArrow(_import_modules, "id long").toArrow()
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
         return int(self.spark.sparkContext.defaultParallelism)
 
     @contextmanager
-    def job(self, what: str, watch: Watch | None = None) -> Iterator[SparkSession]:
-        """Run work on Spark under a name: it can be watched, cancelled and given a deadline.
+    def job(self, what: str, monitor: JobMonitor | None = None) -> Iterator[SparkSession]:
+        """Run a block on Spark under a name, with progress, cancellation and a deadline.
 
         Args:
-            what: what is done, for progress and logs.
-            watch: who looks on, and when it has to stop.
+            what: the name of the job, for progress and logs.
+            monitor: reports progress and stops the work.
 
         Raises:
             BudgetExceededError: the deadline passed.
-            CancelledError: it was told to stop.
-            SparkError: it failed.
+            CancelledError: the work was cancelled.
+            SparkError: the job failed.
         """
         spark = self.spark
         try:
-            with (watch or Watch()).over(spark, what, str(self.log) if self.log else None):
+            with (monitor or JobMonitor()).supervise(spark, what, str(self.log) if self.log else None):
                 yield self.work
         except SparkError:
-            self._log_counts = True
+            self._log_reported = True
             raise
 
     def stop(self) -> None:
-        """End the session, and the Java process if this class started it. The log stays if somebody was told of it."""
+        """Stop the session, and the Java process if this class started it. Keeps the log if an error names it."""
         with self._lock:
             spark, self._spark, self._work = self._spark, None, None
             if spark is None or not self._owned:
@@ -182,10 +182,10 @@ class Session:
             with suppress(Exception):
                 spark.stop()
             _end_java()
-            self._keep_archive()
-            if self.log is not None and not self._log_counts:
+            self._publish_archive()
+            if self.log is not None and not self._log_reported:
                 shutil.rmtree(self.log.parent, ignore_errors=True)
-            self.log, self._log_counts = None, False
+            self.log, self._log_reported = None, False
 
     def _stopped(self, spark: SparkSession) -> bool:
         return spark.sparkContext._jsc is None
@@ -202,7 +202,7 @@ class Session:
             return
         self._owned = SparkContext._gateway is None and PYSPARK_GATEWAY_PORT.get() is None
         options = self._options()
-        master = options.get("spark.master") or _told(os.environ).get("spark.master")
+        master = options.get("spark.master") or _present_settings(os.environ).get("spark.master")
         if self._owned:
             check_java(os.environ)
             check_settings(master, options.get("spark.driver.memory"))
@@ -213,41 +213,43 @@ class Session:
         directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
         self.log = directory / "spark.log"
         try:
-            with _errors_to(self.log), _no_copy() as started, warnings.catch_warnings():
+            with _stderr_to(self.log), _without_fork() as started, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-            logging.getLogger("SQLQueryContextLogger").disabled = True  # prints the stack of Java; errors say enough
+            logging.getLogger(
+                "SQLQueryContextLogger"
+            ).disabled = True  # it prints Java stack traces, and our errors have the message
             _ship_wheel(self._spark)
         except Exception as error:
             reason = start_failure(error, self.log, master)
-            self._give_up(started)
+            self._abort_start(started)
             if interrupted(error):
                 shutil.rmtree(directory, ignore_errors=True)
                 raise KeyboardInterrupt from None
             raise SparkUnavailableError(f"Spark does not start: {reason}", hint=f"the log is {self.log}") from error
         except BaseException:
-            self._give_up(started)
+            self._abort_start(started)
             shutil.rmtree(directory, ignore_errors=True)
             raise
         atexit.register(self.stop)
 
-    def _give_up(self, started: Sequence[Any]) -> None:
-        """End a Java process that was started in vain, so that the next attempt starts one with its own settings."""
+    def _abort_start(self, started: Sequence[Any]) -> None:
+        """End the Java process of a failed start, so that the next attempt starts one with its own settings."""
         self._spark = None
         if self._owned:
             _end_java()
-        for process in started:  # of which Spark does not know yet
+        for process in started:  # Spark does not manage these yet
             with suppress(OSError):
                 process.kill()
                 process.wait()
 
     def _options(self) -> dict[str, str]:
         given, environ = self.settings, os.environ
-        told = _told(environ)
-        options = {name: value for name, value in _SETTINGS.items() if name not in told}
+        present = _present_settings(environ)
+        options = {name: value for name, value in _SETTINGS.items() if name not in present}
         master = given.master or SPARK_MASTER.get()
-        if master is None and "spark.master" not in told:
+        if master is None and "spark.master" not in present:
             master = MASTER.get() or DEFAULT_MASTER
         if master is not None:
             options["spark.master"] = master
@@ -257,68 +259,68 @@ class Session:
         if memory is not None:
             options["spark.driver.memory"] = memory
         if "spark.pyspark.python" not in given.options:
-            environ.setdefault(PYSPARK_PYTHON.name, sys.executable)  # the only way to give tasks this interpreter
+            environ.setdefault(PYSPARK_PYTHON.name, sys.executable)  # the only way to run tasks with this interpreter
         for name, value in environ.items():
-            if name.startswith(_SHIPPED) and f"spark.executorEnv.{name}" not in told:
+            if name.startswith(_TASK_VARIABLES) and f"spark.executorEnv.{name}" not in present:
                 options[f"spark.executorEnv.{name}"] = value
         options |= given.options
         if self._owned:
-            before = options.get("spark.driver.extraJavaOptions", told.get("spark.driver.extraJavaOptions", ""))
+            before = options.get("spark.driver.extraJavaOptions", present.get("spark.driver.extraJavaOptions", ""))
             flags = f"{_JAVA_FLAGS} {self._archive_flag() if given.archive else ''}"
             options["spark.driver.extraJavaOptions"] = f"{flags.strip()} {before}".strip()
         return options
 
     def _archive_flag(self) -> str:
-        """What makes Java use the archive of classes, or write it when it ends."""
+        """The flag that makes Java use the class archive, or write it at exit."""
         import pyspark
 
         directory = cache_directory(os.environ)
         if directory is None:
             return ""
         name = blake2b(f"{pyspark.__version__} {java_path(os.environ)}".encode(), digest_size=8).hexdigest()
-        kept = directory / "spark" / f"classes-{name}.jsa"
-        if is_own_file(kept):
-            return f"-XX:SharedArchiveFile={kept}"
+        archive = directory / "spark" / f"classes-{name}.jsa"
+        if is_own_file(archive):
+            return f"-XX:SharedArchiveFile={archive}"
         try:
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            archive.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            _log.info("no archive of classes: %s", error)
+            _log.info("no class archive: %s", error)
             return ""
-        made = kept.with_suffix(f".{os.getpid()}.part")
-        self._archive = (made, kept)
-        return f"-XX:ArchiveClassesAtExit={made}"
+        temporary = archive.with_suffix(f".{os.getpid()}.part")
+        self._archive = (temporary, archive)
+        return f"-XX:ArchiveClassesAtExit={temporary}"
 
-    def _keep_archive(self) -> None:
-        """Give the archive its name once Java has written it."""
+    def _publish_archive(self) -> None:
+        """Rename the class archive to its final name after Java has written it."""
         if self._archive is None:
             return
-        made, kept = self._archive
+        temporary, archive = self._archive
         self._archive = None
         with suppress(OSError):
-            if made.exists():
-                made.chmod(0o644)
-                made.replace(kept)
+            if temporary.exists():
+                temporary.chmod(0o644)
+                temporary.replace(archive)
 
 
-def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does that does nothing: it brings in what tasks need."""
+def _import_modules(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The task of `warm`: imports the modules that tasks need."""
     importlib.import_module("omnigraph.storage.tables")
     yield from batches
 
 
 def check_available() -> None:
-    """See whether Spark can be started here, without starting it.
+    """Check whether Spark can be started here, without starting it.
 
     Raises:
-        SparkUnavailableError: it cannot.
+        SparkUnavailableError: it cannot be started.
     """
     check_installed()
     if PYSPARK_GATEWAY_PORT.get() is None:
         check_java(os.environ)
 
 
-def _told(environ: Mapping[str, str]) -> dict[str, str]:
-    """What Spark was told already, by `spark-submit` or by the file with its defaults."""
+def _present_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings that Spark already has, from `spark-submit` or from the file of defaults."""
     if PYSPARK_GATEWAY_PORT.get(environ) is not None:
         from pyspark import SparkConf, SparkContext
 
@@ -337,39 +339,39 @@ def _told(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ship_wheel(spark: SparkSession) -> None:
-    """Give tasks the package, when it comes from a wheel that `spark-submit --py-files` named.
+    """Send the package to the tasks, if it was imported from a wheel of `spark-submit --py-files`.
 
-    Spark copies such a file to every executor, and there looks only into files that end as it expects.
+    Spark copies such a file to every executor, but there it imports only from files with a known suffix.
     """
     wheel = _wheel(__file__)
     if wheel is None:
         return
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-wheel-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # until then executors fetch it from here
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch it from here until then
     spark.sparkContext.addPyFile(str(shutil.copyfile(wheel, directory / f"{wheel.stem}.zip")))
 
 
 def _wheel(module: str) -> Path | None:
-    """The wheel that a module lies in, if it does."""
-    return next((place for place in Path(module).parents if place.suffix == ".whl" and place.is_file()), None)
+    """The wheel that contains a module; None if it is not in a wheel."""
+    return next((path for path in Path(module).parents if path.suffix == ".whl" and path.is_file()), None)
 
 
 @contextmanager
-def _no_copy() -> Iterator[list[Any]]:
-    """Let Java be started without a copy of this process, which a large one is not allowed to make of itself.
+def _without_fork() -> Iterator[list[Any]]:
+    """Start Java without fork, because fork may fail in a process with much memory.
 
-    Spark asks for something to be done between the copy and the start, so that Java does not hear the interrupts of a
-    terminal. A process group of its own does not hear them either.
+    Spark passes a function to run between fork and exec, so that Java ignores interrupts of the terminal. A separate
+    process group has the same effect.
 
     Yields:
-        The processes that are started meanwhile.
+        The processes that are started in the block.
     """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
     processes: list[Any] = []
 
-    def started(command: Sequence[str], *, preexec_fn: object = None, **said: Any) -> Any:
-        process = popen(command, process_group=0, **said)
+    def started(command: Sequence[str], *, preexec_fn: object = None, **options: Any) -> Any:
+        process = popen(command, process_group=0, **options)
         processes.append(process)
         return process
 
@@ -381,21 +383,21 @@ def _no_copy() -> Iterator[list[Any]]:
 
 
 @contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
-    """Let what is started meanwhile write its errors to a file: Java and the tasks inherit where they go."""
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Redirect stderr to a file, for the processes that are started in the block: Java and the tasks inherit it."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _end_java() -> None:
-    """End the Java process, so that a later session starts a new one."""
+    """Stop the Java process, so that a later session starts a new one."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -421,10 +423,10 @@ _session_lock = RLock()
 
 
 def session(settings: SparkSettings | None = None) -> Session:
-    """The session of this process. Settings count until Spark is started.
+    """The session of this process. Settings have an effect until Spark is started.
 
     Raises:
-        SparkError: it is started, and with another master.
+        SparkError: Spark is started with another master.
     """
     global _session
     with _session_lock:
@@ -437,15 +439,15 @@ def session(settings: SparkSettings | None = None) -> Session:
 
 
 def session_for(options: SparkOptions) -> Session:
-    """The session that a request names, by itself or by a master; by default that of the process.
+    """The session of a request: the given one, one for the given master, or that of the process.
 
     Raises:
-        InputError: the session is of another type.
-        SparkError: Spark runs already, with another master.
+        InputError: the session has another type.
+        SparkError: Spark already runs with another master.
     """
     if isinstance(options.session, Session):
         return options.session
     if options.session is not None:
-        hint = "give an omnigraph.pipeline session, or leave it out: a running Spark session is found"
+        hint = "give an omnigraph.pipeline session, or omit it: a running Spark session is found"
         raise InputError(f"spark.session is a {type(options.session).__name__}", hint=hint)
     return session(None if options.master is None else SparkSettings(options.master))

@@ -1,7 +1,7 @@
-"""Tables in parts on Spark, and how parts come together whose rows have to be compared.
+"""Relations on Spark, and shuffles that bring rows with equal values together.
 
-Spark moves blocks and knows nothing of what is in them: a table is an Arrow stream in one cell, so no type changes on
-its way, and rows are never taken apart. What is done with the rows is done by the functions that do it in process.
+Spark moves blocks: a block is a table as an Arrow stream in one cell. So values keep their types, and Spark never
+splits a block into rows. Tasks process the rows of blocks with the same functions as the local engine.
 """
 
 # See docs/decisions/0090-spark-moves-blocks.md
@@ -23,31 +23,32 @@ from omnigraph.write.rows.hashing import digests
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ROUTED = "part int, side int, block binary"
+_BLOCK_COLUMNS = "part int, side int, block binary"
 
-_FULLER = 2
-"""How many times as many rows may be compared in one task where some of them are cut already."""
+_MAX_OVERFILL = 2
+"""How many times more rows a task may compare if some of them are already partitioned."""
 
-TASKS = 8
-"""How many tasks there are at most for each that can run at once: each costs a tenth of a second by itself."""
+TASKS_PER_SLOT = 8
+"""Maximum number of tasks per parallel slot. A task costs about 0.1 seconds to start."""
 
-_EVEN = 2
-"""The same for tasks that have as much to do as each other: the parts of what is cut are alike."""
+_EVEN_TASKS_PER_SLOT = 2
+"""Maximum number of tasks per slot for tasks of equal size, such as hash partitions."""
 
 
-class Piece(Protocol):
-    """Rows that a task can read."""
+class TaskInput(Protocol):
+    """Input that a task can read."""
 
     def tables(self) -> Iterator[pa.Table]: ...
 
 
-def plain(schema: pa.Schema) -> pa.Schema:
-    """The columns and their types, and nothing else: what a block is known by."""
+def block_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema without metadata and nullability: the schema of a block."""
     return pa.schema([(field.name, field.type) for field in schema])
 
 
-def encoded(rows: pa.Table) -> bytes:
-    schema = plain(rows.schema)
+def encode(rows: pa.Table) -> bytes:
+    """The rows as a block."""
+    schema = block_schema(rows.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(pa.table(rows.columns, schema=schema))
@@ -55,7 +56,8 @@ def encoded(rows: pa.Table) -> bytes:
     return content
 
 
-def decoded(block: Any) -> pa.Table:
+def decode(block: Any) -> pa.Table:
+    """The rows of a block."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
 
@@ -65,17 +67,17 @@ def _no_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]]
-"""What a task makes of what Spark hands it."""
+"""Converts the batches that Spark passes to a task to tables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Rows that lie in parts where every task reaches them, those with equal values in the same one.
+class HashPartitions:
+    """Staged rows in hash partitions that all tasks can read.
 
     Attributes:
-        by: the columns whose values that are.
-        parts: how many parts there are.
-        read: the rows of a part.
+        by: the columns of the hash.
+        parts: the number of partitions.
+        read: returns the rows of a partition.
     """
 
     by: tuple[str, ...]
@@ -85,75 +87,75 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Rows in blocks on Spark.
+    """Rows on Spark, as blocks.
 
     Attributes:
-        frame: what tasks are handed.
+        frame: the DataFrame whose partitions the tasks receive.
         schema: the columns of each block.
-        rows: about how many rows there are.
-        read: how a task makes blocks of what it is handed. All that is done with a block on its own is done there:
-            every step of Spark's that calls Python would move the rows to Java and back.
-        cut: the same rows once more, if they are cut.
+        rows: the approximate number of rows.
+        read: converts the input of a task to blocks. Includes all functions of `map`, because each Python step of Spark
+            would copy the rows to Java and back.
+        partitions: the same rows in hash partitions, if they were staged so.
     """
 
     frame: DataFrame | None
     schema: pa.Schema
     rows: int
     read: Read = _no_blocks
-    cut: Cut | None = None
+    partitions: HashPartitions | None = None
 
-    def mapped(self, change: Callable[[pa.Table], pa.Table]) -> Relation:
-        """The same rows, each block changed by itself."""
-        schema = plain(change(self.schema.empty_table()).schema)
+    def map(self, change: Callable[[pa.Table], pa.Table]) -> Relation:
+        """Apply a function to each block."""
+        schema = block_schema(change(self.schema.empty_table()).schema)
         if self.frame is None:
             return Relation(None, schema, 0)
         before = self.read
         return Relation(self.frame, schema, self.rows, lambda batches: (change(rows) for rows in before(batches)))
 
     def first(self, order: str, most: int) -> Relation:
-        """The rows of each block that come first, and how many it has; `first_of` makes one answer of them."""
+        """The first rows of each block in an order, and the row count of the block. `combine_first` combines them."""
 
         def chosen(rows: pa.Table) -> pa.Table:
             best = rows.sort_by(order).slice(0, most)
-            places = np.arange(best.num_rows, dtype=np.int64)
-            total = pa.array(np.where(places == 0, rows.num_rows, 0))
+            positions = np.arange(best.num_rows, dtype=np.int64)
+            total = pa.array(np.where(positions == 0, rows.num_rows, 0))
             return best.append_column(_TOTAL, total)
 
-        return self.mapped(chosen)
+        return self.map(chosen)
 
-    def counted(self) -> Relation:
-        """How many rows each block has."""
-        return self.mapped(lambda rows: pa.table({_TOTAL: pa.array([rows.num_rows], pa.int64())}))
+    def block_counts(self) -> Relation:
+        """The row count of each block."""
+        return self.map(lambda rows: pa.table({_TOTAL: pa.array([rows.num_rows], pa.int64())}))
 
 
 _TOTAL = "__total"
 
 
-def first_of(found: pa.Table, order: str, most: int) -> tuple[pa.Table, int]:
-    """The rows that come first, and how many there are in all."""
-    return found.drop_columns([_TOTAL]).sort_by(order).slice(0, most), total_of(found)
+def combine_first(found: pa.Table, order: str, most: int) -> tuple[pa.Table, int]:
+    """Combine the result of `Relation.first`: the first rows, and the total row count."""
+    return found.drop_columns([_TOTAL]).sort_by(order).slice(0, most), total_rows(found)
 
 
-def total_of(found: pa.Table) -> int:
-    """How many rows there are in all."""
+def total_rows(found: pa.Table) -> int:
+    """The total row count of `Relation.first` or `Relation.block_counts`."""
     return int(found[_TOTAL].to_numpy().sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Rows that are compared with others by the values of some columns."""
+    """An input of a cogroup: a relation, and the columns to partition it by."""
 
     relation: Relation
     by: Sequence[str]
 
 
-class Exchange:
-    """Brings rows together.
+class Shuffle:
+    """Shuffles rows between tasks.
 
     Args:
         spark: the session.
-        parallelism: how many tasks run at once.
-        part_rows: about how many rows are compared in one task.
+        parallelism: the number of tasks that run at once.
+        part_rows: the approximate number of rows per task.
     """
 
     def __init__(self, spark: SparkSession, parallelism: int, part_rows: int = PART_ROWS) -> None:
@@ -161,66 +163,70 @@ class Exchange:
         self._parallelism = parallelism
         self._part_rows = part_rows
 
-    def read(self, pieces: Sequence[Piece], schema: pa.Schema, rows: int) -> Relation:
-        """The rows of pieces, each read by a task."""
-        schema = plain(schema)
-        if not pieces:
+    def read(self, inputs: Sequence[TaskInput], schema: pa.Schema, rows: int) -> Relation:
+        """A relation whose rows tasks read from inputs."""
+        schema = block_schema(schema)
+        if not inputs:
             return Relation(None, schema, 0)
-        held = list(pieces)
+        held = list(inputs)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from (table for table in held[number].tables() if table.num_rows)
 
-        return Relation(self._numbers(len(held), TASKS), schema, rows, task)
+        return Relation(self._numbers(len(held), TASKS_PER_SLOT), schema, rows, task)
 
-    def lying(self, cut: Cut, schema: pa.Schema, rows: int) -> Relation:
-        """Rows that are cut already."""
+    def from_partitions(self, partitions: HashPartitions, schema: pa.Schema, rows: int) -> Relation:
+        """A relation of rows that are already staged in hash partitions."""
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             for batch in batches:
                 for part in batch.column(0).to_pylist():
-                    yield from (table for table in cut.read(part) if table.num_rows)
+                    yield from (table for table in partitions.read(part) if table.num_rows)
 
-        return Relation(self._numbers(cut.parts), plain(schema), rows, task, cut)
+        return Relation(self._numbers(partitions.parts), block_schema(schema), rows, task, partitions)
 
-    def _numbers(self, count: int, each: int = _EVEN) -> DataFrame:
-        """So many numbers, in tasks that are not too many."""
+    def _numbers(self, count: int, each: int = _EVEN_TASKS_PER_SLOT) -> DataFrame:
+        """A DataFrame of the numbers from 0, in a limited number of tasks."""
         return self._spark.range(0, count, 1, min(count, self._parallelism * each))
 
-    def gather(self, relations: Sequence[Relation]) -> list[pa.Table]:
-        """The rows of some relations, here and all at once: for what is known to be little."""
+    def collect(self, relations: Sequence[Relation]) -> list[pa.Table]:
+        """Collect the rows of several relations to the driver, in one job. For small relations only."""
         found = [[relation.schema.empty_table()] for relation in relations]
         marked = [
-            relation.frame.mapInArrow(_router(i, relation.read, (), 1), _ROUTED)
+            relation.frame.mapInArrow(_split_blocks(i, relation.read, (), 1), _BLOCK_COLUMNS)
             for i, relation in enumerate(relations)
             if relation.frame is not None
         ]
         if marked:
             answers = reduce(lambda all_, one: all_.unionAll(one), marked).toArrow()
             for side, block in zip(answers["side"].to_pylist(), answers["block"], strict=True):
-                found[side].append(decoded(block.as_buffer()))
+                found[side].append(decode(block.as_buffer()))
         return [pa.concat_tables(tables) for tables in found]
 
-    def together(self, sides: Sequence[Side], compare: Callable[..., pa.Table], tasks: int | None = None) -> Relation:
-        """What a comparison says of rows, where those with equal values are compared in one task.
+    def cogroup(self, sides: Sequence[Side], compare: Callable[..., pa.Table], tasks: int | None = None) -> Relation:
+        """Cogroup: apply a function to the rows of several relations with equal values, in one task per partition.
 
         Args:
-            sides: the rows.
-            compare: is given one table for each side.
-            tasks: how many tasks there are; by default that follows from the number of rows.
+            sides: the relations.
+            compare: receives one table for each side.
+            tasks: the number of tasks; by default chosen from the number of rows.
         """
         schemas = [side.relation.schema for side in sides]
-        schema = plain(compare(*(schema.empty_table() for schema in schemas)).schema)
+        schema = block_schema(compare(*(schema.empty_table() for schema in schemas)).schema)
         known = [(number, side) for number, side in enumerate(sides) if side.relation.frame is not None]
         if not known:
             return Relation(None, schema, 0)
         rows = sum(side.relation.rows for side in sides)
-        parts = self._parts(sides, rows) if tasks is None else max(1, tasks)
-        here = {number: cut.read for number, side in known if (cut := _lying(side, parts)) is not None}
+        parts = self._partition_count(sides, rows) if tasks is None else max(1, tasks)
+        here = {
+            number: staged.read for number, side in known if (staged := _matching_partitions(side, parts)) is not None
+        }
         moved = [
-            side.relation.frame.mapInArrow(_router(number, side.relation.read, tuple(side.by), parts), _ROUTED)
+            side.relation.frame.mapInArrow(
+                _split_blocks(number, side.relation.read, tuple(side.by), parts), _BLOCK_COLUMNS
+            )
             for number, side in known
             if number not in here and side.relation.frame is not None
         ]
@@ -241,7 +247,7 @@ class Exchange:
                 part = batch.column("part")[0].as_py()
                 for side, block in zip(batch.column("side").to_pylist(), batch.column("block"), strict=True):
                     if side >= 0:
-                        found[side].append(decoded(block.as_buffer()))
+                        found[side].append(decode(block.as_buffer()))
             yield from compared(part, found)
 
         def task_here(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -252,30 +258,30 @@ class Exchange:
         if not moved:
             return Relation(self._numbers(parts), schema, rows, task_here)
         if here:
-            # A part that nothing is moved to is compared as well, and has to be told which one it is.
-            moved.append(self._numbers(parts).mapInArrow(_told, _ROUTED))
+            # Partitions that receive no blocks also run: send each an empty block with its number.
+            moved.append(self._numbers(parts).mapInArrow(_partition_markers, _BLOCK_COLUMNS))
         routed = reduce(lambda all_, one: all_.unionAll(one), moved)
         return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
 
-    def _parts(self, sides: Sequence[Side], rows: int) -> int:
-        """How many tasks compare rows: as many as parts that some lie in, unless too many others are moved there."""
+    def _partition_count(self, sides: Sequence[Side], rows: int) -> int:
+        """The number of tasks. Uses the existing hash partitions, unless too many other rows are moved there."""
         parts = max(1, -(-rows // self._part_rows))
         parts = parts if parts == 1 else max(parts, self._parallelism)
-        cuts = [(side.relation.cut, side) for side in sides if side.relation.frame is not None]
-        lying = [cut.parts for cut, side in cuts if cut is not None and cut.by == tuple(side.by)]
-        if not lying or (len(lying) < len(cuts) and parts > max(lying) * _FULLER):
+        staged = [(side.relation.partitions, side) for side in sides if side.relation.frame is not None]
+        existing = [found.parts for found, side in staged if found is not None and found.by == tuple(side.by)]
+        if not existing or (len(existing) < len(staged) and parts > max(existing) * _MAX_OVERFILL):
             return parts
-        return max(lying)
+        return max(existing)
 
 
-def _lying(side: Side, parts: int) -> Cut | None:
-    """The rows of a side, if they are cut as they are compared."""
-    cut = side.relation.cut
-    return cut if cut is not None and (cut.by, cut.parts) == (tuple(side.by), parts) else None
+def _matching_partitions(side: Side, parts: int) -> HashPartitions | None:
+    """The hash partitions of a side, if they match the columns and the number of partitions."""
+    found = side.relation.partitions
+    return found if found is not None and (found.by, found.parts) == (tuple(side.by), parts) else None
 
 
-def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Says to each part which one it is."""
+def _partition_markers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield an empty block for each partition, with the number of the partition."""
     for batch in batches:
         for part in batch.column(0).to_pylist():
             yield pa.RecordBatch.from_arrays(
@@ -284,32 +290,32 @@ def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             )
 
 
-def _router(side: int, read: Read, by: tuple[str, ...], parts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Cuts blocks so that equal values go the same way, whatever block they were in."""
+def _split_blocks(side: int, read: Read, by: tuple[str, ...], parts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Split blocks by hash, so that equal values of all blocks go to the same partition."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in read(batches):
             if parts == 1:
-                yield _routed(0, side, rows)
+                yield _block(0, side, rows)
                 continue
-            for part, chosen in enumerate(cut(rows, by, parts)):
+            for part, chosen in enumerate(hash_partition(rows, by, parts)):
                 if chosen.num_rows:
-                    yield _routed(part, side, chosen)
+                    yield _block(part, side, chosen)
 
     return task
 
 
-def cut(rows: pa.Table, by: Sequence[str], parts: int) -> Iterator[pa.Table]:
-    """Rows in so many parts: those with equal values are in the same one, and that has the same number everywhere."""
-    small = np.uint16 if parts <= 1 << 16 else np.int64  # which is quicker to sort
-    place = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(small)
-    order = np.argsort(place, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=parts))])
+def hash_partition(rows: pa.Table, by: Sequence[str], parts: int) -> Iterator[pa.Table]:
+    """Hash-partition rows. Equal values get the same partition number in every task."""
+    small = np.uint16 if parts <= 1 << 16 else np.int64  # faster to sort
+    partition = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(small)
+    order = np.argsort(partition, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=parts))])
     ordered = rows.take(pa.array(order))
     for low, high in pairwise(bounds.tolist()):
         yield ordered.slice(low, high - low)
 
 
-def _routed(part: int, side: int, rows: pa.Table) -> pa.RecordBatch:
-    cells = [pa.array([part], pa.int32()), pa.array([side], pa.int32()), pa.array([encoded(rows)], pa.binary())]
+def _block(part: int, side: int, rows: pa.Table) -> pa.RecordBatch:
+    cells = [pa.array([part], pa.int32()), pa.array([side], pa.int32()), pa.array([encode(rows)], pa.binary())]
     return pa.RecordBatch.from_arrays(cells, names=["part", "side", "block"])

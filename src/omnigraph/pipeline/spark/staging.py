@@ -1,7 +1,7 @@
-"""Where the parts of a load lie between its steps: beside the graph, where every executor can reach them.
+"""Staging directories: temporary files of a Spark job, stored beside the graph so that all executors reach them.
 
-What is put aside belongs to one load, and goes with it. A load that was killed leaves its directory behind; nothing
-points there, and cleanup removes it when it is old.
+A staging directory belongs to one job and is removed with it. A killed job leaves its directory behind; cleanup removes
+it later.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def tables_at(uri: GraphUri, options: tuple[tuple[str, str], ...]) -> TableStora
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The graph as a task reaches it.
+class Staging:
+    """The staging directory of one job, and the tables and objects of the graph, as tasks reach them.
 
     Attributes:
-        uri: its address.
-        options: how to reach it. May hold credentials, so they are never shown.
-        load: the load that is going on.
+        uri: the address of the graph.
+        options: the storage options. May hold credentials, so `repr` leaves them out.
+        job_id: the id of the job, and the name of its directory.
     """
 
     uri: GraphUri
     options: tuple[tuple[str, str], ...] = field(repr=False)
-    load: str
+    job_id: str
 
     @classmethod
-    def at(cls, uri: GraphUri) -> Place:
-        """The place of a new load."""
+    def new(cls, uri: GraphUri) -> Staging:
+        """A staging directory for a new job."""
         return cls(uri, tuple(sorted(uri.storage_options.items())), ulid_now().lower())
 
     @property
@@ -63,14 +63,14 @@ class Place:
         return tables_at(self.uri, self.options)
 
     def path(self, name: str, ending: str) -> str:
-        """A path that nobody has used."""
-        return f"{DIRECTORY}/{self.load}/{name}-{ulid_now().lower()}.{ending}"
+        """A new, unused path."""
+        return f"{DIRECTORY}/{self.job_id}/{name}-{ulid_now().lower()}.{ending}"
 
     def put(self, name: str, rows: pa.Table) -> str:
-        """Put rows aside. Returns what `read` takes.
+        """Stage rows. Returns the path for `table` and `batches`.
 
-        Several attempts at one task may do so at once: each gives its own name, and only that of the one that counts
-        is ever read.
+        Several attempts of a task may run at once. Each writes its own file, and only the file of the successful
+        attempt is read.
         """
         path = self.path(name, "arrow")
         with self._sink(path) as sink, pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
@@ -78,7 +78,7 @@ class Place:
         return path
 
     def put_parts(self, name: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> str:
-        """Put rows aside in parts. Returns what `part` takes."""
+        """Stage rows in partitions. Returns the path for `part`."""
         path = self.path(name, "parts")
         with self._sink(path) as sink, pa.ipc.new_file(sink, schema) as writer:
             for part in parts:
@@ -88,7 +88,7 @@ class Place:
 
     @contextmanager
     def _sink(self, path: str) -> Iterator[pa.NativeFile]:
-        """Where to write a file to. It may be seen before it is complete: nobody knows its name until then."""
+        """An output stream for a file. The file is visible before it is complete, but its name is not known yet."""
         if self.uri.scheme is Scheme.LOCAL:
             file = Path(self.uri.path) / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,34 +100,34 @@ class Place:
         self.objects.put(path, buffer.getvalue().to_pybytes())
 
     def part(self, path: str, number: int) -> pa.Table:
-        """One of the parts in which rows were put aside. Only that is read, and only where files can be mapped."""
+        """One staged partition. Reads only this partition, by memory mapping, so it works for local files only."""
         with pa.memory_map(str(Path(self.uri.path) / path)) as file:
             return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(number)])
 
     @property
     def has_parts(self) -> bool:
-        """Whether `part` can be used."""
+        """Whether `part` works."""
         return self.uri.scheme is Scheme.LOCAL
 
     def batches(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """What was put aside."""
+        """The staged rows, in batches."""
         with pa.ipc.open_stream(self.objects.get(path).data) as reader:
             for batch in reader:
                 yield batch if columns is None else batch.select(list(columns))
 
     def table(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """What was put aside, as one table."""
+        """The staged rows, as one table."""
         with pa.ipc.open_stream(self.objects.get(path).data) as reader:
             rows = reader.read_all()
         return rows if columns is None else rows.select(list(columns))
 
     def clear(self) -> None:
-        """Remove everything that the load put aside."""
+        """Remove all staged files."""
         if self.uri.scheme is Scheme.LOCAL:
             directory = Path(self.uri.path) / DIRECTORY
-            shutil.rmtree(directory / self.load, ignore_errors=True)
-            with suppress(OSError):  # another load may be at work there
+            shutil.rmtree(directory / self.job_id, ignore_errors=True)
+            with suppress(OSError):  # another job may use it
                 directory.rmdir()
             return
-        for info in self.objects.list(f"{DIRECTORY}/{self.load}/"):
+        for info in self.objects.list(f"{DIRECTORY}/{self.job_id}/"):
             self.objects.delete(info.path)

@@ -1,4 +1,4 @@
-"""Tasks: a function that runs on Spark for each of some items, and the context that all tasks of a verb share."""
+"""Runs a function for each item in tasks on Spark, and defines the context that all tasks of a verb share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import pyarrow as pa
 
 from omnigraph.engine.engines import SparkOptions
-from omnigraph.pipeline.spark.jobs import Watch
+from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.pipeline.spark.shuffle import Exchange
-from omnigraph.pipeline.spark.staging import Place
+from omnigraph.pipeline.spark.shuffle import Shuffle
+from omnigraph.pipeline.spark.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,24 +31,24 @@ class SparkWork:
 
     Attributes:
         session: the Spark session.
-        watch: reports progress, and stops the work.
+        monitor: reports progress, and stops the work.
         options: the sizes of tasks.
-        place: the staging directory of the verb.
+        staging: the staging directory of the verb.
     """
 
     session: Session
-    watch: Watch
+    monitor: JobMonitor
     options: SparkOptions
-    place: Place
+    staging: Staging
 
     @property
-    def exchange(self) -> Exchange:
-        """A shuffle with the task sizes of this work."""
-        return Exchange(self.session.work, self.session.parallelism, self.options.part_rows)
+    def shuffle(self) -> Shuffle:
+        """The shuffle, with the task sizes of this work."""
+        return Shuffle(self.session.work, self.session.parallelism, self.options.part_rows)
 
     def job(self, what: str) -> AbstractContextManager[SparkSession]:
         """Run a block on Spark under a name, which progress and logs show."""
-        return self.session.job(what, self.watch)
+        return self.session.job(what, self.monitor)
 
     def map(self, what: str, items: Sequence[T], do: Callable[[T], R], *, tasks: int | None = None) -> list[R]:
         """Call a function for each item, in tasks. The results have the order of the items.

@@ -1,4 +1,4 @@
-"""The parts of a load's input, as tasks read them: which there are, how each went, and where it lies in the whole."""
+"""The parts of the input of a load: runs the tasks that read them, and computes the position of each in the whole."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeVar
 from omnigraph.errors import BadRowsError, Problem, SparkError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import type_key
-from omnigraph.pipeline.load.aliases import FoundAliases, find_aliases, told_by
-from omnigraph.pipeline.load.partition_task import PartDone, PartReader, Work, run
-from omnigraph.pipeline.spark.shuffle import TASKS
+from omnigraph.pipeline.load.aliases import FoundAliases, alias_problems, find_aliases
+from omnigraph.pipeline.load.partition_task import PartReader, PartResult, Work, run
+from omnigraph.pipeline.spark.shuffle import TASKS_PER_SLOT
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.write.input.splits import End, Split, Start
 from omnigraph.write.request_digest import RowsDigest
@@ -20,22 +20,22 @@ from omnigraph.write.rows.problems import SHOWN, Coercion, Coercions, Problems
 R = TypeVar("R")
 
 
-class Parts:
+class InputParts:
     """The parts of the input.
 
     Args:
-        splits: what they are, in input order.
+        splits: the parts, in input order.
         spark: the context of the work on Spark.
 
     Attributes:
-        done: how each part went, by its number.
-        starts: where each part begins, known once all were read.
-        coerced: what the lenient reader changed, known then as well.
+        done: the result of each part, by its number.
+        starts: the position of each part in the input. Set when all parts are read.
+        coerced: the corrections of the lenient reader. Set when all parts are read.
     """
 
     def __init__(self, splits: Sequence[Split], spark: SparkWork) -> None:
         self.splits = dict(enumerate(splits))
-        self.done: dict[int, PartDone] = {}
+        self.done: dict[int, PartResult] = {}
         self.starts: dict[int, Start] = {}
         self.coerced: tuple[Coercion, ...] = ()
         self._spark = spark
@@ -46,7 +46,7 @@ class Parts:
         return any(types is None or any(type_key(kind, name) == key for kind, name in types) for types in each)
 
     def read(self, work: Work) -> None:
-        """Let tasks read all parts.
+        """Read all parts by tasks.
 
         Raises:
             BadRowsError: some records cannot become rows.
@@ -54,32 +54,32 @@ class Parts:
         """
         self._run(work, list(self.splits))
         self._check_vectors()
-        again = self._unclean()
+        again = self._join_unclean()
         if again:
             self._run(work, again)
             self._check_vectors()
-        self._number()
+        self._locate_parts()
         refused = min((number for number, done in self.done.items() if done.refused is not None), default=None)
         if refused is not None:
-            # The same reader, told where its part begins, says it with the right numbers.
+            # Read the part again from its known position, so that the error has the right line numbers.
             PartReader(work, refused).read(self.splits[refused], self.starts[refused])
             raise SparkError(str(self.done[refused].refused))
-        aliases = find_aliases(self.done, work.place) if work.lenient else FoundAliases({}, {})
+        aliases = find_aliases(self.done, work.staging) if work.lenient else FoundAliases({}, {})
         wrong = {number: done.problems for number, done in sorted(self.done.items()) if done.problems}
         if wrong or aliases.wrong:
             raise BadRowsError(self._problems(work, wrong, aliases), sum(wrong.values()) + aliases.total)
         if aliases.known:
-            # Now that every node is known, the ends of edges can be rewritten that go by other spellings.
-            aside = {name: work.place.put(f"aliases/{name}", rows) for name, rows in aliases.known.items()}
-            work = replace(work, aliases=aside)
+            # All nodes are known now: read again, and replace aliases in the ends of edges.
+            staged = {name: work.staging.put(f"aliases/{name}", rows) for name, rows in aliases.known.items()}
+            work = replace(work, aliases=staged)
             self._run(work, list(self.splits))
             self._check_vectors()
         self.coerced = self._coercions(work)
 
     def _check_vectors(self) -> None:
-        """Fail as the first part did whose vectors could not be computed, unless something is wrong before it.
+        """Raise the embedding error of the first failed part, unless an earlier part has problems.
 
-        Then that is told, and nothing about the parts that come later: nobody has counted their records.
+        In that case, drop the failed part and all later ones: their records are not counted.
         """
         failed = min((number for number, done in self.done.items() if done.failed is not None), default=None)
         if failed is None:
@@ -95,12 +95,12 @@ class Parts:
 
     def _run(self, work: Work, numbers: Sequence[int]) -> None:
         parts = {number: (self.splits[number], self.starts.get(number, Start())) for number in numbers}
-        self.done |= self.each(numbers, lambda number: run(work, number, *parts[number]), "reading")
+        self.done |= self.map(numbers, lambda number: run(work, number, *parts[number]), "reading")
 
-    def each(self, numbers: Sequence[int], do: Callable[[int], R], what: str) -> dict[int, R]:
-        """Call a function in a task for each of some numbers."""
+    def map(self, numbers: Sequence[int], do: Callable[[int], R], what: str) -> dict[int, R]:
+        """Call a function in a task for each number."""
         listed = list(numbers)
-        tasks = self._spark.session.parallelism * TASKS
+        tasks = self._spark.session.parallelism * TASKS_PER_SLOT
         return dict(zip(listed, self._spark.map(what, listed, do, tasks=tasks), strict=True))
 
     def _groups(self) -> Iterator[list[int]]:
@@ -114,8 +114,8 @@ class Parts:
         if group:
             yield group
 
-    def _unclean(self) -> list[int]:
-        """Files in which records stretch over parts: each becomes one part."""
+    def _join_unclean(self) -> list[int]:
+        """Join the parts of files in which a record spans two parts. Returns the joined parts, to be read again."""
         again = []
         for group in list(self._groups()):
             if any(not self.done[number].end.clean for number in group[:-1]):
@@ -128,8 +128,8 @@ class Parts:
                     del self.splits[number]
         return again
 
-    def _number(self) -> None:
-        """Say where each part begins, now that everything before it was counted."""
+    def _locate_parts(self) -> None:
+        """Compute the position of each part from the counts of the parts before it."""
         first = 1
         for group in self._groups():
             before = records = 0
@@ -141,7 +141,7 @@ class Parts:
             first += before
 
     def _problems(self, work: Work, wrong: Mapping[int, int], aliases: FoundAliases) -> tuple[Problem, ...]:
-        """The first problems, with the places they have in the whole input: their parts are read again."""
+        """The first problems, with their positions in the whole input. Reads their parts again."""
         chosen: list[int] = []
         found = 0
         for number, total in wrong.items():
@@ -155,36 +155,36 @@ class Parts:
         def again(number: int) -> tuple[Problem, ...]:
             reader = PartReader(work, number)
             reader.read(*picked[number])
-            return (*reader.problems.first, *told_by(reader, ids[number]))
+            return (*reader.problems.first, *alias_problems(reader, ids[number]))
 
-        told = Problems()
-        for _, problems in sorted(self.each(chosen, again, "finding the first problems").items()):
-            told.add_all(problems, len(problems))
-        return told.first
+        collected = Problems()
+        for _, problems in sorted(self.map(chosen, again, "finding the first problems").items()):
+            collected.add_all(problems, len(problems))
+        return collected.first
 
     def _coercions(self, work: Work) -> tuple[Coercion, ...]:
-        """What was changed, over all parts. Parts that did not know where they begin are read again for that."""
+        """The corrections of all parts. Reads parts again if their example positions are not known."""
         counted = Coercions()
         first: dict[tuple[str, str], int] = {}
         for number, done in sorted(self.done.items()):
             for each in done.coerced:
                 first.setdefault((each.kind, each.subject), number)
-        unsure = {number for number in first.values() if self.starts[number].before} if not work.aliases else set()
-        picked = {number: (self.splits[number], self.starts[number]) for number in unsure}
+        unplaced = {number for number in first.values() if self.starts[number].before} if not work.aliases else set()
+        picked = {number: (self.splits[number], self.starts[number]) for number in unplaced}
 
         def again(number: int) -> tuple[Coercion, ...]:
             reader = PartReader(work, number)
             reader.read(*picked[number])
             return () if reader.problems.coerced is None else reader.problems.coerced.all()
 
-        sure = self.each(sorted(unsure), again, "finding the first changes")
+        placed = self.map(sorted(unplaced), again, "finding the first corrections")
         for number, done in sorted(self.done.items()):
-            for each in sure.get(number, done.coerced):
+            for each in placed.get(number, done.coerced):
                 counted.add(each.kind, each.subject, each.example, each.count, found=each.found)
         return counted.all()
 
     def digest(self, accepted: AcceptedSchema, embed: bool) -> str:
-        """What tells the input from others."""
+        """A digest of the input."""
         digest = RowsDigest(accepted, Problems())
         for _, done in sorted(self.done.items()):
             digest.add(done.digests)

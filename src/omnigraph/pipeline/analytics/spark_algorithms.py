@@ -1,7 +1,7 @@
-"""The same algorithms as DataFrames, for graphs that do not fit the memory of one process.
+"""The graph algorithms as DataFrames, for graphs that do not fit into the memory of one process.
 
-Nodes get the same numbers as in this process, and every rule is the same, so that a result does not depend on where it
-was computed. Of PageRank the last digits may differ: sums are added up in another order.
+Nodes have the same numbers as in `network`, and all rules are the same, so the results are the same. The last digits of
+PageRank may differ, because sums are computed in another order.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.pipeline.analytics.algorithms import Direction
-from omnigraph.pipeline.analytics.network import Parts
+from omnigraph.pipeline.analytics.network import TypeSelection
 from omnigraph.pipeline.frames import NAME
 
-_IN_PARTITION = (1 << 33) - 1
-"""What `monotonically_increasing_id` counts with inside of a partition."""
+_POSITION_MASK = (1 << 33) - 1
+"""Mask of the bits in which `monotonically_increasing_id` counts within a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkNetwork:
-    """Nodes and edges as DataFrames that Spark keeps.
+    """Nodes and edges as cached DataFrames.
 
     Attributes:
         nodes: `number`, `type`, `id`.
-        edges: `source`, `target`, and `weight` where that was asked for; as numbers.
-        count: how many nodes there are.
+        edges: `source` and `target` as node numbers, and `weight` if requested.
+        count: the number of nodes.
     """
 
     nodes: DataFrame
@@ -39,30 +39,32 @@ class SparkNetwork:
     count: int
 
 
-def spark_network(spark: SparkSession, options: Mapping[str, str], catalog: Catalog, parts: Parts) -> SparkNetwork:
-    """The nodes and edges of some types of a snapshot.
+def spark_network(
+    spark: SparkSession, options: Mapping[str, str], catalog: Catalog, selection: TypeSelection
+) -> SparkNetwork:
+    """The nodes and edges of the selected types of a snapshot.
 
     Args:
         spark: the session.
-        options: what names the snapshot: `path`, `commit`, and storage options.
+        options: the options that select the snapshot: `path`, `commit`, and storage options.
         catalog: its schema.
-        parts: the types.
+        selection: the selected types.
 
     Raises:
-        InputError: an edge has no weight, or one below zero.
+        InputError: an edge has no weight, or a negative one.
     """
 
     def read(key: str, columns: str) -> DataFrame:
         return spark.read.format(NAME).options(**options, type=key, columns=columns).load()
 
-    found = [read(node_key(name), "id").select(sql.lit(name).alias("type"), "id") for name in parts.nodes]
+    found = [read(node_key(name), "id").select(sql.lit(name).alias("type"), "id") for name in selection.nodes]
     nodes = _numbered(reduce(DataFrame.unionAll, found, spark.createDataFrame([], "type string, id string")))
-    wanted = "from,to" if parts.weight is None else f"from,to,{parts.weight}"
+    wanted = "from,to" if selection.weight is None else f"from,to,{selection.weight}"
     lines = []
-    for name in parts.edges:
+    for name in selection.edges:
         declared = catalog.edges[name]
         rows = read(edge_key(name), wanted)
-        weight = () if parts.weight is None else (sql.col(parts.weight).cast("double").alias("weight"),)
+        weight = () if selection.weight is None else (sql.col(selection.weight).cast("double").alias("weight"),)
         lines.append(
             rows.select(
                 sql.lit(declared.from_type).alias("from_type"),
@@ -72,12 +74,12 @@ def spark_network(spark: SparkSession, options: Mapping[str, str], catalog: Cata
                 *weight,
             )
         )
-    edges = _edges(spark, nodes, lines, parts)
+    edges = _edges(spark, nodes, lines, selection)
     return SparkNetwork(nodes, edges, nodes.count())
 
 
-def _edges(spark: SparkSession, nodes: DataFrame, lines: Sequence[DataFrame], parts: Parts) -> DataFrame:
-    weight = [] if parts.weight is None else ["weight"]
+def _edges(spark: SparkSession, nodes: DataFrame, lines: Sequence[DataFrame], selection: TypeSelection) -> DataFrame:
+    weight = [] if selection.weight is None else ["weight"]
     if not lines:
         return spark.createDataFrame([], "source long, target long" + ", weight double" * len(weight))
     rows = reduce(DataFrame.unionAll, lines)
@@ -92,31 +94,33 @@ def _edges(spark: SparkSession, nodes: DataFrame, lines: Sequence[DataFrame], pa
     if weight:
         wrong = edges.where("weight is null or weight < 0").limit(1).count()
         if wrong:
-            raise InputError(f"some edges have no {parts.weight}, or one below zero", hint="every edge needs a weight")
+            raise InputError(
+                f"some edges have no {selection.weight}, or a negative one", hint="every edge needs a weight"
+            )
     return edges
 
 
 def _numbered(nodes: DataFrame) -> DataFrame:
-    """Nodes with their places in the order of types and ids, without bringing them all to one place."""
+    """Number the nodes in the order of type and id, partition by partition."""
     rows = nodes.repartitionByRange("type", "id").sortWithinPartitions("type", "id")
-    place = sql.monotonically_increasing_id()
-    kept = rows.select(
+    position = sql.monotonically_increasing_id()
+    placed = rows.select(
         "type",
         "id",
-        sql.shiftright(place, 33).alias("part"),
-        place.bitwiseAND(sql.lit(_IN_PARTITION)).alias("place"),
+        sql.shiftright(position, 33).alias("part"),
+        position.bitwiseAND(sql.lit(_POSITION_MASK)).alias("position"),
     ).localCheckpoint()
     first = 0
     base: Column = sql.lit(0)
-    sizes = {row.part: row["count"] for row in kept.groupBy("part").count().collect()}
+    sizes = {row.part: row["count"] for row in placed.groupBy("part").count().collect()}
     for part in sorted(sizes):
         base = sql.when(sql.col("part") == part, sql.lit(first)).otherwise(base)
         first += sizes[part]
-    return kept.select((base + sql.col("place")).cast("long").alias("number"), "type", "id").localCheckpoint()
+    return placed.select((base + sql.col("position")).cast("long").alias("number"), "type", "id").localCheckpoint()
 
 
 def pagerank(network: SparkNetwork, damping: float, iterations: int, tolerance: float) -> DataFrame:
-    """See `algorithms.pagerank`. Gives `number` and `rank`."""
+    """See `algorithms.pagerank`. Returns `number` and `rank`."""
     count = network.count
     degree = network.edges.groupBy(sql.col("source").alias("number")).count().withColumnRenamed("count", "degree")
     nodes = network.nodes.select("number").join(degree, "number", "left").localCheckpoint()
@@ -144,12 +148,12 @@ def pagerank(network: SparkNetwork, damping: float, iterations: int, tolerance: 
 
 
 def components(network: SparkNetwork) -> DataFrame:
-    """See `algorithms.components`. Gives `number` and `root`.
+    """See `algorithms.components`. Returns `number` and `root`.
 
-    In each round every node takes the least of the roots around it, and then the root of that root, so that the number
-    of rounds follows the logarithm of the longest way.
+    In each round, every node takes the smallest root of its neighbours, and then the root of that root. So the number
+    of rounds grows with the logarithm of the longest path.
     """
-    both = _both(network.edges).where("source != target").distinct().localCheckpoint()
+    both = _undirected(network.edges).where("source != target").distinct().localCheckpoint()
     roots = network.nodes.select("number", sql.col("number").alias("root")).localCheckpoint()
     while True:
         around = (
@@ -160,15 +164,15 @@ def components(network: SparkNetwork) -> DataFrame:
         lower = roots.join(around, "number", "left").select(
             "number", sql.col("root").alias("before"), sql.least("root", sql.coalesce("near", "root")).alias("low")
         )
-        # What a node learned, its root learns too; then everyone asks the root for its root.
-        told = lower.groupBy(sql.col("before").alias("number")).agg(sql.min("low").alias("told"))
-        learned = (
-            lower.join(told, "number", "left")
-            .select("number", "before", sql.least("low", sql.coalesce("told", "low")).alias("low"))
+        # Pass a smaller root on to the old root, then replace every root by its own root.
+        passed = lower.groupBy(sql.col("before").alias("number")).agg(sql.min("low").alias("passed"))
+        updated = (
+            lower.join(passed, "number", "left")
+            .select("number", "before", sql.least("low", sql.coalesce("passed", "low")).alias("low"))
             .localCheckpoint()
         )
-        next_ = learned.select(sql.col("number").alias("low"), sql.col("low").alias("further"))
-        after = learned.join(next_, "low").select("number", "before", sql.least("low", "further").alias("root"))
+        next_ = updated.select(sql.col("number").alias("low"), sql.col("low").alias("further"))
+        after = updated.join(next_, "low").select("number", "before", sql.least("low", "further").alias("root"))
         after = after.localCheckpoint()
         changed = after.where("root != before").limit(1).count()
         roots = after.select("number", "root")
@@ -177,35 +181,35 @@ def components(network: SparkNetwork) -> DataFrame:
 
 
 def labels(network: SparkNetwork, iterations: int) -> DataFrame:
-    """See `algorithms.labels`. Gives `number` and `label`."""
-    both = _both(network.edges).localCheckpoint()
-    own = network.nodes.select("number", sql.col("number").alias("label")).localCheckpoint()
+    """See `algorithms.labels`. Returns `number` and `label`."""
+    both = _undirected(network.edges).localCheckpoint()
+    current = network.nodes.select("number", sql.col("number").alias("label")).localCheckpoint()
     for _ in range(iterations):
-        seen = both.join(own.select(sql.col("number").alias("target"), "label"), "target")
+        seen = both.join(current.select(sql.col("number").alias("target"), "label"), "target")
         counted = seen.groupBy("source", "label").count()
         best = counted.groupBy(sql.col("source").alias("number")).agg(
             sql.max(sql.struct("count", (-sql.col("label")).alias("least"))).alias("best")
         )
-        after = own.join(best, "number", "left").select(
+        after = current.join(best, "number", "left").select(
             "number",
             sql.col("label").alias("before"),
             sql.coalesce(-sql.col("best.least"), sql.col("label")).alias("label"),
         )
         after = after.localCheckpoint()
         changed = after.where("label != before").limit(1).count()
-        own = after.select("number", "label")
+        current = after.select("number", "label")
         if not changed:
             break
-    return own
+    return current
 
 
 def triangles(network: SparkNetwork) -> DataFrame:
-    """See `algorithms.triangles`. Gives `number` and `triangles`."""
+    """See `algorithms.triangles`. Returns `number` and `triangles`."""
     low, high = sql.least("source", "target").alias("a"), sql.greatest("source", "target").alias("b")
     pairs = network.edges.where("source != target").select(low, high).distinct().localCheckpoint()
     ends = pairs.select(sql.explode(sql.array("a", "b")).alias("number"))
     degree = ends.groupBy("number").agg(sql.count("*").alias("degree"))
-    # Every edge leads from the end with fewer edges, so that no node has many.
+    # Orient every edge from its end of lower degree, so that out-degrees stay small.
     left = degree.select(sql.col("number").alias("a"), sql.struct("degree", "number").alias("left"))
     right = degree.select(sql.col("number").alias("b"), sql.struct("degree", "number").alias("right"))
     ordered = pairs.join(left, "a").join(right, "b")
@@ -225,12 +229,12 @@ def triangles(network: SparkNetwork) -> DataFrame:
 
 
 def distances(network: SparkNetwork, sources: Sequence[int], direction: Direction) -> DataFrame:
-    """See `algorithms.distances`, from several nodes. Gives `from`, `number` and `distance` of what is reached."""
+    """See `algorithms.distances`, for several sources. Returns `from`, `number` and `distance` of reachable nodes."""
     spark = network.edges.sparkSession
     turned: Mapping[Direction, Callable[[DataFrame], DataFrame]] = {
         Direction.OUT: lambda edges: edges,
-        Direction.IN: _turned,
-        Direction.BOTH: _both,
+        Direction.IN: _reversed,
+        Direction.BOTH: _undirected,
     }
     edges = turned[direction](network.edges)
     if "weight" not in edges.columns:
@@ -257,12 +261,12 @@ def distances(network: SparkNetwork, sources: Sequence[int], direction: Directio
     return found
 
 
-def _turned(edges: DataFrame) -> DataFrame:
-    """Every edge the other way."""
+def _reversed(edges: DataFrame) -> DataFrame:
+    """All edges reversed."""
     rest = [name for name in edges.columns if name not in ("source", "target")]
     return edges.select(sql.col("target").alias("source"), sql.col("source").alias("target"), *rest)
 
 
-def _both(edges: DataFrame) -> DataFrame:
-    """Every edge both ways."""
-    return edges.unionAll(_turned(edges))
+def _undirected(edges: DataFrame) -> DataFrame:
+    """All edges in both directions."""
+    return edges.unionAll(_reversed(edges))
