@@ -1,4 +1,4 @@
-"""Blobs that are given as the address of something elsewhere: which are allowed, and what becomes of them."""
+"""External blobs: check references against the policy, then copy the content or store the reference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ URI_BYTES = 64 * 1024
 URI_CELLS = 8192
 URI_METADATA_BYTES = 32 * 1024 * 1024
 COPIED_BYTES = 256 * 1024 * 1024
-"""How much of external sources one write copies into the graph. What is copied is in memory at once."""
+"""Maximum bytes of external content that one write copies into the graph. All of it is in memory at once."""
 _AT_ONCE = 8
 
 S = TypeVar("S")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A directory that blobs may come from: as it was named, and without symbolic links."""
+    """An allowed source directory: as configured, and with symbolic links resolved."""
 
     named: SourceUri
     resolved: SourceUri
@@ -42,10 +42,10 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class BlobPolicy:
-    """Where external blobs may come from. By default nowhere.
+    """The directories that external blobs may come from. By default there are none.
 
     Attributes:
-        sources: looks at sources and reads them.
+        sources: reads the sources and their sizes.
     """
 
     _bases: tuple[_Base, ...] = ()
@@ -53,14 +53,14 @@ class BlobPolicy:
 
     @classmethod
     def allowing(cls, bases: Sequence[str], options: Mapping[str, str] | None = None) -> BlobPolicy:
-        """A policy that allows what lies below some directories.
+        """A policy that allows everything below some directories.
 
         Args:
             bases: `s3://bucket/prefix/`, or `file:///directory/`, which must exist.
-            options: how to reach an S3 store; overrides the environment.
+            options: connection options of an S3 store; they override the environment.
 
         Raises:
-            InputError: a base is no such address, or lies within another.
+            InputError: a base is not such an address, or is inside another base.
         """
         sources = BlobSources(dict(options or {}))
         read: list[_Base] = []
@@ -76,27 +76,27 @@ class BlobPolicy:
         return cls(tuple(read), sources)
 
     def check(self, text: str) -> SourceUri:
-        """The source that a reference names. Looks at nothing but the text.
+        """Parse a reference and check it against the policy. Does no I/O.
 
         Raises:
-            UnusableUriError: blobs may not come from there.
+            UnusableUriError: the policy does not allow this source.
         """
         source = SourceUri.parse(text)
         if not self._bases:
             raise UnusableUriError("external blobs are not allowed")
         if not any(base.named.contains(source) or base.resolved.contains(source) for base in self._bases):
-            raise UnusableUriError("it lies below no place that blobs may come from")
+            raise UnusableUriError("it is not below a directory that blobs may come from")
         return source
 
     def resolve(self, source: SourceUri) -> SourceUri:
-        """A source that was checked, without the symbolic links that may lead out of what is allowed.
+        """Resolve the symbolic links of a checked source, and check the result against the policy.
 
         Raises:
-            UnusableUriError: they do.
+            UnusableUriError: a symbolic link leads out of the allowed directories.
         """
         found = self.sources.resolved(source)
         if not any(base.resolved.contains(found) for base in self._bases):
-            raise UnusableUriError("a symbolic link leads out of the place that blobs may come from")
+            raise UnusableUriError("a symbolic link leads out of the directories that blobs may come from")
         return found
 
 
@@ -120,21 +120,20 @@ def admit(
     keep_references: bool,
     budget: int = COPIED_BYTES,
 ) -> dict[str, TableChange]:
-    """Changes whose external blobs are allowed and there: their bytes copied, or the references kept.
+    """Check the external blobs of some changes. Returns the changes with the content copied, or with the references.
 
-    All references are held against the policy before any source is looked at, and all sources are looked at before
-    any is read.
+    Checks all references against the policy first. Then reads the sizes of all sources, and their content last.
 
     Args:
-        changes: what is to be written, by type key.
+        changes: the changes to write, by type key.
         policy: where blobs may come from.
-        keep_references: whether the references are written as they are, and not what they lead to.
-        budget: how many bytes may be copied.
+        keep_references: whether to store the references instead of the content.
+        budget: maximum number of bytes to copy.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
         ExternalBlobSourceError: a source cannot be read.
-        ResourceLimitError: there are too many references, or too much behind them.
+        ResourceLimitError: there are too many references, or their content is too large.
     """
     references = References()
     for _, change in sorted(changes.items()):
@@ -149,12 +148,12 @@ def admit(
 
 
 Stored = Mapping[str, tuple[bytes | None, str | None]]
-"""By reference, the bytes that are stored in its place, or the address that is."""
+"""For each reference, either the content to store or the URI to store."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where a reference stands, first of all: for errors. And how often it is there."""
+    """The first location of a reference, for errors, and its number of occurrences."""
 
     text: str
     count: int = 0
@@ -168,7 +167,7 @@ def given_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.Chu
 
 
 class References:
-    """The distinct references of a change, which are added in the order of types, properties and rows."""
+    """The distinct references of a change. They are added in order of type, property and row."""
 
     def __init__(self) -> None:
         self.places: dict[str, _Place] = {}
@@ -177,14 +176,14 @@ class References:
     def add(
         self, type_name: str, name: str, ids: pa.ChunkedArray, uris: pa.ChunkedArray, count: int | None = None
     ) -> None:
-        """Take in the references of a property.
+        """Add the references of a property.
 
         Args:
             type_name: the type.
             name: the property.
-            ids: of the entities that have them.
+            ids: the ids of the entities that have them.
             uris: the references.
-            count: how many there are, if these are not all.
+            count: the total number, if `uris` is only a part of them.
 
         Raises:
             ResourceLimitError: there are too many, or they are too long.
@@ -204,7 +203,7 @@ class References:
 
 
 class Admission:
-    """The references of one write on their way in. Several spellings of one source are looked at once.
+    """Checks the references of one write. Several spellings of one source are checked once.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
@@ -223,15 +222,15 @@ class Admission:
             raise ExternalBlobPolicyError(redacted(text), str(error), place=self.places[text].text) from None
 
     def probe(self, budget: int | None = None) -> None:
-        """Look at every source.
+        """Check that every source can be read.
 
         Args:
-            budget: how many bytes may be copied, if they are.
+            budget: maximum number of bytes to copy; None if the content is not copied.
 
         Raises:
-            ExternalBlobPolicyError: a symbolic link leads out of what is allowed.
-            ExternalBlobSourceError: a source cannot be looked at.
-            ResourceLimitError: there is too much behind them.
+            ExternalBlobPolicyError: a symbolic link leads out of the allowed directories.
+            ExternalBlobSourceError: a source cannot be read.
+            ResourceLimitError: the sources are too large.
         """
         for text, source in self.sources.items():
             self._resolved[text] = self._allowed(text, self.policy.resolve, source)
@@ -241,11 +240,11 @@ class Admission:
 
     @property
     def resolved(self) -> Mapping[str, SourceUri]:
-        """What to read, by reference."""
+        """The source to read, by reference."""
         return self._resolved
 
     def kept(self) -> Stored:
-        """The references themselves, in one spelling."""
+        """The references themselves, normalised."""
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:
@@ -253,7 +252,7 @@ class Admission:
         return {text: (data, None) for text, data in self._all(asked(self.policy.sources.read, self._resolved)).items()}
 
     def _all(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
-        """The answers about all sources. What failed first, in the order of the references, is reported."""
+        """The results for all sources. Raises the first failure, in the order of the references."""
         results: dict[str, T] = {}
         for text in self.places:
             answer = answers[text]
@@ -263,12 +262,12 @@ class Admission:
         return results
 
     def failed(self, text: str, error: SourceFailedError) -> ExternalBlobSourceError:
-        """What to raise about a source."""
+        """The error for a source that cannot be read."""
         return ExternalBlobSourceError(redacted(text), str(error), place=self.places[text].text)
 
 
 def asked(request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]) -> dict[str, T | SourceFailedError]:
-    """Ask every source once, a few at a time. Returns the answers by reference."""
+    """Call a function once per distinct source, on several threads. Returns the results by reference."""
     distinct = list(dict.fromkeys(sources.values()))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="omnigraph-blob") as pool:
         answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
@@ -297,7 +296,7 @@ def _check_budget(places: Mapping[str, _Place], sizes: Mapping[str, int], budget
 
 
 def with_cells(rows: pa.Table, stored: Stored) -> pa.Table:
-    """Rows with what is stored in the place of every reference."""
+    """Rows in which every reference is replaced by the content or the URI to store."""
     for name in blob_columns(rows):
         cells = rows[name].combine_chunks()
         uris = pc.struct_field(cells, "uri")

@@ -1,4 +1,4 @@
-"""Loading: rows from files or tables become one commit, checked as a whole before anything moves."""
+"""Loading: rows from files or tables become one commit. All rows are validated before anything is stored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OPERATIONS: dict[LoadMode, type[Insert | Upsert | Overwrite]] = {
 
 
 class LoadPhase(StrEnum):
-    """What a load is at."""
+    """The current phase of a load."""
 
     READING = "reading"
     CHECKING = "checking"
@@ -54,12 +54,12 @@ class LoadPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load has come.
+    """The progress of a load.
 
     Attributes:
-        rows: how many records were read.
-        bytes: how large their rows are.
-        tables: the records by type key.
+        rows: number of records read.
+        bytes: size of their rows.
+        tables: number of records by type key.
     """
 
     phase: LoadPhase
@@ -69,16 +69,16 @@ class LoadProgress:
 
 
 class Load:
-    """The rows of one load: built once, checked against whatever state the commit is prepared on.
+    """The rows of one load. They are built once, and validated against each state that the commit is prepared on.
 
     Args:
-        accepted: the schema in force.
-        mode: what happens to entities that exist.
-        budget: how many bytes of rows stay in memory, and how many each check may take beside them.
-        embedder: asked for when `@embed` vectors are left out.
+        accepted: the accepted schema.
+        mode: how entities that exist are treated.
+        budget: bytes of rows that stay in memory. Each check may take as much in addition.
+        embedder: creates the embedder when `@embed` vectors are missing.
         policy: where external blobs may come from; by default nowhere.
-        progress: is told how far the load has come. An error that it raises ends the load.
-        digest: takes in what the input says.
+        progress: called with the progress of the load. An error that it raises ends the load.
+        digest: computes the digest of the input.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Load:
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
         self._named: set[str] = set()
-        """Types of which some entity has an id that was given, or that its key gives."""
+        """Type keys with an id that was in the input or is derived from a key."""
         self._counts: dict[str, int] = {}
         self._bytes = 0
         self._spool = Spool(budget)
@@ -115,7 +115,7 @@ class Load:
 
     @property
     def spilled(self) -> int:
-        """How many bytes of rows did not stay in memory."""
+        """Bytes of rows that were spilled to disk."""
         return self._spool.spilled
 
     def read(self, source: Callable[[Problems], Iterable[RawRows]]) -> None:
@@ -123,7 +123,7 @@ class Load:
 
         Raises:
             BadRowsError: some records cannot become rows.
-            StorageError: there is more than fits the memory, and no room to put it aside.
+            StorageError: the rows exceed the memory budget, and there is no disk space to spill them.
         """
         self.tell(LoadPhase.READING)
         for raw in source(self.problems):
@@ -161,16 +161,16 @@ class Load:
             self._spool.add(key, rows)
 
     def tell(self, phase: LoadPhase) -> None:
-        """Say how far the load has come."""
+        """Report the progress of the load."""
         if self._progress is not None:
             self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
 
     def changes(self) -> dict[str, TableChange]:
-        """The change of each type, one row per id. To be asked for once.
+        """The change of each type, one row per id. Can be called once, because it takes the rows from the spool.
 
         Raises:
             ConstraintError: two records have the same key.
-            ResourceLimitError: there are more ids than can be compared in the memory that there is.
+            ResourceLimitError: there are too many ids to compare within the memory budget.
         """
         self.tell(LoadPhase.CHECKING)
         changes = {}
@@ -188,7 +188,7 @@ class Load:
         return changes
 
     def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
-        """One row per id. Rows that a later record replaces are dropped."""
+        """One row per id. Drops rows that a later record replaces."""
         maybe = repeated([rows["id"]], f"the ids of {key}", self._room)
         if maybe is None:
             return rows
@@ -212,13 +212,13 @@ class Load:
             raise self._places.named(error, changes) from None
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
-        """The writes, after every constraint holds against a state.
+        """Validate the changes against a state. Returns the writes.
 
         Raises:
-            ConstraintError: a constraint does not hold.
-            ExternalBlobPolicyError: a blob comes from where none may come from.
-            KeyConflictError: two records have the same id, where each must be new.
-            ResourceLimitError: a check does not fit the memory.
+            ConstraintError: a constraint is violated.
+            ExternalBlobPolicyError: a blob comes from a source that is not allowed.
+            KeyConflictError: two records have the same id, and every id must be new.
+            ResourceLimitError: a check exceeds the memory budget.
         """
         self.tell(LoadPhase.CHECKING)
         try:
@@ -239,13 +239,13 @@ class Load:
         return self._operation(change)(change.key, change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
-        """Refuse what could not be written to a state, and write nothing.
+        """Run all checks of a write to a state, and write nothing.
 
         Raises:
-            ConstraintError: a constraint does not hold.
-            ExternalBlobPolicyError: a blob comes from where none may come from.
-            KeyConflictError: an id exists that should be new, or two records have it.
-            ResourceLimitError: a check does not fit the memory.
+            ConstraintError: a constraint is violated.
+            ExternalBlobPolicyError: a blob comes from a source that is not allowed.
+            KeyConflictError: an id must be new but exists, or two records have it.
+            ResourceLimitError: a check exceeds the memory budget.
         """
         for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):
             if isinstance(write, Insert):
@@ -254,12 +254,12 @@ class Load:
                     raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
 
     def _operation(self, change: TableChange) -> type[Append | Insert | Upsert | Overwrite]:
-        # An id that was made for this load is new without looking.
+        # Generated ids are new, so the write needs no lookup.
         return Append if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
 
 def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
-    """The rows that a mask over all of them chooses, a batch at a time."""
+    """The rows that a mask selects, one batch at a time."""
     first = 0
     for batch in rows.to_batches():
         yield pa.Table.from_batches([batch.filter(mask.slice(first, batch.num_rows))])
@@ -267,5 +267,5 @@ def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
 
 
 def loaded(changes: Mapping[str, TableChange]) -> dict[str, int]:
-    """How many entities of each type a load brings, by type key."""
+    """The number of loaded entities per type key."""
     return {key: change.rows.num_rows for key, change in changes.items()}

@@ -1,4 +1,4 @@
-"""Where the rows of a load stood in the input, so that a violation can name the place."""
+"""The locations of the rows of a load in the input, for violations."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange
 
 MOST = 1_000_000
-"""How many rows a load may have for its places to be remembered. They take some twenty bytes a row."""
+"""Maximum number of rows for which locations are recorded. They take about twenty bytes per row."""
 
 _COMPARED = ("value", "unique", "endpoint")
-"""Violations that are about a row. The others are about a node and all its edges."""
+"""Kinds of violations about one row. The other kinds are about a node and all its edges."""
 
 
 class Places:
-    """The places of rows by type key, in the order of the rows. Large loads have none.
+    """The input locations of rows by type key, in row order. Large loads record none.
 
     Args:
-        most: how many rows are remembered.
+        most: maximum number of rows to record.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -34,7 +34,7 @@ class Places:
         self._kept: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
 
     def add(self, key: str, origin: Origin) -> None:
-        """Remember where the next rows of a type stood."""
+        """Record the locations of the next rows of a type."""
         self._room -= len(origin.records)
         if self._room < 0:
             self._origins.clear()
@@ -43,12 +43,12 @@ class Places:
             self._origins.setdefault(key, []).append(origin)
 
     def keep(self, key: str, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Note that only some of the rows of a type are left."""
+        """Keep the locations of only some rows of a type."""
         if self._room >= 0:
             self._kept[key] = np.flatnonzero(kept)
 
     def named(self, error: ConstraintError, changes: Mapping[str, TableChange]) -> ConstraintError:
-        """An error whose violations name the places of their rows, as far as these are known."""
+        """Add the input locations to the violations of an error, where they are known."""
         if self._room < 0:
             return error
         about = [v for v in error.violations if v.kind in _COMPARED]
@@ -57,7 +57,7 @@ class Places:
         return ConstraintError(tuple(_placed(v, found) for v in error.violations), error.total)
 
     def _found(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, str]:
-        """The places of some ids. Of several records with one id, it is the last one that is too many."""
+        """The locations of some ids. Of several records with one id, this is the last record."""
         at = np.flatnonzero(pc.is_in(rows, value_set=ids).to_numpy())
         names = rows.take(pa.array(at)).to_pylist()
         original = self._kept[key][at] if key in self._kept else at

@@ -1,7 +1,7 @@
-"""The statements of a mutation with their values: all that can be said before the graph is looked at.
+"""The statements of a mutation with their values. This step does not read the graph.
 
-Statements of one shape that write to one type become one step with a row for each, so that a query of a thousand
-inserts is as quick as one that loads a thousand rows.
+Consecutive statements of one shape and type become one step with a row each. So a query of a thousand inserts is
+as fast as a load of a thousand rows.
 """
 
 # See docs/decisions/0043-a-mutation-says-null.md
@@ -30,13 +30,13 @@ _KINDS = {ir.EntityKind.NODE: TypeKind.NODE, ir.EntityKind.EDGE: TypeKind.EDGE}
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Entities that statements of one shape write, one row a statement.
+    """Inserts of one shape, with one row per statement.
 
     Attributes:
-        columns: what is assigned, by property, with `from` and `to` for edges.
-        rows: the whole rows; None for a merge, which depends on what exists.
-        ids: who they are.
-        fresh: whether the ids were generated for this request, so that nothing can have them yet.
+        columns: the assigned values by property, with `from` and `to` for edges.
+        rows: the complete rows; None for a merge, which needs the stored rows first.
+        ids: the ids of the entities.
+        fresh: whether the ids were generated for this request and so are certainly new.
     """
 
     kind: TypeKind
@@ -51,7 +51,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An update. `columns` hold one value each, for everything that matches."""
+    """An update. `columns` hold one value each, for all matching entities."""
 
     kind: TypeKind
     name: str
@@ -75,18 +75,18 @@ Step = Written | Changed | Removed
 def read_statements(
     accepted: AcceptedSchema, write: ir.Write, request: Request, embedder: Callable[[], Embedder], tally: Tally
 ) -> tuple[Step, ...]:
-    """The steps of a mutation, in order, with every value converted and every vector computed.
+    """The steps of a mutation in order, with all values converted and all vectors computed.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         write: the statements.
         request: parameters and time.
-        embedder: asked for when there is a text to embed.
-        tally: what the mutation has embedded.
+        embedder: creates the embedder when there is a text to embed.
+        tally: counts what the mutation embeds.
 
     Raises:
         BadRowsError: a value does not fit its property.
-        EmbeddingError: a text cannot be turned into its vector.
+        EmbeddingError: a text cannot be embedded.
     """
     reader = _Reader(accepted, request, embedder, tally, many=len(write.statements) > 1)
     for number, statement in enumerate(write.statements, 1):
@@ -96,7 +96,7 @@ def read_statements(
 
 @dataclass(slots=True)
 class _Draft:
-    """Statements of one shape, their values not converted yet."""
+    """Statements of one shape whose values are not converted yet."""
 
     kind: TypeKind
     name: str
@@ -143,7 +143,7 @@ class _Reader:
         return found
 
     def read(self, number: int, statement: ir.Statement) -> None:
-        """Take in a statement. It joins the last draft of its type, if that is of the same shape."""
+        """Add a statement. It joins the last draft of its type if the shape is the same."""
         if isinstance(statement, ir.Delete):
             kind = _KINDS[statement.entity]
             self._drafts.append(Removed(kind, statement.type_name, statement.where, statement.cascades))
@@ -157,10 +157,10 @@ class _Reader:
         if last is not new:
             last.values += new.values
         if new.where is not None:
-            self._open.clear()  # an update sees what was written before it, so nothing may join that later
+            self._open.clear()  # an update sees earlier writes only, so later statements must not join earlier drafts
 
     def _draft(self, statement: ir.InsertNode | ir.InsertEdge | ir.Update) -> _Draft:
-        """A statement by itself."""
+        """The draft of one statement."""
         assigned = [(assign.property, assign.value) for assign in statement.assigns]
         kind, mode, where = TypeKind.NODE, None, None
         embeds: tuple[ir.EmbedOnWrite, ...] = ()
@@ -206,7 +206,7 @@ class _Reader:
         return Origin(np.array(draft.numbers, np.int64), self.place)
 
     def _embed(self, drafts: list[_Draft]) -> None:
-        """Compute the vectors that follow from texts: one call for each property, however many statements there are."""
+        """Compute the vectors of `@embed` properties, with one call per property for all statements."""
         wanted: dict[tuple[str, ir.EmbedOnWrite], list[_Draft]] = {}
         for draft in drafts:
             for made in draft.embeds:
@@ -243,7 +243,7 @@ class _Reader:
 
 
 def _fitted(value: ir.ConstValue, given: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
-    """A value and its type. Floats that are whole numbers, where such are wanted, become them."""
+    """A value and its type. Whole floats become integers if the property is an integer."""
     given = ValueType(given.scalar, list=given.list, dim=given.dim)
     if value is None or not (given.scalar.is_float and target.scalar.is_integer):
         return value, given
@@ -257,7 +257,7 @@ def _fitted(value: ir.ConstValue, given: ValueType, target: ValueType) -> tuple[
 
 
 def _column(values: tuple[ir.ConstValue, ...], kind: ValueType) -> pa.Array:
-    """Values as a column that conversion takes."""
+    """Values as an Arrow column for the conversion."""
     if kind.scalar is Scalar.BLOB:
         return pa.array(values, pa.utf8())
     return pa.array(values, pa.list_(pa.float64()) if kind.is_vector else arrow_type(kind))

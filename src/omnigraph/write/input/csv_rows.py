@@ -1,7 +1,8 @@
-"""CSV: read in blocks. The header names the columns.
+"""Reads CSV in blocks. The header names the columns.
 
-Arrow cuts the cells; they come as texts and are converted by the types of their properties. What Arrow forgives is
-checked before: quotes inside of cells, rows that are too short or too long, bytes that are no text.
+Arrow splits the cells. They are read as texts and converted to the types of their properties. Arrow accepts some
+malformed input, so this module checks it first: quotes inside of cells, rows of the wrong length, bytes that are not
+UTF-8.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ MadeOf = TypeVar("MadeOf", covariant=True)
 
 
 class Cells(Protocol[MadeOf]):
-    """Makes something of the cells of a file: rows of a type, or whatever is wanted."""
+    """Converts the cells of a file to rows of a type, or to another form."""
 
     @property
     def name(self) -> str:
-        """What a row is called whose cells cannot be told apart."""
+        """The subject of problems about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
-        """Look at the header, and report what is wrong with it."""
+        """Check the header, and report problems."""
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[MadeOf]:
-        """What some rows become, whose cells are texts."""
+        """Convert rows whose cells are texts."""
 
 
 def read_csv(
@@ -60,19 +61,19 @@ def read_csv(
     """The rows of a CSV file.
 
     Args:
-        chunks: the bytes, cut anywhere.
-        layout: which types rows have, and how the file is written.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        name: the file, as problems call it.
+        chunks: the bytes, split anywhere.
+        layout: the types of the rows, and the dialect of the file.
+        accepted: the accepted schema.
+        problems: collects values that cannot be read. If it counts coercions, the reader is lenient.
+        name: the name of the file in problems.
         first: the position of the first line in the whole input.
-        delimiter: what stands between cells, unless the layout says it.
+        delimiter: the separator of cells, unless the layout has one.
 
     Returns:
-        The position behind the last line.
+        The position after the last line.
 
     Raises:
-        InputError: there is no header, or it cannot be used.
+        InputError: the header is missing or not valid.
         ResourceLimitError: a row is too long.
     """
     return read_cells(chunks, layout.columns(accepted, problems), problems, name, first, layout.csv, delimiter)
@@ -87,7 +88,7 @@ def read_cells(
     dialect: Dialect | None = None,
     delimiter: str = ",",
 ) -> Generator[Made, None, int]:
-    """What the cells of a CSV file become; `read_csv` describes the other arguments."""
+    """Convert the cells of a CSV file. `read_csv` describes the other arguments."""
     reader = _Reader(cells, problems, name, first, dialect or Dialect(), delimiter)
     for block in _whole_rows(chunks, reader.quote):
         yield from reader.read(block)
@@ -99,7 +100,7 @@ def read_cells(
 
 
 def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
-    """The file in blocks that end with a row, or are longer than a row may be."""
+    """Split the file into blocks that end after a whole row, or that exceed the maximum row length."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -119,7 +120,7 @@ def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
 
 
 def _last_row(block: bytes, quote: int) -> int:
-    """Where the last row of a block ends that is complete."""
+    """The end of the last complete row of a block."""
     if quote not in block:
         return block.rfind(b"\n") + 1
     ends = _row_ends(np.frombuffer(block, np.uint8), quote)
@@ -127,7 +128,7 @@ def _last_row(block: bytes, quote: int) -> int:
 
 
 def _row_ends(data: _Bytes, quote: int) -> Numbers:
-    """Line breaks outside of quotes. A doubled quote closes and opens again, so counting quotes is enough."""
+    """The ends of rows: line breaks outside of quotes. A doubled quote counts as two, so parity is enough."""
     breaks = np.flatnonzero(data == _NEWLINE)
     quotes = np.flatnonzero(data == quote)
     ends: Numbers = breaks[np.searchsorted(quotes, breaks) % 2 == 0] + 1
@@ -135,7 +136,7 @@ def _row_ends(data: _Bytes, quote: int) -> Numbers:
 
 
 class _Reader(Generic[Made]):
-    """Reads one block after another, counting lines."""
+    """Reads the blocks of a file in order, and counts lines."""
 
     def __init__(
         self, cells: Cells[Made], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
@@ -176,7 +177,7 @@ class _Reader(Generic[Made]):
         return f"{self.name}, line {position - self.first + 1}"
 
     def _refuse(self, lines: Numbers, message: str | Callable[[int], str]) -> None:
-        """Say what is wrong with rows; the message may depend on which one it is."""
+        """Report rows. The message may be a function of the index among them."""
         positions = (self.first - 1 + lines[:SHOWN]).tolist()
         shown = [
             Problem(p, self._place(p), self.columns.name, message if isinstance(message, str) else message(i))
@@ -190,9 +191,9 @@ class _Reader(Generic[Made]):
             (header,) = csv.reader([line_text], delimiter=self.delimiter, quotechar=quote, strict=True)
         except (UnicodeDecodeError, ValueError, csv.Error) as error:
             raise InputError(f"{self.name}, line {line}: the header cannot be read: {error}") from error
-        twice = sorted({name for name in header if header.count(name) > 1})
-        if twice:
-            raise InputError(f"{self.name}, line {line}: the header has '{cut(twice[0])}' twice")
+        duplicates = sorted({name for name in header if header.count(name) > 1})
+        if duplicates:
+            raise InputError(f"{self.name}, line {line}: the header has '{cut(duplicates[0])}' twice")
         if "" in header:
             raise InputError(f"{self.name}, line {line}: column {header.index('') + 1} of the header has no name")
         self.header = header
@@ -200,10 +201,10 @@ class _Reader(Generic[Made]):
         self.columns.check_names(header, position, self._place(position))
 
     def _checked(self, rows: _Rows) -> _Rows:
-        """Without the rows that are not well-formed, which are reported."""
+        """Report rows that are not well-formed. Returns the others."""
         quoted = rows.with_bad_quotes(ord(self.delimiter))
         if quoted.any():
-            # From here on nobody can tell where rows begin.
+            # After a wrong quote, the ends of rows are unknown.
             at = int(np.flatnonzero(quoted)[0])
             self._refuse(rows.lines[at : at + 1], "a quote inside of a cell that is not doubled, or is never closed")
             self.broken = True
@@ -242,7 +243,7 @@ class _Reader(Generic[Made]):
         yield from self.columns.rows(cells, origin, from_text)
 
     def _parse(self, rows: _Rows) -> pa.Table | None:
-        """The cells as texts; None when rows are too short or too long. What is quoted is never null."""
+        """The cells as texts; None if a row has too few or too many. Quoted cells are never null."""
         assert self.header is not None
         text = rows.joined()
         try:
@@ -267,7 +268,7 @@ class _Reader(Generic[Made]):
 
 
 class _Rows:
-    """The rows of a block: its bytes, where each row begins and ends, and on which line."""
+    """The rows of a block: its bytes, and the start, end and line of each row."""
 
     def __init__(self, data: _Bytes, starts: Numbers, ends: Numbers, lines: Numbers, quote: int) -> None:
         self.data = data
@@ -285,7 +286,7 @@ class _Rows:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
 
     def joined(self) -> bytes:
-        """The rows that are left, one behind the other."""
+        """The bytes of the remaining rows, concatenated."""
         if len(self.starts) and np.array_equal(self.starts[1:], self.ends[:-1]):
             return self.data[self.starts[0] : self.ends[-1]].tobytes()
         steps = np.zeros(len(self.data) + 1, np.int8)
@@ -294,7 +295,7 @@ class _Rows:
         return self.data[np.cumsum(steps[:-1], dtype=np.int8) > 0].tobytes()
 
     def _rows_of(self, places: Numbers) -> _Mask:
-        """Which rows have one of some places in them."""
+        """Mask of the rows that contain one of some byte positions."""
         wrong = np.zeros(len(self.starts), bool)
         row = np.searchsorted(self.starts, places, "right") - 1
         inside = row >= 0
@@ -331,7 +332,7 @@ class _Rows:
         return wrong
 
     def with_stray_return(self) -> _Mask:
-        """Outside of quotes Arrow would take it for the end of a row."""
+        """Rows with a lone carriage return outside of quotes. Arrow would end the row there."""
         places = np.flatnonzero(self.data == _RETURN)
         if len(places) == 0:
             return np.zeros(len(self.starts), bool)
@@ -341,7 +342,7 @@ class _Rows:
         return self._rows_of(places[stray & (np.searchsorted(quotes, places) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
-        """Quotes that neither begin a cell, nor end one, nor are doubled."""
+        """Rows with quotes that do not start a cell, do not end one, and are not doubled."""
         quotes = np.flatnonzero(self.data == self.quote)
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)
@@ -354,7 +355,7 @@ class _Rows:
         return self._rows_of(quotes[wrong])
 
     def cells(self, delimiter: int) -> Numbers:
-        """How many cells each row has."""
+        """The number of cells of each row."""
         quotes = np.flatnonzero(self.data == self.quote)
         places = np.flatnonzero(self.data == delimiter)
         places = places[np.searchsorted(quotes, places) % 2 == 0]

@@ -1,7 +1,8 @@
-"""Envelopes one by one: slower than a block at a time, and able to say exactly what is wrong.
+"""Reads envelopes one by one: slower than the block reader, but with exact error messages.
 
 An envelope is `{"type": …, "data": {…}}` or `{"edge": …, "from": …, "to": …, "data": {…}}`, as JSON text or as a Python
-mapping. The strict reader refuses what it does not know; the lenient one makes the best of it, and counts that.
+mapping. The strict reader refuses unknown members and wrong types. The lenient reader ignores or converts them, and
+counts that.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from omnigraph.write.rows.raw_rows import Origin, RawRows
 from omnigraph.write.rows.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
 
 Place = Callable[[int], str]
-"""What a person calls the place of the record at a position."""
+"""Describes the location of the record at a position."""
 
 RESERVED = ROW_COLUMNS | {"_tombstone"}
 
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
-_BESIDE = "the ends of an edge stand beside 'data', as 'from' and 'to'"
+_BESIDE = "'from' and 'to' of an edge belong next to 'data', not inside it"
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """The properties for which a missing member and a written null differ: those with a default, and computed ones."""
+    """Properties for which a missing member and an explicit null differ: those with a default or a computed value."""
     filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
     return [p.name for p in filled if p.type.nullable]
 
 
 class _RefusedError(Exception):
-    """Why one envelope cannot be read, and which property it is about."""
+    """The reason why an envelope cannot be read, and the property that it is about."""
 
     def __init__(self, message: str, subject: str = "input") -> None:
         super().__init__(message)
@@ -49,12 +50,12 @@ class _RefusedError(Exception):
 
 
 class EnvelopeReader:
-    """Takes envelopes in, and hands out their rows type by type.
+    """Collects envelopes, and returns their rows by type.
 
     Args:
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        place: where the record at a position stands.
+        accepted: the accepted schema.
+        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
+        place: describes the location of the record at a position.
 
     Attributes:
         several: whether some line had more than one record.
@@ -75,7 +76,7 @@ class EnvelopeReader:
         """Read a record: one JSON value, or in the lenient reader any number of them.
 
         Returns:
-            Whether it was JSON.
+            Whether it was valid JSON.
         """
         at = len(text) - len(text.lstrip(" \t\r\n"))
         end = len(text.rstrip(" \t\r\n"))
@@ -116,21 +117,21 @@ class EnvelopeReader:
         self.take_row(kind, declared, data, position)
 
     def take_row(self, kind: TypeKind, declared: NodeType | EdgeType, row: Mapping[str, Any], position: int) -> None:
-        """Read one row whose type is known; the ends of an edge are among its members."""
+        """Read one row of a known type. The endpoints of an edge are members of the row."""
         rows = self._types.get((kind, declared.name))
         if rows is None:
             rows = self._types[kind, declared.name] = _TypeRows(self, kind, declared)
         rows.add(row, position)
 
     def rows(self) -> Iterator[RawRows]:
-        """What was taken in since the last call."""
+        """The rows since the last call."""
         taken = list(self._types.values())
         self._types.clear()
         for rows in taken:
             yield rows.table()
 
     def refuse(self, position: int, message: str, subject: str = "input") -> None:
-        """Say what is wrong with a record."""
+        """Report a problem of a record."""
         self.problems.add(Problem(position, self.place(position), subject, message))
 
     def _coerced(self, kind: Leniency, subject: str, position: int, what: str = "") -> None:
@@ -148,7 +149,7 @@ class EnvelopeReader:
         return members
 
     def _shape(self, value: object, position: int) -> tuple[TypeKind, NodeType | EdgeType, Mapping[str, Any]]:
-        """The envelope's type and members, with the ends of an edge among them."""
+        """The type and the members of an envelope, including the endpoints of an edge."""
         if not isinstance(value, Mapping):
             raise _RefusedError(f"expected an object with 'type' or 'edge', found {called(value)}")
         lenient = self.problems.coerced is not None
@@ -192,7 +193,7 @@ class EnvelopeReader:
 
 
 class _TypeRows:
-    """Rows of one type as they come in."""
+    """Collected rows of one type."""
 
     def __init__(self, reader: EnvelopeReader, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         self.reader = reader
@@ -222,7 +223,7 @@ class _TypeRows:
         self.reader.refuse(position, unknown_property(name, self.members), subject)
 
     def table(self) -> RawRows:
-        """The rows."""
+        """The collected rows."""
         columns = {
             name: self._column(name, kind)
             for name, kind in self.members.items()
@@ -258,13 +259,13 @@ class _TypeRows:
 
 
 def key_members(declared: NodeType | EdgeType) -> set[str]:
-    """The members that a key is made of, as input names them."""
+    """The members of a key under their names in the input."""
     written = {"src": "from", "dst": "to"}
     return {written.get(name, name) for name in declared.key or ()}
 
 
 def unknown_property(name: object, known: Mapping[str, object]) -> str:
-    """What to say about a property that a type does not have."""
+    """The message about a property that a type does not have."""
     if name in RESERVED:
         return "the name is reserved"
     hint = did_you_mean(str(name), known)
@@ -272,4 +273,4 @@ def unknown_property(name: object, known: Mapping[str, object]) -> str:
 
 
 def _constant(text: str) -> Any:
-    raise _RefusedError(f"not JSON: {text} is no number")
+    raise _RefusedError(f"not JSON: {text} is not a number")

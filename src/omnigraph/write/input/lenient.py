@@ -1,4 +1,4 @@
-"""Ids in the lenient reader: another spelling of a key is taken for the key, and edges that use it are rewritten."""
+"""Ids in the lenient reader: rewrites other spellings of a key to the key, in nodes and in their edges."""
 
 # See docs/decisions/0072-the-lenient-reader-counts.md
 
@@ -27,12 +27,12 @@ _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
-    """The rows with canonical ids. Nodes come at once, edges when all nodes are known.
+    """The rows with canonical ids. Nodes are returned at once, edges after all nodes are known.
 
     Args:
         rows: nodes and edges in any order.
-        accepted: the schema in force.
-        problems: collects ids that mean two entities, and counts those that were rewritten.
+        accepted: the accepted schema.
+        problems: collects ambiguous ids, and counts rewritten ids.
     """
     aliases = Aliases(accepted, problems)
     with tempfile.TemporaryFile() as file:
@@ -52,11 +52,11 @@ Known = Mapping[str, tuple[pa.Array, pa.Array]]
 
 
 class Aliases:
-    """Which ids are other spellings of which.
+    """Other spellings of ids, by node type.
 
     Args:
-        accepted: the schema in force.
-        problems: collects ids that mean two entities, and counts those that were rewritten.
+        accepted: the accepted schema.
+        problems: collects ambiguous ids, and counts rewritten ids.
     """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -67,7 +67,7 @@ class Aliases:
         self._places: list[Callable[[int], str]] = []
 
     def node(self, raw: RawRows) -> RawRows:
-        """A node's rows, without the ids that are other spellings of their key."""
+        """The rows of nodes, without the ids that are other spellings of their key."""
         order = self.accepted.key_order(TypeKind.NODE, raw.name)
         if order is None or any(name not in raw.columns for name in order):
             return raw
@@ -106,7 +106,7 @@ class Aliases:
         return replace(raw, columns={**raw.columns, "id": ids})
 
     def pairs(self) -> dict[str, pa.Table]:
-        """By node type, the other spellings, what they mean, and where each stood first."""
+        """By node type, the other spellings, their ids, and the first location of each."""
         out = {}
         for name, parts in self._pairs.items():
             groups = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False)
@@ -120,11 +120,11 @@ class Aliases:
 
     @property
     def keyed(self) -> list[str]:
-        """The node types with a key of which there were rows."""
+        """The node types with a key that had rows."""
         return list(self._ids)
 
     def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
-        """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
+        """By node type, the other spellings and their ids. Reports spellings that mean more than one entity."""
         out = {}
         for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
@@ -135,16 +135,16 @@ class Aliases:
         return out
 
     def told(self, name: str, wrong: pa.Table) -> list[Problem]:
-        """What to say about spellings that mean more than one entity."""
-        said = []
+        """The problems of spellings that mean more than one entity."""
+        found = []
         for row in wrong.to_pylist():
             place = self._places[row["part"]](row["at"])
             message = f"the id {cut(repr(row['old']))} means more than one entity"
-            said.append(Problem(row["at"], place, f"{name}.id", message))
-        return said
+            found.append(Problem(row["at"], place, f"{name}.id", message))
+        return found
 
     def edge(self, raw: RawRows, known: Known) -> RawRows:
-        """An edge's rows with the ids that its nodes are stored under."""
+        """The rows of edges with the canonical ids of their nodes."""
         edge = self.accepted.catalog.edges[raw.name]
         columns = dict(raw.columns)
         for end, node in (("from", edge.from_type), ("to", edge.to_type)):
@@ -167,7 +167,7 @@ class Aliases:
 
 
 def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
-    """The spellings that mean more than one entity: two of them have it, or it is the id of another."""
+    """Spellings that mean more than one entity: two entities have it, or it is the id of another entity."""
     old = pairs["old"].combine_chunks()
     counts = pc.value_counts(old)
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
@@ -175,7 +175,7 @@ def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Which ids are other spellings of their key: of its one member, of any of several, or of all as a JSON array."""
+    """Mask of ids that are other spellings of their key: of one of its members, or of all as a JSON array."""
     same = np.zeros(len(ids), bool)
     for column, kind in members:
         same |= _equal(ids, column, kind)
@@ -186,7 +186,7 @@ def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
 
 
 def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Which JSON arrays have all members of their key."""
+    """Mask of the JSON arrays that contain all members of their key."""
     lists = [_members(text, len(members)) for text in arrays.to_pylist()]
     whole = np.array([texts is not None for texts in lists], bool)
     for i, (column, kind) in enumerate(members):
@@ -201,7 +201,7 @@ def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
 
 
 def _members(text: str, count: int) -> list[str] | None:
-    """The members of a JSON array of so many texts or numbers."""
+    """The members of a JSON array of `count` texts or numbers, as texts."""
     try:
         value = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -213,7 +213,7 @@ def _members(text: str, count: int) -> list[str] | None:
 
 
 class _Held:
-    """Rows that wait, in a file without a name."""
+    """Rows that wait for the end of the nodes, in a temporary file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Rows made of the columns of a table as a mapping says it."""
+"""Builds rows from the columns of a table according to a mapping."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 from omnigraph.write.rows.values import without_gaps
 
-_UNMENTIONED = "the mapping says nothing about this column: name it under 'properties' or 'ignore'"
+_UNMENTIONED = "the mapping does not mention this column: name it under 'properties' or 'ignore'"
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Tables that a mapping knows."""
+    """The layout of a table that a mapping describes."""
 
     entry: Entry
 
@@ -44,12 +44,12 @@ class Mapped:
 
 
 class MappedColumns:
-    """Makes the rows of a table that a mapping knows.
+    """Builds the rows of a table that a mapping describes.
 
     Args:
-        entry: what the mapping says about it.
-        accepted: the schema in force.
-        problems: collects what is wrong. When it counts coercions, the reader is lenient.
+        entry: the entry of the mapping.
+        accepted: the accepted schema.
+        problems: collects wrong values. If it counts coercions, the reader is lenient.
     """
 
     def __init__(self, entry: Entry, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -59,11 +59,11 @@ class MappedColumns:
 
     @property
     def name(self) -> str:
-        """The type of the rows, or all of them."""
+        """The type of the rows, or all types."""
         return " or ".join(dict.fromkeys(rows.name for _, rows in self._entry.when))
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
-        """Report the columns that the mapping does not say anything about, once each.
+        """Report the columns that the mapping does not mention, once each.
 
         Raises:
             InputError: a column is missing.
@@ -95,11 +95,11 @@ class MappedColumns:
         if len(makers) > 1 or makers[0].rows.others is not Others.MATCH:
             return _UNMENTIONED
         if name in makers[0].columns.members:
-            return f"the mapping makes '{cut(name)}' of something else: name the column under 'ignore' to leave it out"
+            return f"the mapping fills '{cut(name)}' from another column: name this one under 'ignore' to leave it out"
         return f"{unknown_property(name, makers[0].columns.members)}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
-        """The rows, type by type where there are several."""
+        """The rows, by type if there are several."""
         switch = self._entry.column
         if switch is None:
             (maker,) = self._makers.values()
@@ -109,7 +109,7 @@ class MappedColumns:
             return
         words = _texts(columns[switch])
         if words is None:
-            raise InputError(f"the column '{cut(switch)}' says which rows these are: it has to be of texts or numbers")
+            raise InputError(f"the column '{cut(switch)}' selects the type of a row: it needs texts or numbers")
         left = np.ones(len(words), bool)
         for word, maker in self._makers.items():
             chosen = pc.equal(words, word).fill_null(False)
@@ -123,7 +123,7 @@ class MappedColumns:
         self._refuse_words(words, left, origin)
 
     def _refuse_strays(self, maker: _Maker, columns: Mapping[str, pa.Array], origin: Origin) -> None:
-        """Values in columns that only rows of other types should have."""
+        """Report values in columns that only belong to rows of other types."""
         for name, column in columns.items():
             if maker.knows(name) or not any(other.knows(name) for other in self._makers.values()):
                 continue
@@ -136,12 +136,12 @@ class MappedColumns:
                 count = int(stray.sum())
                 self._problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, origin.place(places[0]), count)
                 continue
-            message = f"the mapping says nothing about this column in rows of {maker.rows.name}"
+            message = f"the mapping does not mention this column for rows of {maker.rows.name}"
             shown = [Problem(place, origin.place(place), subject, message) for place in places]
             self._problems.add_all(shown, int(stray.sum()))
 
     def _refuse_words(self, words: pa.Array, left: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin) -> None:
-        """Rows of which nobody said what they are."""
+        """Report rows whose type the mapping does not name."""
         if not left.any():
             return
         rows = np.flatnonzero(left)
@@ -156,7 +156,7 @@ class MappedColumns:
 
 
 class _Maker:
-    """Makes rows of one type."""
+    """Builds the rows of one type."""
 
     def __init__(self, rows: TypeRows, accepted: AcceptedSchema, problems: Problems) -> None:
         self.rows = rows
@@ -166,14 +166,14 @@ class _Maker:
         self._given = {name: _called(made.columns) for name, made in rows.made if _renames(name, made)}
 
     def knows(self, column: str) -> bool:
-        """Whether something is said about a column."""
+        """Whether the mapping or the type covers a column."""
         others = self.rows.others
         if column in self.rows.mentioned or others is Others.IGNORE:
             return True
         return others is Others.MATCH and column in self.columns.members and column not in self._made
 
     def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> RawRows:
-        """The rows of some columns."""
+        """Build rows from columns."""
         count = len(origin.records)
         origin = replace(origin, given=self._given)
         raw: dict[str, pa.Array] = {}
@@ -204,22 +204,22 @@ class _Maker:
             texts = _texts(columns[part])
             if texts is None:
                 kind = columns[part].type
-                message = f"{self.rows.name}.{name}: a column of {kind} has no place in a text: '{cut(part)}'"
-                raise made.at.error(message, "texts are put together of texts, whole numbers and truth values")
+                message = f"{self.rows.name}.{name}: a column of {kind} cannot be part of a text: '{cut(part)}'"
+                raise made.at.error(message, "texts can be built from texts, whole numbers and truth values")
             parts.append(texts)
         return pc.binary_join_element_wise(*parts, "")
 
     def _key(self, key: Key, name: str, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> pa.Array:
-        """The ids of nodes by the members of their keys."""
+        """The ids of nodes from the members of their keys."""
         edge = self._accepted.catalog.edges[self.rows.name]
         node = self._accepted.catalog.nodes[edge.from_type if name == "from" else edge.to_type]
         order = self._accepted.key_order(TypeKind.NODE, node.name)
         assert order is not None
-        said = dict(key.members)
+        given = dict(key.members)
         refused: list[int] = []
         members = []
         for member in order:
-            made, kind = said[member], node.properties[member].type
+            made, kind = given[member], node.properties[member].type
             if isinstance(made, Constant):
                 members.append((_repeated(as_column(made.at, kind), len(origin.records)), kind))
                 continue
@@ -245,7 +245,7 @@ def _repeated(one: pa.Array, count: int) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array | None:
-    """Texts, and numbers and truth values as texts; None for what has more than one spelling."""
+    """Texts, and numbers and truth values as texts; None for types with more than one spelling."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

@@ -1,4 +1,4 @@
-"""Columns of text cells, as a CSV file has them, in the types of their properties."""
+"""Parses columns of text cells, as in CSV files, to the types of their properties."""
 
 # See docs/decisions/0070-a-csv-cell-is-read-by-its-type.md
 
@@ -27,16 +27,16 @@ _MOST_DIGITS = 21
 
 
 def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
-    """Cells as values that convert to a type without loss. An empty cell is null, except for a String.
+    """Parse cells to values that convert to a type without loss. An empty cell is null, except for a String.
 
-    Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601,
-    never as numbers, lists and vectors as JSON arrays.
+    Numbers and truth values are written as in JSON (also `True` and `TRUE`), times as ISO 8601 and never as numbers,
+    lists and vectors as JSON arrays.
 
     Args:
         cells: texts.
         kind: the property's type.
-        report: is told about cells that do not fit. They become null.
-        null_items: whether items of lists may be null. Those of another type then become null, and nobody is told.
+        report: called with the cells that do not fit. They become null.
+        null_items: whether items of lists may be null. Items of another type then become null without a report.
     """
     if kind.scalar is Scalar.STRING and not kind.list:
         return cells
@@ -55,7 +55,7 @@ def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: b
 
 
 def spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
-    """Only the cells that are spelled as expected."""
+    """Cells that match a pattern. Reports the others and returns null for them."""
     wrong = pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
     if not pc.any(wrong).as_py():
         return cells
@@ -70,7 +70,7 @@ def spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.
 
 
 def whole_numbers(cells: pa.Array, report: Report) -> pa.Array:
-    """Texts that are whole numbers of 64 bits. The others are reported and become null."""
+    """Parse whole numbers of 64 bits. Reports the other cells and returns null for them."""
     return _integers(spelled(cells, _WHOLE, "a whole number", report), ValueType(Scalar.I64), report)
 
 
@@ -90,13 +90,13 @@ def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    """Texts alone. Nobody can say whether a bare number in a table is a year, a day, seconds, or 14.3.2026."""
+    """Parse texts only. A bare number is ambiguous: it may be a year, a day, seconds, or 14.3.2026."""
     expected = "a date like 2026-03-14" if kind.scalar is Scalar.DATE else "a time like 2026-03-14T09:30:00Z"
     return convert(spelled(cells, _NOT_WHOLE, f"{expected} (a mapping can name a format)", report), kind, report)
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """JSON arrays: all at once, or one by one when any of them is unusual."""
+    """Parse JSON arrays: in bulk, or one by one if some are irregular."""
     present = cells.drop_null()
     if len(present) == 0:
         return pa.nulls(len(cells))
@@ -118,7 +118,7 @@ def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -
 
 
 def _spread(values: pa.Array, cells: pa.Array) -> pa.Array:
-    """Values back in the rows of the cells that they come from."""
+    """Put values back into the rows of the cells that they come from."""
     if cells.null_count == 0:
         return values
     present = cells.is_valid().to_numpy(zero_copy_only=False)

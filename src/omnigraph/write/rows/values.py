@@ -1,6 +1,6 @@
-"""Python values, from JSON or from a program, as Arrow columns: exactly, or the row is named.
+"""Converts Python values, from JSON or from a program, to Arrow columns without loss.
 
-The usual column holds values of one Python type and is made in one call. A mixed one is looked at value by value.
+A column with values of one Python type is converted in one call. A mixed column is converted value by value.
 """
 
 # See docs/decisions/0071-a-number-is-rounded-once.md
@@ -24,20 +24,20 @@ from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
 
 class Fault(StrEnum):
-    """What is the matter with a value."""
+    """The kind of a wrong value."""
 
     TYPE = "type"
-    """It is of another type."""
+    """The value is of another type."""
     VALUE = "value"
-    """It is of the right type, and does not fit."""
+    """The value is of the right type, but not allowed."""
     ITEM = "item"
-    """An item of a list is null or of another type; the list is kept, with null there."""
+    """An item of a list is null or of another type. The list is kept, with null as the item."""
 
 
 _Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 Refuse = Callable[[int, str, Fault], None]
-"""Is told about the value of a row that does not fit: it became null."""
+"""Called with the row of a value that does not fit. The value becomes null."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT32 = ValueType(Scalar.F32)
@@ -46,11 +46,11 @@ _MOST_DIGITS = 4000
 _NULL_ELEMENT = "every element of a vector is a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
 NO_ID = "; an id is a text, also where the key is a number"
-"""What is added where an end of an edge is of another type."""
+"""Added to the message if an endpoint of an edge is of another type."""
 
 
 class Written:
-    """A JSON number with a point or an exponent, as it was written: it is rounded once, to the width of its column."""
+    """A JSON number with a point or an exponent, as text. It is rounded once, to the width of its column."""
 
     __slots__ = ("text",)
 
@@ -69,13 +69,13 @@ class _RefusedError(Exception):
 
 
 def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items: bool = False) -> pa.Array:
-    """Values of one property as a column that converts to its type without loss.
+    """Convert the values of one property to a column that converts to its type without loss.
 
     Args:
-        values: one for each row; None is null.
+        values: one per row; None is null.
         kind: the property's type.
-        refuse: is told about values that do not fit.
-        null_items: whether items of lists that are null, or become so, are kept.
+        refuse: called with values that do not fit.
+        null_items: whether to keep null items of lists, and items that become null.
     """
     if kind.list or kind.is_vector:
         return _lists(values, kind, refuse, null_items and not kind.is_vector)
@@ -88,7 +88,7 @@ def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items
 
 
 def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.Array | None:
-    """The column when all values are of the type that it usually has; None when they need a closer look."""
+    """The column if all values are of its usual Python type; None if they must be converted one by one."""
     try:
         if types == {str} and not (scalar is Scalar.BOOL or scalar.is_numeric):
             return pa.array(values, pa.utf8())
@@ -126,7 +126,7 @@ def _text(value: Any, _: Scalar) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _RefusedError("the text holds half of a surrogate pair", Fault.VALUE) from None
+        raise _RefusedError("the text contains half of a surrogate pair", Fault.VALUE) from None
     return str(value)
 
 
@@ -180,7 +180,7 @@ def _datetime(value: Any, scalar: Scalar) -> int | None:
 def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | None:
     """The number that a text or a number stands for, or the milliseconds of a Python time."""
     if isinstance(value, datetime | np.datetime64):
-        if value != value:  # pandas' and numpy's missing time
+        if value != value:  # NaT of pandas and numpy
             return None
         if isinstance(value, np.datetime64):
             return int(value.astype("datetime64[ms]").astype(np.int64))
@@ -206,7 +206,7 @@ def _blob(value: Any, _: Scalar) -> str | bytes:
 
 
 def _blobs(values: list[str | bytes | None]) -> pa.Array:
-    """Bytes stay bytes; where some are spelled as text, all are."""
+    """Bytes as binary, unless some values are text. Then all are text."""
     if any(isinstance(value, str) for value in values):
         from base64 import b64encode
 
@@ -230,7 +230,7 @@ _TAKERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
 
 
 def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: bool) -> pa.Array:
-    """Lists and vectors: their items as one column, then cut into rows."""
+    """Lists and vectors: converts all items as one column, then splits them into rows."""
     if kind.is_vector and values and all(type(v) is np.ndarray and v.ndim == 1 for v in values):
         return _arrays(values)
     items: list[Any] = []
@@ -272,13 +272,13 @@ def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
 
 
 def parents(lists: pa.Array) -> _Rows:
-    """The row of each item that flattening gives. Arrow's own indices count items that lie behind a null as well."""
+    """The row of each item after flattening. Arrow's own indices also count items under null lists."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return np.repeat(np.arange(len(lists)), lengths)
 
 
 def with_null_items(column: pa.Array) -> _Rows:
-    """The row of each item of a list that is null."""
+    """The row of each null item of a list."""
     items = pc.list_flatten(column) if pa.types.is_list(column.type) else None
     if items is None or items.null_count == 0:
         return np.array([], np.int64)
@@ -287,9 +287,9 @@ def with_null_items(column: pa.Array) -> _Rows:
 
 
 def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
-    """A column with anything in the rows that were refused, if it must have something there.
+    """Put a placeholder into refused rows of a required column.
 
-    Nobody will use those rows. This way nobody reports a value as missing that was reported as wrong.
+    The rows are not used. The placeholder prevents that a value which is reported as wrong is also reported as missing.
     """
     if kind.nullable or not refused:
         return made
@@ -301,7 +301,7 @@ def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.
 
 
 def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
-    """Ids, but none in rows that were refused: what is wrong with their keys is not to be said twice."""
+    """Ids without those of refused rows, so that a wrong key is not reported twice."""
     if not refused or pa.types.is_null(ids.type):
         return ids
     gaps = np.zeros(len(ids), bool)
@@ -321,7 +321,7 @@ def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
 
 
 def called(value: Any) -> str:
-    """What a person calls a value's type."""
+    """The name of the type of a value for messages."""
     if isinstance(value, bool | np.bool_):
         return "true or false"
     if isinstance(value, int | float | np.number | Written):
@@ -331,7 +331,7 @@ def called(value: Any) -> str:
 
 
 def whole_number(text: str) -> int:
-    """A JSON number without a point or an exponent. Those that Python would not read are out of every range."""
+    """Parse a JSON integer. Numbers with too many digits for Python become a value out of every range."""
     if len(text) <= _MOST_DIGITS:
         return int(text)
     number: int = 10**_MOST_DIGITS
@@ -353,7 +353,7 @@ _JSON_TYPES = {
 
 
 def json_type(kind: ValueType, times_as_text: bool) -> pa.DataType:
-    """What Arrow reads the JSON of a value as. Dates come as text or as numbers."""
+    """The Arrow type for reading a value from JSON. Dates are read as text or as numbers."""
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         item = pa.utf8() if times_as_text else pa.int64()
     else:

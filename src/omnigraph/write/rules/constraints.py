@@ -1,8 +1,8 @@
-"""The constraints as relations: each takes rows and gives back those that break it.
+"""The constraints as relations: each function returns the rows that violate a constraint.
 
-A value check looks at one row. A set-wide check looks at rows that share a value: two entities with the same tuple, the
-edges of a node, an edge and the node at its end. So each of these may run on parts of the data, as long as equal values
-are in the same part; that is what keeps them within a memory limit here, and what lets them run on many machines.
+A value check reads one row. A set-wide check compares rows with equal values: entities with the same tuple, the edges
+of a node, an edge and its endpoint. So a check can run on partitions of the data, if rows with equal values are in one
+partition. This bounds its memory in process, and lets it run on many machines.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from omnigraph.write.rows.values import parents
 
 DEFAULT_ROOM = 1 << 30
 _SMALL = 50_000
-"""Up to so many values, a comparison is not worth being spread over the cores."""
+"""Up to this number of values, a parallel join is not worth its overhead."""
 
 _JOINED = 200
-"""About how many bytes a row takes that others are compared with, beside its value."""
+"""Approximate memory of a row in a hash table, without its value."""
 
 _COUNTED = 2 * 8
-"""How many bytes of digests a row takes while duplicates are looked for."""
+"""Bytes of hashes per row during the search for duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much memory one check may take."""
+    """The memory limit of one check."""
 
     limit: int = DEFAULT_ROOM
 
     def parts(self, needed: int) -> int:
-        """Into how many parts work has to be cut that would need so much memory at once."""
+        """The number of partitions for work that needs `needed` bytes at once."""
         return max(1, -(-needed // self.limit))
 
     def hold(self, what: str, needed: int) -> None:
-        """Make sure that what cannot be cut into parts fits.
+        """Check that work which cannot be partitioned fits into the memory limit.
 
         Raises:
-            ResourceLimitError: it does not.
+            ResourceLimitError: it does not fit.
         """
         if needed > self.limit:
             raise ResourceLimitError(
                 f"bytes of memory to check {what}",
                 self.limit,
                 needed,
-                hint="give the load more memory, or load through the pipeline, which spreads the check",
+                hint="give the load more memory, or load with engine spark, which partitions the check",
             )
 
 
@@ -62,11 +62,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ValueRule:
-    """What one property of one row has to keep.
+    """A rule about the value of one property.
 
     Attributes:
-        broken: which of some values break it; null is exempt.
-        reason: what is then said about the value.
+        broken: the mask of values that break the rule; null is exempt.
+        reason: the message about such a value.
     """
 
     property: str
@@ -121,7 +121,7 @@ def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 
 def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) -> pa.Table:
-    """The rows that break a rule: their `id`, the property and some other columns."""
+    """The rows that break a rule: `id`, the property, and the columns of `beside`."""
     chosen = rows.select(list(dict.fromkeys(["id", rule.property, *beside])))
     wrong = [
         batch.filter(mask)
@@ -135,12 +135,12 @@ def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) ->
 
 
 def repeated(columns: Sequence[pa.ChunkedArray], what: str, room: Room) -> pa.ChunkedArray | None:
-    """Which rows may share all their values with another row; None when all of them certainly differ.
+    """Mask of the rows that may have the same values as another row; None if all rows certainly differ.
 
     Args:
-        columns: the values, none of them null.
-        what: what is checked, for an error.
-        room: how much memory this may take.
+        columns: the values, without nulls.
+        what: the subject of the check, for errors.
+        room: the memory limit.
     """
     if len(columns[0]) < 2:
         return None
@@ -151,10 +151,10 @@ def repeated(columns: Sequence[pa.ChunkedArray], what: str, room: Room) -> pa.Ch
 
 
 def twice(numbers: Digests, what: str, room: Room) -> Digests:
-    """The digests that are there more than once, sorted.
+    """The hashes that occur more than once, sorted.
 
     Raises:
-        ResourceLimitError: there are too many for the memory.
+        ResourceLimitError: they exceed the memory limit.
     """
     room.hold(what, len(numbers) * _COUNTED)
     in_order = np.sort(numbers)
@@ -162,13 +162,13 @@ def twice(numbers: Digests, what: str, room: Room) -> Digests:
 
 
 def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.Table:
-    """Entities that share a tuple: `id` is the greatest and `other` the least of those that hold it, and `shared` it.
+    """Entities with the same tuple: `id` is the greatest and `other` the smallest of their ids, `shared` is the tuple.
 
     Args:
-        fields: the tuple.
-        rows: `id` and the fields, none of them null, with one row per entity.
-        what: what is checked, for an error.
-        room: how much memory this may take.
+        fields: the fields of the tuple.
+        rows: `id` and the fields, without nulls, one row per entity.
+        what: the subject of the check, for errors.
+        room: the memory limit.
     """
     members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
     nobody = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))]).empty_table()
@@ -188,7 +188,7 @@ def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.
 
 
 def unmatched(values: pa.ChunkedArray, present: pa.ChunkedArray, room: Room) -> pa.Array:
-    """The distinct values that are not among some others."""
+    """The distinct values that do not occur in `present`."""
     if len(values) + len(present) <= _SMALL:
         distinct = values.unique()
         return distinct.filter(pc.invert(pc.is_in(distinct, value_set=present)))
@@ -205,13 +205,13 @@ def _chunks(values: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 
 
 def outside(card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, room: Room) -> pa.Table:
-    """Nodes that have more or fewer edges than they may: `node` and `edges`, in the order of the nodes.
+    """Nodes with too many or too few edges: `node` and `edges`, sorted by node.
 
     Args:
-        card: how many are allowed.
-        nodes: the nodes to look at.
-        ends: one entry per edge.
-        room: how much memory this may take.
+        card: the allowed number of edges.
+        nodes: the nodes to check.
+        ends: the node of each edge.
+        room: the memory limit.
     """
     asked, given = pa.table({"node": nodes}), pa.table({"node": ends})
     parts = room.parts(asked.nbytes + given.nbytes + (len(nodes) + len(ends)) * _JOINED)
@@ -231,7 +231,7 @@ def outside(card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, ro
 
 
 def _parts(rows: pa.Table, fields: Sequence[str], parts: int) -> Iterator[pa.Table]:
-    """Rows cut so that those with equal values are in the same part, and that of the same number everywhere."""
+    """Partition rows by the hash of some fields. Equal values get the same partition number in every table."""
     if parts == 1:
         yield rows
         return

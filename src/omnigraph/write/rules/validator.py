@@ -1,7 +1,7 @@
-"""The one validator: every constraint of the schema, on the change alone, against what is stored.
+"""The validator: checks all constraints of the schema on a change, against the stored state.
 
-What a constraint means is said in `checks`; here it is decided which rows it has to look at. That follows the change:
-stored rows are looked up by the values that the change brings, never read as a whole.
+`constraints` defines the constraints as relations. This module selects the rows that each of them reads. The cost
+depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from omnigraph.write.rules.constraints import Room, ValueRule, outside, sharing,
 SHOWN = 100
 
 Spell = Callable[[dict[str, Any]], Violation]
-"""Puts a row that breaks a constraint into words."""
+"""Converts a row that breaks a constraint to a violation with a message."""
 
 
 class Violations:
-    """What was found: everything is counted, the first hundred are put into words."""
+    """Collected violations. All are counted; the first hundred are kept with their messages."""
 
     def __init__(self) -> None:
         self.first: list[Violation] = []
         self.total = 0
 
     def add(self, rows: pa.Table, spell: Spell, total: int | None = None) -> None:
-        """Take in rows that break a constraint; `total` says how many there are, if these are only the first."""
+        """Add rows that break a constraint. `total` is their number, if `rows` has only the first."""
         self.total += rows.num_rows if total is None else total
         self.first += [spell(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
     def refuse(self) -> None:
-        """Raise what was found.
+        """Raise the collected violations.
 
         Raises:
-            ConstraintError: there was something.
+            ConstraintError: there are violations.
         """
         if self.total:
             raise ConstraintError(tuple(self.first), self.total)
@@ -51,19 +51,19 @@ class Violations:
 def validate(
     accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
 ) -> None:
-    """Check a change against every constraint.
+    """Check a change against all constraints.
 
-    Types and groups of properties are taken in name order, so that the first violation is always the same one.
+    Types and groups of properties are checked in name order, so the first violation is always the same.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         changes: the change of each type, by type key.
-        committed: what is stored.
-        room: how much memory each check may take.
+        committed: the stored state.
+        room: the memory limit of each check.
 
     Raises:
-        ConstraintError: it breaks some.
-        ResourceLimitError: a check does not fit the memory.
+        ConstraintError: the change breaks a constraint.
+        ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
     for rows, spell in broken(accepted, changes, committed, room):
@@ -74,16 +74,16 @@ def validate(
 def broken(
     accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
 ) -> Broken:
-    """What breaks each constraint, as `validate` checks them."""
+    """The rows that break each constraint, in the order of `validate`."""
     return _Validator(accepted.catalog, changes, committed, room or Room()).check()
 
 
 Broken = Iterator[tuple[pa.Table, Spell]]
-"""Rows that break a constraint, and how that is put into words."""
+"""Rows that break a constraint, and the function that describes them."""
 
 
 class Change(Protocol):
-    """The change of one type, wherever its rows are."""
+    """The change of one type, in this process or on Spark."""
 
     @property
     def kind(self) -> TypeKind: ...
@@ -106,7 +106,7 @@ def type_of(catalog: Catalog, change: Change) -> NodeType | EdgeType:
 
 
 def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broken:
-    """What is wrong with single values: this comes before everything that compares entities."""
+    """The rows that break a rule about single values. These rules are checked before all set-wide constraints."""
     for change in in_order(changes):
         for rule in value_rules(type_of(catalog, change)):
             wrong = wrong_values(rule, change.rows, ends_of(change))
@@ -114,11 +114,11 @@ def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broke
 
 
 R = TypeVar("R")
-"""Rows that break a constraint: a table, or what gives one later."""
+"""Rows that break a constraint: a table, or a lazy one."""
 
 
 class Validator(ABC, Generic[C, R]):
-    """The constraints in the order in which they are checked, wherever the rows are that they look at.
+    """The constraints in the order of checking. Subclasses provide the rows, in this process or on Spark.
 
     Args:
         catalog: the types.
@@ -130,7 +130,7 @@ class Validator(ABC, Generic[C, R]):
         self.changes = changes
 
     def check(self) -> Iterator[tuple[R, Spell]]:
-        """What breaks each constraint, and how that is put into words."""
+        """The rows that break each constraint, and the function that describes them."""
         yield from self.values()
         for change in in_order(self.changes):
             if change.kind is TypeKind.NODE:
@@ -146,30 +146,30 @@ class Validator(ABC, Generic[C, R]):
 
     @abstractmethod
     def values(self) -> Iterator[tuple[R, Spell]]:
-        """Single values that break a rule."""
+        """Values that break a rule."""
 
     @abstractmethod
     def uniques(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Entities that share what no two may share."""
+        """Entities with duplicate values of a unique constraint."""
 
     @abstractmethod
     def endpoints(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Edges that lead to a node which does not exist."""
+        """Edges to a node that does not exist."""
 
     @abstractmethod
     def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Spell]]:
-        """Stored edges that would lose a node which an overwrite or a merge takes away."""
+        """Stored edges that lose a node through an overwrite or a merge."""
 
     @abstractmethod
     def cardinalities(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Nodes that have more or fewer edges than they may."""
+        """Nodes with too many or too few edges."""
 
     def node_change(self, node: str) -> C | None:
         return self.changes.get(node_key(node))
 
 
 class _Validator(Validator[TableChange, pa.Table]):
-    """Checks rows that are here, against a state that can be looked into."""
+    """Checks rows in this process against a snapshot."""
 
     def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
         super().__init__(catalog, changes)
@@ -194,7 +194,7 @@ class _Validator(Validator[TableChange, pa.Table]):
     def endpoints(self, change: TableChange) -> Broken:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
-        # Ends that lead to the same type are looked for together.
+        # Endpoints of the same type are looked up together.
         missing = {node: self._missing(change, node, ends) for node in dict.fromkeys(ends.values())}
         for end, node in ends.items():
             if len(missing[node]):
@@ -202,7 +202,7 @@ class _Validator(Validator[TableChange, pa.Table]):
                 yield wrong, spell_endpoint(change.name, end, node, new=change.fresh)
 
     def _missing(self, change: TableChange, node: str, ends: Mapping[str, str]) -> pa.Array:
-        """Nodes of a type that the edges of a change lead to, and that are neither in the change nor stored."""
+        """Nodes of a type that edges of the change refer to, and that are neither in the change nor stored."""
         chunks = [chunk for end, at in ends.items() if at == node for chunk in change.rows[end].chunks]
         wanted = pa.chunked_array(chunks, pa.utf8())
         nodes = self.node_change(node)
@@ -227,7 +227,7 @@ class _Validator(Validator[TableChange, pa.Table]):
             yield wrong, spell_cardinality(edge.name, end, card)
 
     def _touched(self, change: TableChange, end: str) -> pa.Array:
-        """The nodes that an added, changed, moved or deleted edge has, or had, at one end."""
+        """The nodes at one end of the added, changed, moved or deleted edges, before and after the change."""
         if change.replaced:
             before = self.committed.scan(change.key, columns=[end])
         else:
@@ -235,7 +235,7 @@ class _Validator(Validator[TableChange, pa.Table]):
         return pa.chunked_array([*change.rows[end].chunks, *before[end].chunks], pa.utf8()).unique()
 
     def _gone(self, node: str) -> pa.Array:
-        """The stored nodes of a type that the change takes away."""
+        """The stored nodes of a type that the change deletes."""
         if node not in self._taken:
             change = self.node_change(node)
             if change is None:
@@ -255,23 +255,23 @@ class _Validator(Validator[TableChange, pa.Table]):
                 yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
 
 
-# What the schema asks for
+# Constraints of the schema
 
 
 def unique_groups(declared: NodeType | EdgeType) -> list[tuple[str, ...]]:
-    """The groups of properties whose values no two entities share, in name order."""
+    """The groups of properties with a unique constraint, in name order."""
     return sorted(c.fields for c in declared.constraints if isinstance(c, Unique))
 
 
 def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
-    """The ends of an edge at which the number of edges is bounded, with the bound and the node type there."""
+    """The ends of an edge with a cardinality, with the bounds and the node type there."""
     for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
         if card != Cardinality():
             yield end, card, node
 
 
 def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
-    """The rows whose fields can equal those of others: a null equals nothing. Both zeros become one number."""
+    """The rows without null fields, because null equals nothing. Negative zero becomes zero."""
     for name in fields:
         if rows[name].null_count:
             rows = rows.filter(rows[name].is_valid())
@@ -283,17 +283,17 @@ def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
 
 
 def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values to look up: where zero is one of them, stored ones may have either sign."""
+    """Values to look up. If zero is one of them, also negative zero."""
     if not pa.types.is_floating(values.type) or not pc.any(pc.equal(values, 0.0)).as_py():
         return values
     return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
 
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
-    """The rows that have the same tuple as one of some others."""
-    if others.num_rows == 0 or len(fields) == 1:  # by one value they were looked up
+    """The rows of `others` that have the same tuple as a row of `rows`."""
+    if others.num_rows == 0 or len(fields) == 1:  # they were looked up by this value
         return others
-    # A join forgets which columns may be null.
+    # A join drops the nullability of columns.
     return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
 
 
@@ -302,7 +302,7 @@ def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows[name], value_set=values))
 
 
-# What is said about it
+# Messages
 
 
 def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
@@ -314,7 +314,7 @@ def ends_of(change: Change) -> tuple[str, ...]:
 
 
 def described(owner: str, row: Mapping[str, Any]) -> str:
-    """What a person calls an entity whose id was only just made, and means nothing to anybody."""
+    """A description of a new entity, for messages: its generated id means nothing to the user."""
     return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
 
 

@@ -1,8 +1,8 @@
-"""Integrity on demand: every constraint of the schema, on everything that is stored.
+"""Integrity check: all constraints of the schema, on all stored rows.
 
-A write checks what it changes. This looks at the whole graph, and so also finds what no write can: a node that `@card`
-wants edges of and that never had one, and whatever was changed by other hands than these. Tables are read as streams,
-and only what a check has to compare stays in memory.
+A write checks only its own changes. This check reads the whole graph. So it also finds nodes that never had the edges
+which `@card` requires, and rows that another program changed. Tables are read as streams, and only the values to
+compare stay in memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from omnigraph.write.rules.validator import (
 
 _MEMBERS = ("kind", "subject", "entity_id", "message")
 _GROUP = 1_000_000
-"""How many edges are compared with the nodes at once, at least."""
+"""Minimum number of edges that are joined with the nodes at once."""
 
 
 class Stored(Protocol):
@@ -54,14 +54,14 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """What a check of the whole graph found.
+    """The result of an integrity check.
 
     Attributes:
-        commit: the state that was checked.
-        entities: how many there are, by type key.
+        commit: the checked state.
+        entities: the number of entities by type key.
         violations: the first hundred, in the order of checking.
-        total: how many there are in all.
-        files: what a look at all files found.
+        total: the number of violations.
+        files: the result of the file check.
     """
 
     branch: str
@@ -73,11 +73,11 @@ class IntegrityReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every constraint holds, and no file is damaged."""
+        """Whether all constraints hold and no file is damaged."""
         return self.total == 0 and not self.files.damages
 
     def to_json(self) -> dict[str, Any]:
-        """The report as every surface gives it."""
+        """The report as JSON members, the same on every surface."""
         return {
             "branch": self.branch,
             "graph_commit_id": self.commit.id,
@@ -90,15 +90,15 @@ class IntegrityReport:
 
 
 def verify(accepted: AcceptedSchema, stored: Stored, room: Room | None = None) -> Violations:
-    """Every violation of every constraint.
+    """Find all violations of all constraints.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         stored: the state.
-        room: how much memory each check may take.
+        room: the memory limit of each check.
 
     Raises:
-        ResourceLimitError: a check does not fit the memory.
+        ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
     check = _Verification(accepted, stored, room or Room(), found)
@@ -133,7 +133,7 @@ class _Verification:
         return self.stored.batches(key, columns=[name]).read_all()[name]
 
     def _add(self, parts: Iterator[pa.Table], spell: Spell, by: str = "id") -> None:
-        """Take in what parts of a table show. The first by id are spelled out, wherever in the table they lie."""
+        """Add the violations of all parts of a table. The first by id are kept with messages."""
         first: pa.Table | None = None
         total = 0
         for part in parts:
@@ -146,14 +146,14 @@ class _Verification:
             self.found.add(first, spell, total)
 
     def values(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """Enum, range and pattern."""
+        """Check enum, range and pattern rules."""
         key = type_key(kind, declared.name)
         for rule in value_rules(declared):
             tables = self._tables(key, ["id", rule.property])
             self._add((wrong_values(rule, rows) for rows in tables), spell_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """An id is that of one entity, and the one that its key gives."""
+        """Check that every id is unique and equals the id that the key gives."""
         key, subject = type_key(kind, declared.name), f"{declared.name}.id"
         again = self._sharing(key, ["id"], ["id"], subject)
         counted = again.group_by("id", use_threads=False).aggregate([([], "count_all")])
@@ -181,7 +181,7 @@ class _Verification:
             self._add(iter([sharing(fields, rows, subject, self.room)]), spell_unique(subject), by="other")
 
     def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may share a tuple with another: found by digests first, and only those are then read."""
+        """The rows that may share a tuple with another. A scan hashes all rows, a second one reads the equal hashes."""
         group = tuple(fields)
         numbers = [
             digests([rows[name] for name in group])
