@@ -68,7 +68,7 @@ def test_all_are_listed_in_one_order(graph: Graph) -> None:
     assert [c.message for c in caught.value.conflicts] == [
         "'side' has deleted what 'main' has changed",
         "'main' has deleted what 'side' has changed",
-        "'side' and 'main' have both made it, and differ in age",
+        "'side' and 'main' have both created it, and differ in age",
         "'side' and 'main' have both changed it, and differ in age",
     ]
     assert graph.branch("main").head == before
@@ -128,7 +128,7 @@ def test_what_is_no_conflict_cannot_be_resolved(graph: Graph) -> None:
         graph.merge("side", strategy="ours", resolutions={("Person", "e"): "ours"})
     with pytest.raises(InputError, match="'mine' is not a strategy"):
         graph.merge("side", strategy="mine")
-    with pytest.raises(InputError, match="is no conflict"):
+    with pytest.raises(InputError, match="is not a conflict"):
         graph.merge("side", resolutions={"a": "ours"})  # type: ignore[dict-item]
 
 

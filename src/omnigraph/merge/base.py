@@ -1,7 +1,7 @@
-"""The base of a merge: the best common ancestor, or a virtual one where there are several.
+"""The base of a merge: the best common ancestor, or a virtual base if there are several.
 
-Several best ancestors are merged with each other first, as branches are, and recursively. What they disagree on is
-undecided: no value of theirs is taken for the one that both branches had.
+Several best ancestors are merged with each other first, recursively. Rows on which they conflict are undecided: the
+base has no value for them.
 """
 
 # See docs/decisions/0142-several-bases-make-a-virtual-one.md
@@ -31,7 +31,7 @@ from omnigraph.write.rules.constraints import Room
 from omnigraph.write.rules.validator import broken
 
 DEEPEST = 100
-"""So many times bases of bases are looked for. Whatever differs beyond that is undecided."""
+"""Maximum depth of recursion. Beyond it the base is unknown."""
 
 UNKNOWN = State(None)
 """The state of a commit that cannot be read."""
@@ -39,16 +39,16 @@ UNKNOWN = State(None)
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Makes the base of a merge.
+    """Computes the base of a merge.
 
     Attributes:
         store: the graph.
         history: the commits of both branches.
-        schema_of: the schema that a state follows.
+        schema_of: returns the schema of a state.
         comparer: compares the tables.
-        room: how much memory a check of constraints may take.
-        by_strategy: whether one side is chosen for all conflicts. Then a base that is damaged is an error: rows that
-            only the other side has would be conflicts, and go.
+        room: the memory limit of a constraint check.
+        by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without it, rows that
+            only one side has would be conflicts, and the strategy could delete them.
     """
 
     store: Store
@@ -59,7 +59,7 @@ class Bases:
     by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
-        """The base that some best common ancestors make."""
+        """The base from the best common ancestors."""
         if depth > DEEPEST:
             return UNKNOWN
         views = [self._view(name) for name in best]
@@ -85,22 +85,22 @@ class Bases:
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             if not self.by_strategy or self.store.manifest.open(commit.ledger) is None:
                 return None
-        # Cleanup removes the manifest of a deleted branch as a whole, and no version of another.
+        # Cleanup removes the whole manifest of a deleted branch, but never a single version that is still needed.
         path = f"{table_directory(MANIFEST_PATH, commit.ledger)}/{VERSIONS}/{manifest_name(commit.manifest_version)}"
         raise DamagedFileError(
             str(self.store.objects.uri),
             path,
-            "it is missing, and the branches parted there",
-            hint="put the file back from a backup; without a strategy, each row that differs is a conflict to resolve",
+            "it is missing, and it is the base of the merge",
+            hint="restore the file from a backup; without a strategy, each row that differs is a conflict to resolve",
         )
 
     def _is_there(self, view: Manifest) -> bool:
-        """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""
+        """Whether all tables of a state can be read. For a single base, the comparison of each table checks this."""
         heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
         return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
-        """One state merged into another. Whatever is in conflict is undecided."""
+        """Merge one state into another. Rows in conflict become undecided."""
         accepted = self.schema_of(target)
         budget = self.room.limit
         work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True, budget=budget)

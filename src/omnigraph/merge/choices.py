@@ -1,4 +1,4 @@
-"""Which side is right where two branches disagree: said for all conflicts, or for each."""
+"""Choices of a side for conflicts: for all of them, or one by one."""
 
 # See docs/decisions/0115-a-side-has-a-row.md
 
@@ -20,27 +20,27 @@ _NONE = pa.array([], pa.utf8())
 _THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
 BY_THEIRS = "__theirs"
 SETTLED = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
-"""Conflicts between a row and its absence that were resolved: the entity, the conflict, and whether the source won."""
+"""Resolved conflicts in which one side deleted the row: the id, the conflict, and whether the source won."""
 
 
 class Strategy(StrEnum):
-    """Which side is right."""
+    """The side that wins a conflict."""
 
     OURS = "ours"
-    """The target: what it has stays."""
+    """The target wins: its rows stay."""
     THEIRS = "theirs"
-    """The source: what it has is taken."""
+    """The source wins: its rows are taken."""
 
 
 Resolutions = Mapping[Conflict | tuple[str, str], Strategy | str]
-"""What is right for each conflict: for a conflict as a preview gives it, or for a type and an id."""
+"""The side for each conflict: by a conflict of a preview, or by a type and an id."""
 
 
 def strategy(name: Strategy | str) -> Strategy:
     """The strategy of a name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such strategy.
     """
     try:
         return Strategy(name)
@@ -50,12 +50,12 @@ def strategy(name: Strategy | str) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is right for the entities of one type.
+    """The choices for the entities of one type.
 
     Attributes:
-        default: for all of which nothing else is said.
-        ours: the ids of those for which the target is right.
-        theirs: the ids of those for which the source is right.
+        default: the side for all other entities.
+        ours: the ids for which the target wins.
+        theirs: the ids for which the source wins.
     """
 
     default: Strategy | None = None
@@ -63,13 +63,13 @@ class Choice:
     theirs: pa.Array = field(default_factory=lambda: _NONE)
 
     def named(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Which of some entities something is said about that is not said about all."""
+        """The ids that have a choice of their own."""
         said = pa.concat_arrays([self.ours, self.theirs])
         found = ids.filter(pc.is_in(ids, value_set=said))
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
     def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
-        """For which of some entities a side is right."""
+        """Mask of the entities for which a side wins."""
         own, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
         found = np.full(len(ids), self.default is wanted)
         if len(other):
@@ -86,7 +86,7 @@ def _among(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What is right for all types."""
+    """The choices for all types."""
 
     default: Strategy | None = None
     by_type: Mapping[str, Mapping[str, Strategy]] = field(default_factory=dict)
@@ -95,15 +95,15 @@ class Choices:
     def given(
         cls, default: Strategy | str | None, resolutions: Resolutions | None, type_key: Callable[[str], str]
     ) -> Choices:
-        """What a caller says.
+        """The choices of a caller.
 
         Args:
-            default: for all conflicts.
-            resolutions: for single ones.
-            type_key: the type key of a name.
+            default: the side for all conflicts.
+            resolutions: the sides of single conflicts.
+            type_key: returns the type key of a name.
 
         Raises:
-            InputError: it is no strategy, or a conflict that has no id.
+            InputError: a side is not a strategy, or a conflict has no id.
         """
         by_type: dict[str, dict[str, Strategy]] = {}
         for about, side in (resolutions or {}).items():
@@ -121,7 +121,7 @@ class Choices:
         return self.default is not None or bool(self.by_type)
 
     def of(self, key: str) -> Choice:
-        """What is right for one type."""
+        """The choices for one type."""
         said = self.by_type.get(key, {})
         sides = {side: [entity for entity, own in said.items() if own is side] for side in Strategy}
         return Choice(
@@ -129,15 +129,15 @@ class Choices:
         )
 
     def unmet(self, met: Mapping[str, set[str]]) -> Choices:
-        """The choices by name that no conflict asked for."""
+        """The choices for single entities that have no conflict."""
         left = {key: {e: s for e, s in said.items() if e not in met.get(key, ())} for key, said in self.by_type.items()}
         return Choices(None, {key: said for key, said in left.items() if said})
 
     def refuse(self) -> None:
-        """Raise that there is no such conflict, if there is a choice by name.
+        """Refuse choices for entities without a conflict.
 
         Raises:
-            InputError: there is one.
+            InputError: there is such a choice.
         """
         for key, said in sorted(self.by_type.items()):
             for entity in sorted(said):
@@ -150,19 +150,19 @@ class Choices:
 def _pair(about: object) -> tuple[str, str]:
     if isinstance(about, tuple) and len(about) == 2 and all(isinstance(part, str) for part in about):
         return about
-    raise InputError(f"{shown(about)} is no conflict", hint="give a conflict, or a type and an id")
+    raise InputError(f"{shown(about)} is not a conflict", hint="give a conflict, or a type and an id")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a comparison says once conflicts are resolved.
+    """The result of a comparison after conflicts are resolved.
 
     Attributes:
-        done: what is to be done.
-        torn: the conflicts for which nothing is said.
-        count: how many others there were.
-        named: the ids of those about which something is said by name.
-        settled: those of the others between a row and its absence.
+        done: the entities to change.
+        torn: the conflicts without a choice.
+        count: the number of resolved conflicts.
+        named: the ids of those with a choice of their own.
+        settled: those of the resolved conflicts in which one side deleted the row.
     """
 
     done: pa.Table
@@ -176,8 +176,8 @@ def resolved(answer: pa.Table, choice: Choice) -> Resolved:
     """Resolve conflicts.
 
     Args:
-        answer: what `classify` says.
-        choice: which side is right.
+        answer: the result of `classify`.
+        choice: the choices for the type.
     """
     verdicts = answer[VERDICT].to_numpy()
     torn = verdicts >= Verdict.DIVERGENT_INSERT

@@ -1,7 +1,7 @@
-"""The three-way comparison, as one relation: rows of a table in three versions, and what becomes of each.
+"""The three-way comparison as one relation: classifies the rows of three versions of a table by id.
 
-It looks at rows that have the same id, and at nothing else. So it may be given all rows, or those of some ids, as long
-as they are complete: that is what keeps a merge within its memory, and what lets it run on many machines.
+It only compares rows with the same id. So its input may be all rows, or all rows of some ids. Therefore a merge can
+work in partitions within its memory budget, or on many machines.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Verdict(IntEnum):
-    """What becomes of an entity. Those that stay as the target has them have none."""
+    """The classification of an entity. Entities that stay as in the target have none."""
 
     INSERT = 1
-    """The source has it, and the target has not."""
+    """Only the source has it."""
     UPDATE = 2
-    """The source has changed it."""
+    """The source changed it."""
     DELETE = 3
-    """The source has removed it."""
+    """The source deleted it."""
     DIVERGENT_INSERT = 4
-    """Both have made it, and not the same."""
+    """Both sides created it, with different values."""
     DIVERGENT_UPDATE = 5
-    """Both have changed it, and not in the same way."""
+    """Both sides changed it, in different ways."""
     DELETED_BY_SOURCE = 6
-    """The source has removed what the target has changed."""
+    """The source deleted it and the target changed it."""
     DELETED_BY_TARGET = 7
-    """The source has changed what the target has removed."""
+    """The target deleted it and the source changed it."""
 
     @property
     def is_conflict(self) -> bool:
@@ -46,7 +46,7 @@ class Verdict(IntEnum):
 
     @property
     def theirs(self) -> Verdict:
-        """What it is when the source is right."""
+        """The classification after the conflict is resolved for the source."""
         return _THEIRS.get(self, self)
 
 
@@ -66,19 +66,18 @@ def classify(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Compare some rows of a table, by id.
+    """Compare some rows of a table by id.
 
     Args:
-        base: the rows as they were when the branches parted. All three have the same columns, and an id once.
-        source: as the branch has them that is merged.
-        target: as the branch has them that it is merged into.
-        undecided: the ids of rows of which nobody can say what they were: those that differ are conflicts.
-        unknown: whether that holds for all rows.
+        base: the rows of the base. All three tables have the same columns and unique ids.
+        source: the rows of the branch that is merged.
+        target: the rows of the branch that it is merged into.
+        undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
+        unknown: whether the base values of all rows are unknown.
 
     Returns:
-        The entities that do not stay as the target has them: the rows of the source, with nothing but the id where
-        there is none, what becomes of each, and for a conflict the places of the columns in which the branches differ
-        and whether it is one because the base is undecided.
+        The entities that do not stay as in the target: the rows of the source (only the id if it has none), the
+        classification, and for a conflict the indexes of the columns that differ and whether the base is undecided.
     """
     whole = base.combine_chunks()
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
@@ -108,7 +107,7 @@ def classify(
 
 
 def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
-    """All ids, and where each stands on every side; -1 where it does not."""
+    """All ids, and the row of each id on every side; -1 if it has none."""
     together = pa.chunked_array([chunk for side in sides for chunk in side["id"].chunks], pa.utf8()).combine_chunks()
     encoded = together.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -123,7 +122,7 @@ def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
 
 
 def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Mask:
-    """Which entities two sides have alike; what neither has is alike, too."""
+    """Mask of the entities that are equal on two sides. Entities that neither side has are equal, too."""
     both = (places >= 0) & (others >= 0)
     same = (places < 0) & (others < 0)
     if left is right:
@@ -139,7 +138,7 @@ def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Ma
 
 
 def compared(rows: pa.Table) -> list[str]:
-    """The columns that say what an entity is: all but its id, and the number that Lance gives its row."""
+    """The columns to compare: all but the id and Lance's row id."""
     return [name for name in rows.column_names if name not in ("id", ROW_ID)]
 
 
@@ -170,7 +169,7 @@ def _differing(
     places: Places,
     others: Places,
 ) -> pa.Array:
-    """For each conflict in which both have a row, the places of the columns in which the rows differ."""
+    """For each conflict in which both sides have a row, the indexes of the columns that differ."""
     torn = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
     names = compared(source)
     found = np.zeros((len(verdicts), len(names)), bool)

@@ -1,4 +1,4 @@
-"""Conflicts as they are found: all are counted, and the first put into words, with the values of all three sides."""
+"""Collects the conflicts of a merge. Counts all, and describes the first with the values of all three sides."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LONGEST_TEXT, _LONGEST_LIST = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A conflict without values.
+    """A conflict without its values.
 
     Attributes:
-        key: the type key of the entities whose values are in question.
-        names: the properties in question; None for those that were changed on the side that has the entity.
-        node: the node whose edges are counted, for a conflict that is about their number; and at which end.
+        key: the type key of the entities.
+        names: the properties to show; None for those that changed on the side that has the entity.
+        node: for a cardinality conflict, the end and the node whose edges are counted.
     """
 
     conflict: Conflict
@@ -52,7 +52,7 @@ class Conflicts:
 
     Args:
         source: the name of the branch that is merged.
-        target: that of the branch that it is merged into.
+        target: the name of the branch that it is merged into.
     """
 
     def __init__(self, source: str, target: str) -> None:
@@ -63,7 +63,7 @@ class Conflicts:
         self.total = 0
 
     def add_torn(self, compared: Compared) -> None:
-        """Take in the rows on which the branches disagree."""
+        """Add the rows on which the branches disagree."""
         key = compared.versions.key
         kind, name = TypeKey.parse(key)
         self.total += compared.conflicts
@@ -80,23 +80,23 @@ class Conflicts:
             made = verdict is Verdict.DIVERGENT_INSERT
             kind = ConflictKind.DIVERGENT_INSERT if made else ConflictKind.DIVERGENT_UPDATE
             if undecided:
-                return kind, f"'{source}' and '{target}' {where}, and nobody can say which has changed it"
-            return kind, f"'{source}' and '{target}' have both {'made' if made else 'changed'} it, and {where}"
+                return kind, f"'{source}' and '{target}' {where}, and the base value is unknown"
+            return kind, f"'{source}' and '{target}' have both {'created' if made else 'changed'} it, and {where}"
         gone, changed = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
         if undecided:
-            said = f"'{changed}' has it and '{gone}' has not, and nobody can say which has changed it"
-            return ConflictKind.DELETE_VS_UPDATE, said
+            message = f"'{changed}' has it and '{gone}' does not, and the base value is unknown"
+            return ConflictKind.DELETE_VS_UPDATE, message
         return ConflictKind.DELETE_VS_UPDATE, f"'{gone}' has deleted what '{changed}' has changed"
 
     def add_broken(self, rows: pa.Table, spell: Spell, changes: Mapping[str, TableChange]) -> None:
-        """Take in rows that break a constraint together."""
+        """Add rows that break a constraint together."""
         self.total += rows.num_rows
         order = next(name for name in ("id", "node") if name in rows.column_names)
         for row in rows.sort_by(order).slice(0, max(0, MOST - len(self._broken))).to_pylist():
             self._broken.append(_drafted(spell(row), changes))
 
     def entities(self) -> dict[str, set[str]]:
-        """The entities that conflicts are about, by type key."""
+        """The entities that have conflicts, by type key."""
         found: dict[str, set[str]] = {}
         for draft in (*self._torn, *self._broken):
             if draft.conflict.entity_id is not None:
@@ -104,7 +104,7 @@ class Conflicts:
         return found
 
     def first(self, tables: TableStorage, base: State, source: Manifest, target: Manifest) -> tuple[Conflict, ...]:
-        """The first, in an order that depends on nothing but the conflicts, with the values of all sides."""
+        """The first conflicts in a deterministic order, with the values of all sides."""
         drafts = [*sorted(self._torn, key=_order), *sorted(self._broken, key=_order)][:MOST]
         sides = _Sides(tables, base, State(source), State(target))
         by_key: dict[str, list[int]] = {}
@@ -133,14 +133,14 @@ def _drafted(said: Violation, changes: Mapping[str, TableChange]) -> _Draft:
 
 
 def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:
-    """Nodes, then edges, each by name; then by what is wrong, and by id."""
+    """Sort key: nodes, then edges, each by name; then by kind of conflict, and by id."""
     conflict = draft.conflict
     edge = conflict.entity_kind == TypeKind.EDGE.value
     return edge, conflict.type_name, conflict.kind.value, conflict.entity_id or "", conflict.message
 
 
 def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> TypeKind:
-    """Whether a type is one of nodes or of edges. Where both have the name, by which has the entity."""
+    """The kind of a type. If a node type and an edge type have the name, the one that has the entity."""
     named = [change for change in changes.values() if change.name == name]
     if len(named) == 1:
         return named[0].kind
@@ -157,7 +157,7 @@ class _Sides:
         self._states = (base, target, source)
 
     def filled(self, key: str, drafts: Sequence[_Draft]) -> list[Conflict]:
-        """Conflicts about one type with their values."""
+        """Conflicts about one type, with their values."""
         ids = [draft.conflict.entity_id for draft in drafts if draft.conflict.entity_id is not None]
         named = {name for draft in drafts for name in draft.names or ()}
         whole = any(draft.names is None for draft in drafts)
@@ -194,7 +194,7 @@ class _Sides:
         }
 
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
-        """How many edges some nodes have at an end; None when nobody can say."""
+        """The number of edges of some nodes at an end; None if it is unknown."""
         wanted = [draft.node for draft in drafts if draft.node is not None]
         pin = state.pin(key)
         found = dict.fromkeys(wanted, 0)
@@ -210,7 +210,7 @@ class _Sides:
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The values in question of each side; without names, those in which sides that have a row differ."""
+    """The values to show of each side; without names, those in which the sides that have a row differ."""
     there = [row for row in rows if row is not None]
     if names is None:
         every = list(there[0]) if there else []
@@ -219,7 +219,7 @@ def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) 
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """Values for people: long texts and lists are cut."""
+    """Values for display: long texts and lists are truncated."""
     kind = column.type
     if pa.types.is_string(kind):
         return pc.utf8_slice_codeunits(column, 0, _LONGEST_TEXT)

@@ -1,4 +1,4 @@
-"""When two rows are the same: value by value, and with the type that it has."""
+"""Equality of rows for a merge: value by value, including the type."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def identical(left: pa.Array, right: pa.Array) -> Mask:
-    """Which values of two columns are the same.
+    """Mask of the equal values of two columns.
 
-    Null is the same as null, and as nothing else: not as an empty text or list. A number is the same as one with the
-    same bits, and all that are no numbers are the same.
+    Null equals null only, not an empty text or list. Numbers are equal if their bits are. All NaNs are equal.
     """
     there, here = _valid(left), _valid(right)
     same = ~(there | here)
@@ -33,7 +32,7 @@ def _valid(column: pa.Array) -> Mask:
 
 
 def _equal(left: pa.Array, right: pa.Array) -> Mask:
-    """The same for columns without nulls."""
+    """Mask of the equal values of columns without nulls."""
     kind = left.type
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return _equal_lists(left, right)

@@ -1,4 +1,4 @@
-"""Which entities a broken constraint is about: all of them, and not only those that are named in a message."""
+"""The entities of a violated constraint: all of them, not only those in the message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.write.rules.changes import Committed, TableChange, surviving
 from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
 
 Holders = Iterator[tuple[str, pa.Array]]
-"""Type keys, each with ids of entities."""
+"""Type keys with ids of entities."""
 
 
 def holders(
@@ -28,10 +28,10 @@ def holders(
 
     Args:
         accepted: the schema.
-        changes: the change that breaks it, by type key.
-        committed: what is stored before the change.
-        rows: what the validator found.
-        said: what it says about the first row.
+        changes: the changes by type key.
+        committed: the stored state before the change.
+        rows: the rows that the validator found.
+        said: the violation of the first row.
     """
     name = said.subject.partition(".")[0].partition(" ")[0]
     if said.kind == "endpoint":
@@ -47,7 +47,7 @@ def holders(
         yield change.key, _array(kept["id"])
         yield change.key, _array(with_one_of(change.rows, end, nodes)["id"])
     else:
-        # A type of nodes and one of edges may have the same name, so the entities decide which is meant.
+        # A node type and an edge type may have the same name. The entities decide which one it is.
         for key in (node_key(name), edge_key(name)):
             if key in changes and said.kind == "unique":
                 yield key, _sharing(changes[key], committed, rows, _fields(said))

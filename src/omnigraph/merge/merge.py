@@ -1,6 +1,6 @@
-"""A merge: the rows that a branch brings to another, the conflicts between them, and the writes that follow.
+"""A merge: compares two branches, finds conflicts, and computes the writes.
 
-The commit of the source is fixed when the merge begins. What the target has is looked at anew in each attempt.
+The commit of the source is fixed at the start. Each attempt reads the current state of the target.
 """
 
 # See docs/decisions/0114-a-fast-forward-is-a-merge.md
@@ -38,17 +38,17 @@ from omnigraph.write.rules.validator import Spell, broken
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge comes to, against one state of the target.
+    """The result of a merge against one state of the target.
 
     Attributes:
         outcome: how the branches are related.
-        bases: the best common ancestors, by id; several make a virtual base.
-        tables: what becomes of each table that the source has changed, by type key.
-        resolved: how many conflicts were resolved by choosing a side.
-        conflicts: those that are left; of very many, the first.
-        total: how many are left.
-        edges_kept: how many edges stay or come back with a node for which a side was chosen.
-        brought: the rows of the commits that lead to the source and that the target lacks.
+        bases: the ids of the best common ancestors; several make a virtual base.
+        tables: the changes of each table that the source changed, by type key.
+        resolved: number of resolved conflicts.
+        conflicts: the remaining conflicts; only the first if there are many.
+        total: number of remaining conflicts.
+        edges_kept: number of edges that stay or are restored with a node for which a side was chosen.
+        brought: the commits that the target does not have yet, as rows of the manifest.
     """
 
     outcome: MergeOutcome
@@ -62,12 +62,12 @@ class Merged:
 
     @property
     def base_refs(self) -> set[TableRef]:
-        """The versions of tables that rows were compared with. Others of the base may be gone, and are not needed."""
+        """The table versions of the base that rows were compared with. Other versions of the base are not needed."""
         return {one.versions.base for one in self.tables.values()}
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
-        """What changes on the target, by type key."""
+        """The changes of the target, by type key."""
         return {
             key: MergedChanges(found.inserted, found.updated, len(found.deleted))
             for key, found in self.tables.items()
@@ -76,16 +76,16 @@ class Merged:
 
 
 class Merge:
-    """Brings what a branch has done to another.
+    """Merges a branch into another.
 
     Args:
         store: the graph.
         source: the branch that is merged, at its head.
-        schema_of: the schema that a state of a branch follows.
-        choices: which side is right where they disagree.
+        schema_of: returns the schema of a state.
+        choices: the choices for conflicts.
         comparer: compares the tables.
-        room: how much memory a check of constraints may take.
-        name: what conflicts call the source; by default the name of its branch.
+        room: the memory limit of a constraint check.
+        name: the name of the source in conflicts; by default that of its branch.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class Merge:
         self._room = room
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
-        """What the merge comes to.
+        """Compute the merge.
 
         Args:
             target: the branch that it is merged into.
-            base: the state that both come from, where the caller knows it. The lineage is not looked at then.
+            base: the common base, if the caller has it. Then the lineage is not read.
 
         Raises:
-            MergeSchemaError: rows cannot be carried between the schemas.
-            InputError: a side was chosen for something that is no conflict.
+            MergeSchemaError: the schemas do not allow the merge.
+            InputError: there is a choice for an entity without a conflict.
         """
         if base is not None:
             return self._merged(MergeOutcome.MERGED, (base.head.id,), State(base), target)
@@ -143,7 +143,7 @@ class Merge:
         work = _Work(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
         unmet = self._choices.unmet(work.named)
         if unmet:
-            # Another choice may have settled them. Then they are among the conflicts without any choice.
+            # Another choice may have resolved them. Then they are conflicts in a merge without choices.
             plain = _Work(self, base, target, Choices(), unchecked=False)
             unmet.unmet(plain.listed()).refuse()
         conflicts = work.found.first(self._store.tables, base, self._source, target)
@@ -151,7 +151,7 @@ class Merge:
         return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought)
 
     def weight(self, target: Manifest) -> int:
-        """About how many bytes have to be compared."""
+        """The approximate number of bytes to compare."""
         history = History(self._store, self._source, target)
         best = history.common().best
         if self._source.head.id in best:
@@ -168,7 +168,7 @@ class Merge:
         return size
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
-        """What the merge writes to the target."""
+        """The writes of the merge to the target."""
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
@@ -179,14 +179,14 @@ class Merge:
 
 
 class _Work:
-    """One comparison of three states: what becomes of the tables, and what is in conflict.
+    """One comparison of three states: the changes of the tables, and the conflicts.
 
     Attributes:
-        tables: what becomes of each table, by type key.
-        found: the conflicts that are left.
-        named: the entities in conflict for which a side was chosen by name, by type key.
-        resolved: how many conflicts were resolved.
-        edges_kept: how many edges stay or come back with a node.
+        tables: the changes of each table, by type key.
+        found: the remaining conflicts.
+        named: the entities whose conflict was resolved by a choice of their own, by type key.
+        resolved: number of resolved conflicts.
+        edges_kept: number of edges that stay or are restored with a node.
     """
 
     def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:
@@ -202,7 +202,7 @@ class _Work:
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
         self.resolved = sum(compared.resolved for compared in self.tables.values())
         self.edges_kept = 0
-        # The rows of the source were checked by the same rules when they were written.
+        # A fast-forward needs no check: the same rules checked the rows of the source when they were written.
         if not unchecked or merge._source.schema_hash != target.schema_hash:
             self._check()
 
@@ -212,7 +212,7 @@ class _Work:
         if source.schema_hash not in (begun.schema_hash, target.schema_hash):
             raise MergeSchemaError(
                 f"'{source.branch}' has a schema that '{target.branch}' does not have",
-                hint="a merge carries rows, and no schema: bring the schema there first",
+                hint="a merge does not change schemas: apply the schema to the target first",
             )
         merge, budget = self._merge, self._merge._room.limit
         work = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
@@ -222,12 +222,12 @@ class _Work:
             raise MergeSchemaError(
                 f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
                 found.apart,
-                hint="bring the rows to a branch with the schema of the target, and merge that",
+                hint="copy the rows to a branch with the schema of the target, and merge that branch",
             )
         return found.compared
 
     def _check(self) -> None:
-        """Find what the merge breaks, and resolve what choosing a side can resolve."""
+        """Find the constraints that the merge breaks, and resolve the conflicts that have a choice."""
         store, source, target, accepted = self._merge._store, self._merge._source, self._target, self._accepted
         snapshot = Snapshot(store, target)
         settled = Settled.of(self.tables, self._choices)

@@ -1,8 +1,8 @@
-"""Edges that a merge would leave without a node, and what choosing a side means for them.
+"""Edges that lose a node through a merge, and the effect of choices on them.
 
-One branch has removed a node, and the other has an edge there. Where the side with the edge is right, the node stays,
-or comes back as that side has it. Where the side without the node is right, the edge goes. It also goes, without a
-conflict, where the node was decided to be gone by name.
+One branch deleted a node, and the other has an edge to it. If the side with the edge wins, the node stays, or is
+restored from that side. If the side without the node wins, the edge is deleted. The edge is also deleted, without a
+conflict, if a choice for the node itself deletes the node.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _NONE = pa.array([], pa.utf8())
 
 
 class Orphans:
-    """Resolves what one check of the constraints finds.
+    """Resolves the orphan edges that one constraint check finds.
 
     Args:
         store: the graph.
         source: the branch that is merged.
         target: the branch that it is merged into.
-        accepted: the schema of that.
-        tables: what becomes of each table so far, by type key.
-        choices: which side is right.
-        decided: what that has decided before. What is decided here is noted there.
+        accepted: the schema of the target.
+        tables: the changes of each table so far, by type key.
+        choices: the choices for conflicts.
+        decided: the decisions so far. Decisions made here are added.
 
     Attributes:
-        tables: what becomes of each table now.
-        settled: how many conflicts were resolved: ends of edges that had no node, and have one or are gone.
-        moved: whether anything became of a table.
-        named: the ids of those edges for which a side was chosen by name, by type key.
+        tables: the changes of each table now.
+        settled: number of resolved conflicts: endpoints without a node that now have one, or whose edge is deleted.
+        moved: whether any table changed.
+        named: the ids of the resolved edges with a choice of their own, by type key.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Orphans:
         self.named: dict[str, set[str]] = {}
 
     def settle(self, rows: pa.Table, said: Violation) -> pa.Table:
-        """Resolve what can be resolved of the rows that break a constraint.
+        """Resolve orphan edges among rows that break a constraint.
 
         Args:
             rows: the rows.
-            said: what is said about the first of them.
+            said: the violation of the first row.
 
         Returns:
-            Those for which nothing is said.
+            The rows without a choice.
         """
         if said.kind != "endpoint" or not self._choices:
             return rows
@@ -85,13 +85,13 @@ class Orphans:
         brought = self._brought(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = node_key(declared.from_type if end == "src" else declared.to_type)
-        # A side that was chosen for the node comes before the strategy, and after a side for the edge itself.
+        # Precedence: a choice for the edge itself, then a choice for the node, then the strategy.
         gone = _in(rows[end], self._decided.gone.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
         ours, theirs = np.where(gone, brought, ours), np.where(gone, ~brought, theirs)
-        # An edge that the source brings, to a node that the target has removed.
+        # Edges from the source to a node that the target deleted.
         self._without_edges(key, _ids(rows, "id", ours & brought))
         back = self._brings_back(node, _ids(rows, end, theirs & brought))
-        # An edge that the target has, at a node that the source has removed.
+        # Edges of the target to a node that the source deleted.
         self._keeps(node, _ids(rows, end, ours & ~brought))
         self._without_stored(key, _ids(rows, "id", theirs & ~brought))
         done = ours | (theirs & (~brought | _in(rows[end], back)))
@@ -101,7 +101,7 @@ class Orphans:
         return rows.filter(pa.array(~done))
 
     def _brought(self, key: str, ids: pa.ChunkedArray) -> Mask:
-        """Which edges the merge brings."""
+        """Mask of the edges that the merge takes from the source."""
         compared = self._before.get(key)
         return np.zeros(len(ids), bool) if compared is None else _in(ids, compared.rows["id"])
 
@@ -114,7 +114,7 @@ class Orphans:
             self._decided.note(self._decided.edges, key, ids)
 
     def _brings_back(self, key: str, ids: pa.Array) -> pa.Array:
-        """Take nodes from the source that the target has removed. Returns those that are there now."""
+        """Restore nodes that the target deleted from the source. Returns the ids that exist now."""
         if len(ids) == 0:
             return ids
         compared = self._table(key)
@@ -136,7 +136,7 @@ class Orphans:
             self._decided.note(self._decided.edges, key, ids)
 
     def _table(self, key: str) -> Compared:
-        """What becomes of a table, also of one that the source has not changed."""
+        """The changes of a table, also of one that the source did not change."""
         if key not in self.tables:
             self.tables[key] = untouched(self._store.tables, key, self._source, self._target)
         return self.tables[key]

@@ -1,7 +1,7 @@
-"""Edges that come back with a node: keeping a node keeps its edges.
+"""Restores edges together with their nodes: keeping a node keeps its edges.
 
-Deleting a node deletes its edges. Where a conflict is resolved for the side that kept the node, the edges that only the
-deletion took away come back with it, as far as the node at their other end is there.
+Deleting a node deletes its edges. If a conflict is resolved for the side that kept the node, the edges that only this
+deletion removed are restored, if the node at their other end exists.
 """
 
 # See docs/decisions/0143-keeping-a-node-keeps-its-edges.md
@@ -28,13 +28,13 @@ _NONE = pa.array([], pa.utf8())
 
 
 class Settled:
-    """What choosing sides has decided about nodes that one side deleted, and about edges.
+    """Decisions from choices, about nodes that one side deleted and about edges.
 
     Attributes:
-        ours: the nodes that stay because the target is right, by type key.
-        theirs: the nodes that come back because the source is right.
-        gone: the nodes that are gone because a side was chosen for them by name.
-        edges: the edges that go because a side was chosen, which no node brings back.
+        ours: nodes that stay because the target wins, by type key.
+        theirs: nodes that are restored because the source wins.
+        gone: nodes that are deleted by a choice of their own.
+        edges: edges that are deleted by a choice. They are not restored with a node.
     """
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Settled:
 
     @classmethod
     def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Settled:
-        """What comparing rows has decided."""
+        """The decisions of the row comparison."""
         found = cls()
         for key, one in tables.items():
             verdicts, theirs = one.settled[VERDICT], one.settled[BY_THEIRS]
             by_source = pc.equal(verdicts, pa.scalar(int(Verdict.DELETED_BY_SOURCE), pa.int8()))
-            deleted = pc.equal(by_source, theirs)  # the side that is right is the one that deleted it
+            deleted = pc.equal(by_source, theirs)  # the winning side deleted it
             ids = one.settled["id"]
             if TypeKey.parse(key).kind is TypeKind.EDGE:
                 found.note(found.edges, key, ids.filter(deleted))
@@ -68,14 +68,14 @@ class Settled:
 
 
 class Returning:
-    """Brings edges back.
+    """Restores edges of nodes that stay or are restored.
 
     Args:
-        tables: where the tables are.
-        base: the state that both sides come from.
+        tables: the table storage.
+        base: the state of the base.
         source: the branch that is merged.
         target: the branch that it is merged into.
-        accepted: the schema of that.
+        accepted: the schema of the target.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Returning:
         self._accepted = accepted
 
     def bring(self, tables: dict[str, Compared], settled: Settled) -> int:
-        """Bring back all edges that can come. Returns how many those were; they are in `tables` afterwards."""
+        """Restore edges in `tables`. Returns their number."""
         count = 0
         for edge, end, node, other_end, other in self._ends():
             key = edge_key(edge)
@@ -114,7 +114,7 @@ class Returning:
         other_end: str,
         other: str,
     ) -> int:
-        """Keep edges of the target that only the source has deleted."""
+        """Keep edges of the target that only the source deleted."""
         ref = self._target.tables[key].ref
         nodes = pa.chunked_array([settled.ours[node]], pa.utf8())
         rows = self._tables.at(ref).lookup(end, nodes, columns=["id", other_end])
@@ -135,7 +135,7 @@ class Returning:
         other_end: str,
         other: str,
     ) -> int:
-        """Take edges from the source that only the target has deleted."""
+        """Take edges from the source that only the target deleted."""
         source, target = self._source.tables[key].ref, self._target.tables[key].ref
         nodes = pa.chunked_array([settled.theirs[node]], pa.utf8())
         rows = self._tables.at(source).lookup(end, nodes, columns=["id", other_end])
@@ -157,7 +157,7 @@ class Returning:
         return int(back.num_rows)
 
     def _unmoved(self, versions: Versions, ids: pa.Array) -> pa.Table:
-        """Those of some rows of the source that are as they were in the base."""
+        """The rows of the source that did not change since the base."""
         key, columns = versions.key, versions.columns
         mine = plain(looked_up(self._tables, versions.source, ids, columns), versions.schema)
         before = self._base.pin(key)
@@ -169,7 +169,7 @@ class Returning:
         return known.filter(pc.invert(pc.is_in(known["id"], value_set=changed)))
 
     def _exists(self, tables: Mapping[str, Compared], key: str, ids: pa.ChunkedArray) -> Mask:
-        """Which nodes the merged state has."""
+        """Mask of the nodes that exist in the merged state."""
         stored = self._tables.at(self._target.tables[key].ref).lookup("id", ids, columns=["id"])["id"]
         found = _in(ids, stored)
         if key in tables:
@@ -179,7 +179,7 @@ class Returning:
 
 
 def untouched(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
-    """What becomes of a table that the source has not changed: nothing so far."""
+    """The empty change of a table that the source did not change."""
     ref = source.tables[key].ref
     stored = tables.at(ref).schema()
     columns = Columns.of(stored)

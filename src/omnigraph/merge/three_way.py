@@ -1,4 +1,4 @@
-"""Tables of three states, compared: what becomes of each table of the target."""
+"""Compares all tables of three states, and collects the changes of each table of the target."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from omnigraph.write.spill import DEFAULT_BUDGET
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What becomes of the tables of the target.
+    """The comparison of all tables.
 
     Attributes:
-        compared: by type key, nodes first: those of which something may change.
-        apart: the type keys of tables that the source has changed and that have other columns elsewhere.
-        unknown: the type keys of tables of the source about which nothing can be said.
+        compared: the tables that may change, by type key, nodes first.
+        apart: type keys of tables that the source changed and that have other columns in another state.
+        unknown: type keys of tables of the source whose rows are unknown.
     """
 
     compared: dict[str, Compared] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class ThreeWay:
     """Compares tables of a base, a source and a target.
 
     Args:
-        tables: where the tables are.
+        tables: the table storage.
         comparer: compares stored rows.
-        base: the state that both sides come from.
+        base: the state of the base.
         source: the state that is merged.
         target: the stored state that it is merged into.
         virtual: whether the result becomes part of a virtual base.
-        budget: how many bytes of rows stay in memory.
+        budget: bytes of rows that stay in memory.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ThreeWay:
         """Compare all tables.
 
         Args:
-            choices: which side is right where they disagree.
+            choices: the choices for conflicts.
             accepted: the schema of the target.
         """
         found = Tables()
@@ -91,7 +91,7 @@ class ThreeWay:
         return found
 
     def versions(self, found: Tables) -> Iterator[Versions]:
-        """The tables that have to be compared, nodes first. Tables that cannot be are noted in `found`."""
+        """The tables to compare, nodes first. Adds tables that cannot be compared to `found`."""
         assert self._source.manifest is not None
         keys = sorted(self._source.manifest.tables, key=lambda key: (TypeKey.parse(key).kind is TypeKind.EDGE, key))
         for key in keys:
@@ -107,7 +107,7 @@ class ThreeWay:
             return None
         if before is not None and before.ref == pin.ref and self._is_plain(key):
             return None
-        there = self._target.tables.get(key)  # only now, so that no more tables count as read than are compared
+        there = self._target.tables.get(key)  # read late, so that only compared tables enter the read set
         if there is not None and pin.ref == there.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_there(before.ref, pin, there))
@@ -128,15 +128,15 @@ class ThreeWay:
         )
 
     def _is_plain(self, key: str) -> bool:
-        """Whether the table has the stored rows alone, in the source and in the base."""
+        """Whether the table has no overlay and is known, in the source and in the base."""
         return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
 
     def _is_there(self, ref: TableRef, pin: TablePin, there: TablePin | None) -> bool:
-        """Whether a version of the base can be read; what the source or the target points at certainly can."""
+        """Whether a version of the base can be read. Versions of the source and the target always can."""
         return ref == pin.ref or (there is not None and ref == there.ref) or self._tables.at(ref).exists()
 
     def _unmoved(self, key: str) -> bool:
-        """Whether the source has the stored rows of the base."""
+        """Whether the source has the same stored rows as the base."""
         pin, before = self._source.pin(key), self._base.pin(key)
         return pin is not None and before is not None and self._same(pin.ref, before.ref)
 
@@ -146,13 +146,13 @@ class ThreeWay:
         )
 
     def _aside(self, versions: Versions, choices: Choices) -> Compared:
-        """Compare rows of which a virtual state has its own: looked up on every side, some at a time."""
+        """Compare the rows of overlays: looks them up on every side, in chunks."""
         key, columns = versions.key, versions.columns
         collected = Collected(versions, self._budget)
         choice = choices.of(key)
         before = self._base.pin(key)
         undecided = self._base.undecided(key)
-        # What is undecided in the source stays undecided: there is no value to compare.
+        # Rows that are undecided in the source stay undecided: there is no value to compare.
         gone = self._source.undecided(key)
         ids = versions.aside.filter(pc.invert(pc.is_in(versions.aside, value_set=gone)))
         for first in range(0, len(ids), FEW):
@@ -169,7 +169,7 @@ class ThreeWay:
 
 
 def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
-    """The columns of a type that constraints look at."""
+    """The columns of a type that constraints read."""
     kind, name = TypeKey.parse(key)
     catalog = accepted.catalog
     declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
@@ -179,7 +179,7 @@ def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
 
 
 def _alike(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns, whatever is noted about them."""
+    """Whether two tables have the same columns, except for field metadata."""
     return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
 
 
