@@ -1,4 +1,4 @@
-"""The indexes that a schema asks for."""
+"""The indexes that a schema declares."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from omnigraph.storage.indexes import IndexSpec, text_index
 _METHODS = {"ivf_flat": "IVF_FLAT", "ivf_sq": "IVF_SQ", "ivf_pq": "IVF_PQ", "ivf_hnsw_sq": "IVF_HNSW_SQ"}
 _NUMBERS = {"partitions": "num_partitions", "sub_vectors": "num_sub_vectors", "bits": "num_bits"}
 _PIECE = 8
-"""Numbers of a vector that product quantization puts together where nobody says how many pieces there are."""
+"""Default width of a sub-vector in product quantization."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredIndex:
-    """An index that a schema asks for.
+    """An index that a schema declares.
 
     Attributes:
         property: the property, or one of `id`, `src` and `dst`.
-        problem: why it can never be built; None when it can.
+        problem: the reason why it can never be built; None if it can.
     """
 
     property: str
@@ -36,8 +36,8 @@ class DeclaredIndex:
 def declared(catalog: Catalog) -> dict[str, tuple[DeclaredIndex, ...]]:
     """The indexes of each table, by type key.
 
-    Ids, and the ends of edges, always have one. Beside them, a property has those that `@index` and a `@key` of its
-    own ask for. An index over several properties is not built, and none for `@unique`.
+    Ids and the endpoints of edges always have one. Other properties have the indexes of `@index`, and of a `@key` over
+    one property. No index is built over several properties, or for `@unique`.
     """
     found = {node_key(name): _indexes(node, ("id",)) for name, node in catalog.nodes.items()}
     return found | {edge_key(name): _indexes(edge, ("id", "src", "dst")) for name, edge in catalog.edges.items()}
@@ -47,7 +47,7 @@ def _indexes(owner: NodeType | EdgeType, always: tuple[str, ...]) -> tuple[Decla
     btree = IndexKind.BTREE
     found = {(column, btree): DeclaredIndex(column, btree, IndexSpec(column, btree)) for column in always}
     for name, kind, options in _asked_for(owner):
-        # A declaration with options says more than one without.
+        # A declaration with options overrides one without.
         if (name, kind) not in found or options:
             found[name, kind] = _declared(owner, name, kind, options)
     return tuple(found.values())

@@ -1,7 +1,7 @@
-"""Verifying what is beside the tables: the history, references, the audit, sidecars, schemas, and lists of the graph.
+"""Verifies everything beside the tables: history, references, audit, sidecars, schemas, and lists of the graph.
 
-Each damaged object is a finding that names the file. How much is looked at follows the history of the branch that is
-verified; of everything else there is little.
+Each damaged object becomes a finding with its path. The cost depends on the history of the verified branch; the rest is
+small.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 HARMLESS = ""
-"""Marks what can be done without: a graph that lacks it answers as before."""
+"""Marks damage that changes no result: the object is not needed."""
 
 
 def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
-    """Look at everything beside the tables that a state of the graph needs.
+    """Verify all objects beside the tables that a state of the graph needs.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -71,7 +71,7 @@ def _add(looked: VerifiedLedger, found: Iterable[FileDamage]) -> None:
 
 
 def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
-    """Look at something. What is damaged is a finding; a store that cannot be reached is an error."""
+    """Run a check. Damage becomes a finding; an unreachable store is an error."""
     try:
         look()
     except DamagedFileError as error:
@@ -87,11 +87,11 @@ def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
 
 
 def _history(store: Store, view: Manifest) -> VerifiedLedger:
-    """The version files of all commits that lead to a state, as far as they are there, and all their parts."""
+    """Verify the version files of all commits that lead to a state, as far as they exist, and their parts."""
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
     def decode() -> None:
-        # Opened anew, so that nothing counts that was read before.
+        # Opened again, to bypass the cache.
         again = store.manifest_in(view.ledger.branch, view.branch, view.version)
         rows = lineage_of(again or view)
         ledgers = pc.fill_null(rows["ledger"], "").combine_chunks()
@@ -111,7 +111,7 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
 
 
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """Versions that are missing between others. Cleanup removes none of them, and a merge may begin at any."""
+    """Missing versions between others. Cleanup never removes them, and a merge may start at any."""
     branch = view.ledger.branch
     there = set(store.manifest.versions(branch))
     for version in sorted(set(range(min(there, default=view.version), view.version)) - there):
@@ -136,12 +136,12 @@ def _sidecars(store: Store) -> Iterator[FileDamage]:
     for each in found:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
             continue
-        if store.objects.exists(each.path):  # else its write was finished meanwhile
-            yield FileDamage(each.ancestors, "the commits that a merge brings cannot be read")
+        if store.objects.exists(each.path):  # otherwise its write has completed
+            yield FileDamage(each.ancestors, "the commits of a merge cannot be read")
 
 
 def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """The schema that a state follows."""
+    """Verify the schema of a state."""
     try:
         newest = store.capture(view.branch).schema_hash == view.schema_hash
     except BranchNotFoundError:
@@ -156,19 +156,19 @@ def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
 
 
 def _archived(store: Store) -> Iterator[FileDamage]:
-    """The schemas of older states."""
+    """Verify the schemas of older states."""
     names = {info.path.rpartition("/")[2].partition(".")[0] for info in store.objects.list(ARCHIVE)}
     for name in sorted(names):
         yield from _found(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
 
 
 def _helpers(store: Store) -> Iterator[FileDamage]:
-    """Objects that can be done without."""
+    """Verify objects that are not required."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
     if not removal_list.read(store.objects).readable:
-        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
+        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup creates it again", HARMLESS)
     for record in work_records.read_records(store.objects):
         if record.kind is None:
-            yield FileDamage(record.path, "it cannot be read: its work makes it anew, or cleanup removes it", HARMLESS)
+            yield FileDamage(record.path, "it cannot be read: its work rewrites it, or cleanup removes it", HARMLESS)
