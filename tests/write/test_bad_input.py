@@ -37,7 +37,7 @@ from omnigraph.write.input import ndjson
 from omnigraph.write.input.csv_rows import read_csv
 from omnigraph.write.input.named_columns import OfType
 from omnigraph.write.input.sources import LoadSource
-from omnigraph.write.row_locations import Places
+from omnigraph.write.row_locations import RowLocations
 from omnigraph.write.rows.problems import Problems
 
 SCHEMA = """
@@ -658,7 +658,7 @@ def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
 
 
 def test_large_loads_remember_no_places(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "Places", lambda: Places(most=1))
+    monkeypatch.setattr(load_module, "RowLocations", lambda: RowLocations(most=1))
     people = pa.table({"name": ["bob", "cid"], "pages": [1, 77]})
     with pytest.raises(ConstraintError, match=r"^Person\.pages: 'cid': 77 is outside"):
         graph.load({"Person": people}, mode="append")

@@ -19,7 +19,7 @@ from omnigraph.merge.equality import Mask
 _NONE = pa.array([], pa.utf8())
 _THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
 BY_THEIRS = "__theirs"
-SETTLED = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
+RESOLVED_DELETE_SCHEMA = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
 """Resolved conflicts in which one side deleted the row: the id, the conflict, and whether the source won."""
 
 
@@ -64,22 +64,22 @@ class Choice:
 
     def named(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
         """The ids that have a choice of their own."""
-        said = pa.concat_arrays([self.ours, self.theirs])
-        found = ids.filter(pc.is_in(ids, value_set=said))
+        sides_by_id = pa.concat_arrays([self.ours, self.theirs])
+        found = ids.filter(pc.is_in(ids, value_set=sides_by_id))
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
     def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
         """Mask of the entities for which a side wins."""
-        own, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
+        chosen, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
         found = np.full(len(ids), self.default is wanted)
         if len(other):
-            found[_among(ids, other)] = False
-        if len(own):
-            found[_among(ids, own)] = True
+            found[_is_in(ids, other)] = False
+        if len(chosen):
+            found[_is_in(ids, chosen)] = True
         return found
 
 
-def _among(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
+def _is_in(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
     found: Mask = pc.is_in(ids, value_set=others).to_numpy(zero_copy_only=False)
     return found
 
@@ -122,16 +122,19 @@ class Choices:
 
     def of(self, key: str) -> Choice:
         """The choices for one type."""
-        said = self.by_type.get(key, {})
-        sides = {side: [entity for entity, own in said.items() if own is side] for side in Strategy}
+        sides_by_id = self.by_type.get(key, {})
+        sides = {side: [entity for entity, chosen in sides_by_id.items() if chosen is side] for side in Strategy}
         return Choice(
             self.default, pa.array(sides[Strategy.OURS], pa.utf8()), pa.array(sides[Strategy.THEIRS], pa.utf8())
         )
 
-    def unmet(self, met: Mapping[str, set[str]]) -> Choices:
+    def unused(self, used: Mapping[str, set[str]]) -> Choices:
         """The choices for single entities that have no conflict."""
-        left = {key: {e: s for e, s in said.items() if e not in met.get(key, ())} for key, said in self.by_type.items()}
-        return Choices(None, {key: said for key, said in left.items() if said})
+        left = {
+            key: {e: s for e, s in sides_by_id.items() if e not in used.get(key, ())}
+            for key, sides_by_id in self.by_type.items()
+        }
+        return Choices(None, {key: sides_by_id for key, sides_by_id in left.items() if sides_by_id})
 
     def refuse(self) -> None:
         """Refuse choices for entities without a conflict.
@@ -139,8 +142,8 @@ class Choices:
         Raises:
             InputError: there is such a choice.
         """
-        for key, said in sorted(self.by_type.items()):
-            for entity in sorted(said):
+        for key, sides_by_id in sorted(self.by_type.items()):
+            for entity in sorted(sides_by_id):
                 raise InputError(
                     f"there is no conflict about {key.partition(':')[2]} '{cut(entity)}'",
                     hint="a preview lists the conflicts",
@@ -159,17 +162,17 @@ class Resolved:
 
     Attributes:
         done: the entities to change.
-        torn: the conflicts without a choice.
+        conflict_rows: the conflicts without a choice.
         count: the number of resolved conflicts.
         named: the ids of those with a choice of their own.
-        settled: those of the resolved conflicts in which one side deleted the row.
+        resolved_deletes: those of the resolved conflicts in which one side deleted the row.
     """
 
     done: pa.Table
-    torn: pa.Table
+    conflict_rows: pa.Table
     count: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
-    settled: pa.Table = field(default_factory=SETTLED.empty_table)
+    resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
 
 
 def resolved(answer: pa.Table, choice: Choice) -> Resolved:
@@ -180,15 +183,24 @@ def resolved(answer: pa.Table, choice: Choice) -> Resolved:
         choice: the choices for the type.
     """
     verdicts = answer[VERDICT].to_numpy()
-    torn = verdicts >= Verdict.DIVERGENT_INSERT
-    if not torn.any():
+    conflicting = verdicts >= Verdict.DIVERGENT_INSERT
+    if not conflicting.any():
         return Resolved(answer, answer.slice(0, 0))
-    theirs, ours = torn & choice.of(answer["id"], Strategy.THEIRS), torn & choice.of(answer["id"], Strategy.OURS)
-    left = torn & ~theirs & ~ours
-    settled = np.where(theirs, _THEIRS[verdicts], verdicts)
+    theirs, ours = (
+        conflicting & choice.of(answer["id"], Strategy.THEIRS),
+        conflicting & choice.of(answer["id"], Strategy.OURS),
+    )
+    left = conflicting & ~theirs & ~ours
+    new_verdicts = np.where(theirs, _THEIRS[verdicts], verdicts)
     place = answer.schema.get_field_index(VERDICT)
-    done = answer.set_column(place, VERDICT, pa.array(settled)).filter(pa.array(~ours & ~left))
-    met = answer["id"].filter(pa.array(theirs | ours))
+    done = answer.set_column(place, VERDICT, pa.array(new_verdicts)).filter(pa.array(~ours & ~left))
+    used = answer["id"].filter(pa.array(theirs | ours))
     one_sided = pa.array((theirs | ours) & (verdicts >= Verdict.DELETED_BY_SOURCE))
-    settled = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)
-    return Resolved(done, answer.filter(pa.array(left)), len(met), choice.named(met), settled.cast(SETTLED))
+    resolved_deletes = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)
+    return Resolved(
+        done,
+        answer.filter(pa.array(left)),
+        len(used),
+        choice.named(used),
+        resolved_deletes.cast(RESOLVED_DELETE_SCHEMA),
+    )

@@ -19,7 +19,7 @@ DIFFERS = "__differs"
 UNDECIDED = "__undecided"
 ROW_ID = "_rowid"
 
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Verdict(IntEnum):
@@ -83,30 +83,34 @@ def classify(
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
     ids, places = _aligned(sides)
     present = [place >= 0 for place in places]
-    unmoved = _same(sides[0], sides[1], places[0], places[1])
-    kept = _same(sides[0], sides[2], places[0], places[2])
-    agreed = _same(sides[1], sides[2], places[1], places[2])
+    source_unchanged = _same(sides[0], sides[1], places[0], places[1])
+    target_unchanged = _same(sides[0], sides[2], places[0], places[2])
+    sides_equal = _same(sides[1], sides[2], places[1], places[2])
     verdicts = np.zeros(len(ids), np.int8)
-    was, has, had = present
-    open_ = np.full(len(ids), unknown)
+    in_base, in_source, in_target = present
+    undecided_base = np.full(len(ids), unknown)
     if undecided is not None and len(undecided):
-        open_ |= pc.is_in(ids, value_set=undecided).to_numpy(zero_copy_only=False)
-    unmoved, kept, was = unmoved & ~open_, kept & ~open_, was | open_
-    taken = kept & ~unmoved
-    verdicts[taken & has & ~had] = Verdict.INSERT
-    verdicts[taken & has & had] = Verdict.UPDATE
-    verdicts[taken & ~has] = Verdict.DELETE
-    torn = ~(unmoved | kept | agreed)
-    verdicts[torn & ~was] = Verdict.DIVERGENT_INSERT
-    verdicts[torn & was & has & had] = Verdict.DIVERGENT_UPDATE
-    verdicts[torn & was & ~has] = Verdict.DELETED_BY_SOURCE
-    verdicts[torn & was & ~had] = Verdict.DELETED_BY_TARGET
+        undecided_base |= pc.is_in(ids, value_set=undecided).to_numpy(zero_copy_only=False)
+    source_unchanged, target_unchanged, in_base = (
+        source_unchanged & ~undecided_base,
+        target_unchanged & ~undecided_base,
+        in_base | undecided_base,
+    )
+    taken = target_unchanged & ~source_unchanged
+    verdicts[taken & in_source & ~in_target] = Verdict.INSERT
+    verdicts[taken & in_source & in_target] = Verdict.UPDATE
+    verdicts[taken & ~in_source] = Verdict.DELETE
+    conflicting = ~(source_unchanged | target_unchanged | sides_equal)
+    verdicts[conflicting & ~in_base] = Verdict.DIVERGENT_INSERT
+    verdicts[conflicting & in_base & in_source & in_target] = Verdict.DIVERGENT_UPDATE
+    verdicts[conflicting & in_base & ~in_source] = Verdict.DELETED_BY_SOURCE
+    verdicts[conflicting & in_base & ~in_target] = Verdict.DELETED_BY_TARGET
     chosen = np.flatnonzero(verdicts)
     answer = _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
-    return answer.append_column(UNDECIDED, pa.array(open_[chosen]))
+    return answer.append_column(UNDECIDED, pa.array(undecided_base[chosen]))
 
 
-def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
+def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Positions]]:
     """All ids, and the row of each id on every side; -1 if it has none."""
     together = pa.chunked_array([chunk for side in sides for chunk in side["id"].chunks], pa.utf8()).combine_chunks()
     encoded = together.dictionary_encode()
@@ -121,7 +125,7 @@ def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
     return encoded.dictionary, places
 
 
-def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Mask:
+def _same(left: pa.Table, right: pa.Table, places: Positions, others: Positions) -> Mask:
     """Mask of the entities that are equal on two sides. Entities that neither side has are equal, too."""
     both = (places >= 0) & (others >= 0)
     same = (places < 0) & (others < 0)
@@ -142,7 +146,7 @@ def compared(rows: pa.Table) -> list[str]:
     return [name for name in rows.column_names if name not in ("id", ROW_ID)]
 
 
-def _column(rows: pa.Table, name: str, places: Places) -> pa.Array:
+def _column(rows: pa.Table, name: str, places: Positions) -> pa.Array:
     column = rows[name].combine_chunks()
     whole = len(places) == len(column) and bool(np.all(places == np.arange(len(column))))
     return column if whole else column.take(pa.array(places))
@@ -152,8 +156,8 @@ def _answer(
     sides: list[pa.Table],
     ids: pa.Array,
     verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
-    places: list[Places],
-    chosen: Places,
+    places: list[Positions],
+    chosen: Positions,
 ) -> pa.Table:
     _, source, target = sides
     rows = pa.array(places[1], mask=places[1] < 0)
@@ -166,17 +170,17 @@ def _differing(
     source: pa.Table,
     target: pa.Table,
     verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
-    places: Places,
-    others: Places,
+    places: Positions,
+    others: Positions,
 ) -> pa.Array:
     """For each conflict in which both sides have a row, the indexes of the columns that differ."""
-    torn = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
+    conflicting = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
     names = compared(source)
     found = np.zeros((len(verdicts), len(names)), bool)
-    if len(torn):
+    if len(conflicting):
         for i, name in enumerate(names):
-            left, right = _column(source, name, places[torn]), _column(target, name, others[torn])
-            found[torn, i] = ~identical(left, right)
+            left, right = _column(source, name, places[conflicting]), _column(target, name, others[conflicting])
+            found[conflicting, i] = ~identical(left, right)
     offsets = np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32)
     numbers = np.nonzero(found)[1].astype(np.int16)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int16()))

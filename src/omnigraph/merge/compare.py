@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.table_writes import Change, TableWrite
-from omnigraph.merge.choices import SETTLED, Choice, Resolved, resolved
+from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, compared
-from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
+from omnigraph.merge.sides import TakenRows, Versions, differing_fragments, fragment_rows, lookup_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import digests
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
-MOST = 10_000
+MAX_CONFLICTS = 10_000
 """Maximum number of conflicts that a merge describes. The others are only counted."""
 
 _NONE = pa.array([], pa.utf8())
@@ -31,7 +31,9 @@ _TEXT, _LIST = 64, 256
 _SHARE = 8
 """The fraction of the memory for the rows of a partition is 1 / this. The comparison makes several copies."""
 
-TORN = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())])
+CONFLICT_SCHEMA = pa.schema(
+    [("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())]
+)
 """The columns that are kept of a conflict."""
 
 
@@ -44,22 +46,22 @@ class Compared:
         rows: the rows of the source to take.
         inserted: how many of them are not in the target.
         deleted: the ids of the rows to delete.
-        torn: the conflicts without a choice, sorted by id; only the first if there are many.
+        conflict_rows: the conflicts without a choice, sorted by id; only the first if there are many.
         conflicts: the number of conflicts without a choice.
         resolved: the number of resolved conflicts.
         named: the ids of resolved conflicts with a choice of their own.
-        settled: the resolved conflicts in which one side deleted the row.
+        resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 
     versions: Versions
     rows: pa.Table
     inserted: int = 0
     deleted: pa.Array = field(default_factory=lambda: _NONE)
-    torn: pa.Table = field(default_factory=TORN.empty_table)
+    conflict_rows: pa.Table = field(default_factory=CONFLICT_SCHEMA.empty_table)
     conflicts: int = 0
     resolved: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
-    settled: pa.Table = field(default_factory=SETTLED.empty_table)
+    resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
 
     @property
     def updated(self) -> int:
@@ -81,15 +83,15 @@ class Compared:
 
     def joined(self, other: Compared) -> Compared:
         """This comparison with that of other ids of the same table."""
-        torn = pa.concat_tables([self.torn, other.torn]).sort_by("id")
+        conflict_rows = pa.concat_tables([self.conflict_rows, other.conflict_rows]).sort_by("id")
         return replace(
             self._with(other.rows, other.inserted),
             deleted=pa.concat_arrays([self.deleted, other.deleted]).sort(),
-            torn=torn if self.versions.virtual else torn.slice(0, MOST),
+            conflict_rows=conflict_rows if self.versions.virtual else conflict_rows.slice(0, MAX_CONFLICTS),
             conflicts=self.conflicts + other.conflicts,
             resolved=self.resolved + other.resolved,
             named=pa.concat_arrays([self.named, other.named]),
-            settled=pa.concat_tables([self.settled, other.settled]),
+            resolved_deletes=pa.concat_tables([self.resolved_deletes, other.resolved_deletes]),
         )
 
     def _with(self, rows: pa.Table, inserted: int) -> Compared:
@@ -153,28 +155,30 @@ class Collected:
         self._spool = Spool(budget)
         self._inserted = 0
         self._deleted: list[pa.Array] = [_NONE]
-        self._torn = TORN.empty_table()
+        self._conflict_rows = CONFLICT_SCHEMA.empty_table()
         self._conflicts = 0
         self._resolved = 0
         self._named: list[pa.Array] = [_NONE]
-        self._settled: list[pa.Table] = [SETTLED.empty_table()]
+        self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
         """Add the comparison of one partition. `conflicts` is their number, if it has only the first."""
-        done, torn = found.done, found.torn
+        done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
-        goes = pa.array(verdicts == Verdict.DELETE)
-        rows = plain(done, self._schema).filter(pc.invert(goes))
+        deleted = pa.array(verdicts == Verdict.DELETE)
+        rows = plain(done, self._schema).filter(pc.invert(deleted))
         self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
         if rows.num_rows:
             self._spool.add("rows", rows)
-        self._deleted.append(done["id"].filter(goes).combine_chunks())
-        self._conflicts += torn.num_rows if conflicts is None else conflicts
-        both = pa.concat_tables([self._torn, torn.select(TORN.names).cast(TORN)]).sort_by("id")
-        self._torn = both if self._versions.virtual else both.slice(0, MOST)
+        self._deleted.append(done["id"].filter(deleted).combine_chunks())
+        self._conflicts += conflict_rows.num_rows if conflicts is None else conflicts
+        both = pa.concat_tables(
+            [self._conflict_rows, conflict_rows.select(CONFLICT_SCHEMA.names).cast(CONFLICT_SCHEMA)]
+        ).sort_by("id")
+        self._conflict_rows = both if self._versions.virtual else both.slice(0, MAX_CONFLICTS)
         self._resolved += found.count
         self._named.append(found.named)
-        self._settled.append(found.settled)
+        self._resolved_deletes.append(found.resolved_deletes)
 
     def delete(self, ids: pa.Array) -> None:
         """Add ids of rows to delete."""
@@ -187,11 +191,11 @@ class Collected:
             rows,
             self._inserted,
             pa.concat_arrays(self._deleted).sort(),
-            self._torn,
+            self._conflict_rows,
             self._conflicts,
             self._resolved,
             pa.concat_arrays(self._named),
-            pa.concat_tables(self._settled),
+            pa.concat_tables(self._resolved_deletes),
         )
 
 
@@ -210,30 +214,32 @@ class LocalComparer:
         """The number of partitions that were compared."""
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
-        may = touched(self._tables, versions.all)
+        touched_ids = touched(self._tables, versions.all)
         collected = Collected(versions, self._budget)
-        for sides in self._sides(versions, may):
+        for sides in self._sides(versions, touched_ids):
             self.parts += 1
-            base, source, target = map(versions.here, sides)
+            base, source, target = map(versions.without_separate_ids, sides)
             collected.add(resolved(classify(base, source, target, unknown=versions.unknown), choice))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
-    def _sides(self, versions: Versions, may: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
+    def _sides(self, versions: Versions, touched_ids: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
         """The rows of the three versions, in partitions with complete ids."""
-        if may is not None and may.ids is not None:
-            found = {ref: looked_up(self._tables, ref, may.ids, versions.columns) for ref in set(versions.all)}
+        if touched_ids is not None and touched_ids.ids is not None:
+            found = {
+                ref: lookup_rows(self._tables, ref, touched_ids.ids, versions.columns) for ref in set(versions.all)
+            }
             rows = {ref: plain(table, versions.schema) for ref, table in found.items()}
             yield rows[versions.base], rows[versions.source], rows[versions.target]
             return
-        numbers = dict(zip(versions.all, differing_parts(self._tables, versions), strict=True))
-        count = may.count if may is not None else self._rows(numbers)
+        numbers = dict(zip(versions.all, differing_fragments(self._tables, versions), strict=True))
+        count = touched_ids.count if touched_ids is not None else self._rows(numbers)
         parts = max(1, -(-3 * count * _width(versions.schema) * _SHARE // self._budget))
         spool = Spool(self._budget // 2)
         for side, (ref, some) in enumerate(numbers.items()):
-            for table in part_rows(self._tables, ref, some, versions.columns, may):
+            for table in fragment_rows(self._tables, ref, some, versions.columns, touched_ids):
                 for part, rows in _cut(plain(table, versions.schema), parts):
                     spool.add(_name(part, side), rows)
         sides = {ref: side for side, ref in enumerate(numbers)}

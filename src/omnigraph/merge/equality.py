@@ -14,9 +14,9 @@ def identical(left: pa.Array, right: pa.Array) -> Mask:
 
     Null equals null only, not an empty text or list. Numbers are equal if their bits are. All NaNs are equal.
     """
-    there, here = _valid(left), _valid(right)
-    same = ~(there | here)
-    both = there & here
+    left_valid, right_valid = _valid(left), _valid(right)
+    same = ~(left_valid | right_valid)
+    both = left_valid & right_valid
     if both.all():
         return _equal(left, right)
     rows = pa.array(np.flatnonzero(both))
@@ -39,8 +39,8 @@ def _equal(left: pa.Array, right: pa.Array) -> Mask:
     if pa.types.is_floating(kind):
         bits = pa.int32() if pa.types.is_float32(kind) else pa.int64()
         same: Mask = pc.equal(left.view(bits), right.view(bits)).to_numpy(zero_copy_only=False)
-        strange: Mask = pc.and_(pc.is_nan(left), pc.is_nan(right)).to_numpy(zero_copy_only=False)
-        return same | strange
+        both_nan: Mask = pc.and_(pc.is_nan(left), pc.is_nan(right)).to_numpy(zero_copy_only=False)
+        return same | both_nan
     found: Mask = pc.equal(left, right).to_numpy(zero_copy_only=False)
     return found
 

@@ -137,27 +137,27 @@ def _counts(changes: MergedChanges) -> dict[str, int]:
     return {"inserted": changes.inserted, "updated": changes.updated, "deleted": changes.deleted}
 
 
-def answered(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
+def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
     """The receipt of an earlier merge, read from its commit.
 
     Raises:
         InputError: another request made the commit with the same idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
-    said: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.BRANCH_MERGE or not said:
+    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
+    if commit.writer != WriterKind.BRANCH_MERGE or not stored:
         raise other_request(commit, f"a write of kind {commit.writer}")
-    if said.get("request") != digest:
-        raise other_request(commit, f"another merge of '{said['source']}'")
+    if stored.get("request") != digest:
+        raise other_request(commit, f"another merge of '{stored['source']}'")
     return MergeReceipt(
-        said["source"],
+        stored["source"],
         target,
-        MergeOutcome(said["outcome"]),
-        said["source_commit"],
-        tuple(said["base_commits"]) if "base_commits" in said else (said["base_commit"],),
-        {key: MergedChanges(*counts) for key, counts in said["changes"].items()},
-        said["resolved"],
-        said.get("edges_kept", 0),
+        MergeOutcome(stored["outcome"]),
+        stored["source_commit"],
+        tuple(stored["base_commits"]) if "base_commits" in stored else (stored["base_commit"],),
+        {key: MergedChanges(*counts) for key, counts in stored["changes"].items()},
+        stored["resolved"],
+        stored.get("edges_kept", 0),
         actor=commit.actor,
         commit=commit,
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
-from omnigraph.merge.sides import Columns, looked_up
+from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
@@ -63,7 +63,7 @@ class State:
         overlay = self.overlays.get(key)
         return _NONE if overlay is None else overlay.undecided
 
-    def aside(self, key: str) -> pa.Array:
+    def overlay_ids(self, key: str) -> pa.Array:
         overlay = self.overlays.get(key)
         return _NONE if overlay is None else overlay.ids
 
@@ -80,12 +80,14 @@ class State:
         schema = columns.schema(tables.at(ref).schema())
         overlay = self.overlays.get(key)
         stored = ids if overlay is None else _without(ids, overlay.ids)
-        found = looked_up(tables, ref, stored, columns) if len(stored) else schema.empty_table()
+        found = lookup_rows(tables, ref, stored, columns) if len(stored) else schema.empty_table()
         found = found.select(schema.names).cast(schema)
         if overlay is None:
             return found
-        own = overlay.rows.select(schema.names).filter(pc.is_in(overlay.rows["id"], value_set=ids))
-        return pa.concat_tables([found, own.filter(pc.invert(pc.is_in(own["id"], value_set=overlay.undecided)))])
+        overlay_rows = overlay.rows.select(schema.names).filter(pc.is_in(overlay.rows["id"], value_set=ids))
+        return pa.concat_tables(
+            [found, overlay_rows.filter(pc.invert(pc.is_in(overlay_rows["id"], value_set=overlay.undecided)))]
+        )
 
 
 def _without(ids: pa.Array, others: pa.Array) -> pa.Array:

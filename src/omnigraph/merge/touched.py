@@ -44,9 +44,9 @@ class Touched:
         """Mask of the ids that may differ."""
         if len(self.numbers) == 0:
             return np.zeros(len(ids), bool)
-        asked = digests([ids])
-        places = np.minimum(np.searchsorted(self.numbers, asked), len(self.numbers) - 1)
-        return np.asarray(self.numbers[places] == asked)
+        hashes = digests([ids])
+        positions = np.minimum(np.searchsorted(self.numbers, hashes), len(self.numbers) - 1)
+        return np.asarray(self.numbers[positions] == hashes)
 
 
 def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = None) -> Touched | None:

@@ -19,7 +19,7 @@ from omnigraph.pipeline.spark.staging import Place
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
+from omnigraph.upkeep.vectors import BATCH_ROWS, Counts, EmbedPlan, new_vectors
 
 PART_BYTES = 64 << 20
 """About how many bytes of vectors one task computes."""
@@ -64,7 +64,7 @@ class SparkVectors:
     def __init__(self, spark: SparkWork) -> None:
         self._spark = spark
 
-    def __call__(self, chosen: Chosen, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
+    def __call__(self, chosen: EmbedPlan, pin: TablePin, tell: Callable[[Counts], None]) -> Computed:
         place, ref = self._spark.place, pin.ref
         parallelism = self._spark.session.parallelism
         parts = _parts(place.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
@@ -80,7 +80,7 @@ class SparkVectors:
         return Computed(counts, lambda: (place.table(path) for path in paths))
 
 
-def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> list[_Part]:
+def _parts(fragments: Sequence[Fragment], chosen: EmbedPlan, parallelism: int) -> list[_Part]:
     """What each task looks at. Vectors cost more than reading, so several tasks may read one fragment."""
     width = 4 * sum(prop.type.dim or 0 for prop in chosen.properties)
     total = sum(fragment.rows for fragment in fragments)
@@ -98,14 +98,14 @@ def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> l
     return parts
 
 
-def _computed(place: Place, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _Done:
+def _computed(place: Place, chosen: EmbedPlan, ref: TableRef, part: _Part, number: int) -> _Done:
     """What a task does."""
     batches = place.tables.at(ref).read_fragments(
         part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )
     changed, counts = [], Counts()
     try:
-        for rows, more in revised(chosen, islice(batches, part.first, None, part.step)):
+        for rows, more in new_vectors(chosen, islice(batches, part.first, None, part.step)):
             counts += more
             if rows is not None:
                 changed.append(rows)

@@ -24,8 +24,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
-from omnigraph.merge.compare import MOST, TORN, Collected, Compared, rows_write
-from omnigraph.merge.sides import Columns, Versions, differing_parts, part_rows
+from omnigraph.merge.compare import CONFLICT_SCHEMA, MAX_CONFLICTS, Collected, Compared, rows_write
+from omnigraph.merge.sides import Columns, Versions, differing_fragments, fragment_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.pipeline.load.partition_task import PartRows
 from omnigraph.pipeline.load.rules import Loaded
@@ -95,7 +95,7 @@ class SparkComparer:
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         tables = self._place.tables
         may = touched(tables, versions.all, _SIFTED)
-        apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
+        apart = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
         with self._spark.job(f"comparing {versions.key}"):
             exchange = self._spark.exchange
             sides = {ref: self._rows(exchange, versions, ref, numbers, may) for ref, numbers in apart.items()}
@@ -226,7 +226,7 @@ class VersionRows:
     may: Touched | None
 
     def tables(self) -> Iterator[pa.Table]:
-        return part_rows(self.place.tables, self.ref, self.numbers, self.columns, self.may)
+        return fragment_rows(self.place.tables, self.ref, self.numbers, self.columns, self.may)
 
 
 def _comparison(place: Place, versions: Versions, order: list[int], choice: Choice) -> Callable[..., pa.Table]:
@@ -234,12 +234,16 @@ def _comparison(place: Place, versions: Versions, order: list[int], choice: Choi
     name = f"merge/{versions.key.replace(':', '-')}"
 
     def compare(*sides: pa.Table) -> pa.Table:
-        base, source, target = (versions.here(sides[number]) for number in order)
+        base, source, target = (versions.without_separate_ids(sides[number]) for number in order)
         found = resolved(classify(base, source, target, unknown=versions.unknown), choice)
-        done, torn = found.done, found.torn
+        done, torn = found.done, found.conflict_rows
         goes = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, gone = done.drop_columns([DIFFERS, UNDECIDED]).filter(pc.invert(goes)), done.select(["id"]).filter(goes)
-        first = torn.select(TORN.names).sort_by("id").slice(0, torn.num_rows if versions.virtual else MOST)
+        first = (
+            torn.select(CONFLICT_SCHEMA.names)
+            .sort_by("id")
+            .slice(0, torn.num_rows if versions.virtual else MAX_CONFLICTS)
+        )
         return pa.table(
             {
                 "rows": pa.array([place.put(name, rows) if rows.num_rows else None], pa.utf8()),
@@ -249,7 +253,7 @@ def _comparison(place: Place, versions: Versions, order: list[int], choice: Choi
                 "torn": pa.array([encoded(first)], pa.binary()),
                 "resolved": pa.array([found.count], pa.int64()),
                 "named": pa.array([encoded(pa.table({"id": found.named}))], pa.binary()),
-                "settled": pa.array([encoded(found.settled)], pa.binary()),
+                "settled": pa.array([encoded(found.resolved_deletes)], pa.binary()),
             }
         )
 

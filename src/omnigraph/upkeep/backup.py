@@ -56,7 +56,7 @@ from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
 from omnigraph.upkeep.reachable import Refs
 
-_LOOKS = 20
+_CAPTURE_READS = 20
 _ATTEMPTS = 8
 _PLANS = 32
 _ALL = 1 << 62
@@ -84,7 +84,7 @@ class CopyReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class GraphState:
     """A consistent state of all branches and tags at one moment."""
 
     refs: Refs
@@ -110,15 +110,15 @@ def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool =
     """
     if keep is not None and keep < 1:
         raise InputError(f"keep: {keep} is not a number of commits")
-    _check_apart(store.objects.uri, target.objects.uri)
-    with _alone(target, BACKUP) as held:
+    _check_separate(store.objects.uri, target.objects.uri)
+    with _exclusive_copy(target, BACKUP) as held:
         record = read_record(target.objects) or CopyRecord(BACKUP, str(store.objects.uri), None, None)
         if record.kind != BACKUP:
             raise ConflictError(
                 f"{target.objects.uri} holds an unfinished {record.kind} of {record.source}",
                 hint="choose another location",
             )
-        _check_unwritten(store, target, record)
+        _check_unchanged(store, target, record)
         return _copy(store, _Target(target, held, record), keep, hold=hold)
 
 
@@ -128,8 +128,8 @@ def restore(store: Store, target: Store) -> CopyReceipt:
     Raises:
         ConflictError: the location is not empty.
     """
-    _check_apart(store.objects.uri, target.objects.uri)
-    with _alone(target, RESTORE) as held:
+    _check_separate(store.objects.uri, target.objects.uri)
+    with _exclusive_copy(target, RESTORE) as held:
         fresh = CopyRecord(RESTORE, str(store.objects.uri), None, None)
         record = read_record(target.objects) or fresh
         if record.kind != RESTORE or record.source != fresh.source:
@@ -141,7 +141,7 @@ def restore(store: Store, target: Store) -> CopyReceipt:
 
 
 @contextmanager
-def _alone(target: Store, what: str) -> Iterator[Lease]:
+def _exclusive_copy(target: Store, what: str) -> Iterator[Lease]:
     """Hold the lease of a location for a copy. It must be empty or have a copy record. Removes the lease at the end."""
     if read_record(target.objects) is None:
         _check_empty(target, what)
@@ -154,7 +154,7 @@ def _alone(target: Store, what: str) -> Iterator[Lease]:
                 target.leases.delete(lease_path(PLACE))
 
 
-def _check_apart(source: GraphUri, target: GraphUri) -> None:
+def _check_separate(source: GraphUri, target: GraphUri) -> None:
     for uri in (source, target):
         if uri.scheme is Scheme.MEMORY:
             raise InputError("an in-memory graph cannot be copied", hint="export it, or load it into a graph in files")
@@ -173,7 +173,7 @@ def _check_empty(target: Store, what: str) -> None:
         )
 
 
-def _check_unwritten(store: Store, target: Store, record: CopyRecord) -> None:
+def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
     """Check that an earlier backup is unchanged, and that it is a backup of this graph.
 
     Raises:
@@ -216,7 +216,7 @@ def _state(store: Store, name: str) -> BranchState | None:
 # Capturing
 
 
-def capture(store: Store, *, hold: bool) -> Cut:
+def capture(store: Store, *, hold: bool) -> GraphState:
     """Capture one state of all branches and tags.
 
     Reads all heads until two reads in a row are equal: that state existed between them. If writers commit too often, it
@@ -225,22 +225,22 @@ def capture(store: Store, *, hold: bool) -> Cut:
     Raises:
         ConflictError: the reads never agreed, and `hold` is off.
     """
-    seen = _look(store)
-    for _ in range(_LOOKS):
-        again = _look(store)
-        if again.states == seen.states and again.refs == seen.refs:
+    last = _read_heads(store)
+    for _ in range(_CAPTURE_READS):
+        again = _read_heads(store)
+        if again.states == last.states and again.refs == last.refs:
             return again
-        seen = again
+        last = again
     if not hold:
         raise ConflictError("branches changed faster than they could be read", hint="try again")
     with ExitStack() as leases:
-        for name in seen.heads:
+        for name in last.heads:
             leases.enter_context(store.exclusive(name))
         leases.enter_context(store.exclusive_refs())
-        return _look(store)
+        return _read_heads(store)
 
 
-def _look(store: Store) -> Cut:
+def _read_heads(store: Store) -> GraphState:
     refs = Refs.of(store)
     heads = {MAIN: store.capture(MAIN)}
     branches = {}
@@ -252,7 +252,7 @@ def _look(store: Store) -> Cut:
             branches[name] = branch
         except BranchNotFoundError:
             continue  # deleted meanwhile
-    return Cut(Refs(branches, refs.tags), heads)
+    return GraphState(Refs(branches, refs.tags), heads)
 
 
 # Copying
@@ -277,10 +277,10 @@ def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> Cop
     work = _Work(store, target.store, target.held, source, there, target.record, keep)
     for attempt in range(_ATTEMPTS):
         try:
-            cut = capture(store, hold=hold)
+            state = capture(store, hold=hold)
             # The work record keeps cleanup away from files that the heads and their merges need.
-            with at_work(store.leases, WorkKind.BACKUP, *cut.heads.values()) if hold else nullcontext():
-                return work.run(cut)
+            with at_work(store.leases, WorkKind.BACKUP, *state.heads.values()) if hold else nullcontext():
+                return work.run(state)
         except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
             # Cleanup removed a version of the history, or a branch was deleted: capture again.
             if attempt == _ATTEMPTS - 1:
@@ -299,45 +299,45 @@ class _Work:
     keep: int | None
     files: int = 0
     size: int = 0
-    mark: str = ""
+    record_etag: str = ""
 
-    def run(self, cut: Cut) -> CopyReceipt:
+    def run(self, state: GraphState) -> CopyReceipt:
         """Copy a state. Because of the order of the steps, an interruption at any point is safe."""
-        self._mark(cut)
+        self._start_record(state)
         reach(Failpoint.COPY_MARKED)
         self.held.check()
-        present = self._forget_branches(cut)
-        plan = self._copy_files(cut)
+        present = self._remove_branches(state)
+        plan = self._copy_files(state)
         reach(Failpoint.COPY_FILES_COPIED)
         self._record_sums(plan)
-        source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
+        source, accepted = read_contract(self.store.objects, state.heads[MAIN])
         # A reader of the copy before the promotion looks for the staged contract of the head's operation.
-        operation = cut.heads[MAIN].head.operation_id or cut.heads[MAIN].head.id
+        operation = state.heads[MAIN].head.operation_id or state.heads[MAIN].head.id
         stage_contract(self.target.objects, source, accepted, operation)
         for path in plan.schemas:
             self.target.objects.put(path, self.store.objects.get(path).data)
         self.held.check()
         written = self._publish(plan, present)
-        self._note_newest(cut)
-        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash, operation)
+        self._write_hints(state)
+        promote_contract(self.target.objects, state.heads[MAIN].schema_hash, operation)
         for path in present:
             if "/" not in path and path.endswith(STAGED):  # left by an interrupted attempt
                 self.target.objects.delete(path)
         reach(Failpoint.COPY_PUBLISHED)
-        self._forget_ledgers(plan)
-        self._finish(cut)
+        self._remove_ledgers(plan)
+        self._finish(state)
         self.target.objects.put(STAMP_PATH, location_stamp(self.target))
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
-        heads = {name: view.head.id for name, view in cut.heads.items()}
+        heads = {name: view.head.id for name, view in state.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
 
-    def _note_newest(self, cut: Cut) -> None:
+    def _write_hints(self, state: GraphState) -> None:
         """Write Lance's version hints. They reveal a lost newest manifest version."""
-        for view in cut.heads.values():
+        for view in state.heads.values():
             directory = table_directory(MANIFEST_PATH, view.ledger.branch)
             self.target.objects.put(f"{directory}/{VERSIONS}/{HINT}", dump_hint(view.version))
 
-    def _copy_files(self, cut: Cut) -> CopyPlan:
+    def _copy_files(self, state: GraphState) -> CopyPlan:
         """Copy all files that a state needs and that are missing in the copy.
 
         Cleanup may remove history during the copy. The heads stay, so each new plan is a subset of the one before, and
@@ -346,7 +346,7 @@ class _Work:
         lost = None
         for _ in range(_PLANS):
             try:
-                plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
+                plan = plan_copy(self.store, state.refs, state.heads, self.keep, self._copied_commits())
                 present = {info.path: info.size for info in self.there.list()}
                 missing = [info for info in plan.files if present.get(info.path) != info.size]
                 copy_files(self.source, self.there, missing, self._copied)
@@ -354,7 +354,7 @@ class _Work:
                 self._check_sizes(plan)
                 return plan
             except StorageError as error:
-                if not self._is_gone(error):
+                if not self._is_missing(error):
                     raise
                 if str(error) == lost:
                     break  # the same file is missing again: a version still needs it
@@ -363,38 +363,38 @@ class _Work:
             f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore missing files from a backup"
         )
 
-    def _is_gone(self, error: StorageError) -> bool:
+    def _is_missing(self, error: StorageError) -> bool:
         """Whether an error means that a file of the source graph is missing."""
         missing = isinstance(error, ObjectNotFoundError) or "Not found" in str(error)
         return missing and error.uri in (str(self.source.uri), self.source.uri.lance_uri())
 
-    def _known(self) -> frozenset[str]:
+    def _copied_commits(self) -> frozenset[str]:
         """The commits that the copy has with their whole history."""
         record = self.record
         if record.done is None or record.going is not None or (record.keep or _ALL) < (self.keep or _ALL):
             return frozenset()
         return frozenset(state.head for state in record.done.values())
 
-    def _mark(self, cut: Cut) -> None:
-        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
-        self.mark = self.target.objects.put(RECORD_PATH, going.dump())
+    def _start_record(self, state: GraphState) -> None:
+        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, state.states, self.record.keep)
+        self.record_etag = self.target.objects.put(RECORD_PATH, going.dump())
         # Without a stamp, opening the location for writing checks the copy record.
         self.target.objects.delete(STAMP_PATH)
 
-    def _check_mark(self) -> None:
+    def _check_record(self) -> None:
         """Check that no later copy to this location has started.
 
         Raises:
             LeaseLostError: one has started.
         """
-        if self.target.objects.get(RECORD_PATH).etag != self.mark:
+        if self.target.objects.get(RECORD_PATH).etag != self.record_etag:
             raise LeaseLostError(f"another copy to {self.there.uri} has started", hint="run it again")
 
-    def _finish(self, cut: Cut) -> None:
+    def _finish(self, state: GraphState) -> None:
         if self.record.kind == RESTORE:
             self.target.objects.delete(RECORD_PATH)
         else:
-            done = CopyRecord(self.record.kind, str(self.source.uri), cut.states, None, self.keep)
+            done = CopyRecord(self.record.kind, str(self.source.uri), state.states, None, self.keep)
             self.target.objects.put(RECORD_PATH, done.dump())
 
     def _copied(self, info: ObjectInfo) -> None:
@@ -402,32 +402,31 @@ class _Work:
         self.size += info.size
         reach(Failpoint.COPY_FILE_COPIED)
 
-    def _forget_branches(self, cut: Cut) -> dict[str, int]:
+    def _remove_branches(self, state: GraphState) -> dict[str, int]:
         """Remove branches and tags of an earlier backup that the graph no longer has. Returns the remaining files."""
         objects = self.target.objects
         if self.record.done is not None:
             branches, tags = list_branch_refs(objects), list_tag_refs(objects)
-            self._check_mark()
-            # A late delete does no harm from here on: a later copy does not need these objects, or has written them
-            # again.
+            self._check_record()
+            # From here on a late delete does no harm: a later copy does not need these objects, or has rewritten them.
             for name, branch in branches.items():
-                if cut.refs.branches.get(name) != branch:
+                if state.refs.branches.get(name) != branch:
                     with suppress(ObjectChangedError):
                         delete_branch_ref(objects, branch)
                     self.target.forget(name)
             for name, tag in tags.items():
-                if cut.refs.tags.get(name) != tag:
+                if state.refs.tags.get(name) != tag:
                     with suppress(ObjectChangedError):
                         delete_tag_ref(objects, tag)
         return {info.path: info.size for info in self.there.list()}
 
-    def _forget_ledgers(self, plan: CopyPlan) -> None:
+    def _remove_ledgers(self, plan: CopyPlan) -> None:
         """Remove manifests of deleted branches from an earlier backup if they are no longer needed."""
         manifest = self.target.manifest
         if self.record.done is not None:
             there = manifest.branches()
             unneeded = [name for name in there if name not in plan.ledgers]
-            self._check_mark()
+            self._check_record()
             for name in sorted(unneeded, key=lambda name: _depth(there, name), reverse=True):
                 manifest.delete_branch(name)
 

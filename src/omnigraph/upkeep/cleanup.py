@@ -58,13 +58,13 @@ from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
 ORPHANS_OLDER_THAN = timedelta(days=7)
 """Minimum age of orphan files that cleanup removes."""
 
-_SKEW = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(minutes=5)
 """Allowed error of the modification times of a store."""
 
-_SILENT = timedelta(hours=1)
+_STAGED_TTL = timedelta(hours=1)
 """Staged rows without a work record are dead after this time without a new file."""
 
-_UNNAMED = timedelta(minutes=10)
+_UNNAMED_BRANCH_TTL = timedelta(minutes=10)
 """Maximum time between the creation of a branch's manifest and of its reference. After it, the branch is removed."""
 
 T = TypeVar("T")
@@ -158,13 +158,13 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
     if store.objects.uri.scheme is Scheme.MEMORY:
         raise InputError("an in-memory graph ends with its process", hint="cleanup is for graphs in files")
     if preview:
-        _look_settled(store)
+        _check_recovered(store)
         return _Plan.of(store, policy, now(), now(), only_alive=True).report(preview=True)
     try:
         return _clean(store, policy)
     except OmnigraphError as error:
         # Cleanup must also work on a full disk, and its own small files need space.
-        if not is_full(error) or not _make_room(store):
+        if not is_full(error) or not _free_space(store):
             raise
         return _clean(store, policy)
     finally:
@@ -173,7 +173,7 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
 
 
 def _clean(store: Store, policy: Policy) -> CleanupReport:
-    _settle(store)
+    _recover(store)
     try:
         with store.exclusive_cleanup():
             for _ in range(_ATTEMPTS):
@@ -270,8 +270,8 @@ class _Plan:
         found = reachable.reach(store, policy, now, records, sidecars)
         pins = found.versions()
         limit = began - policy.orphans
-        cutoff = min([limit, *(record.began - _SKEW for record in records if record.writes)])
-        planner = TablePlanner(store.tables, found.identifiers, cutoff, _busy(sidecars))
+        cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
+        planner = TablePlanner(store.tables, found.identifiers, cutoff, _tables_in_flight(sidecars))
 
         def plan(path: str) -> TableSweep:
             infos = listed[path]
@@ -282,23 +282,25 @@ class _Plan:
                     if attempt == _ATTEMPTS - 1:
                         return TableSweep(path, error=str(error))
                     # Another process may have removed a fork during the scan.
-                    there = {info.path for info in store.objects.list(path)}
-                    infos = [info for info in infos if info.path in there]
+                    existing = {info.path for info in store.objects.list(path)}
+                    infos = [info for info in infos if info.path in existing]
             raise AssertionError("unreachable")
 
         # A merge in flight has staged a file that recovery needs to complete it.
         names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}
         idle = [rows for rows in staged if rows.name not in names]
-        dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
-        at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
-        at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
+        dead = [
+            rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _STAGED_TTL))
+        ]
+        at_work = [_at_work(record) for record in records if _protects(record, limit, found)]
+        at_work += [_staged_work(rows) for rows in idle if rows not in dead and rows.newest < limit]
         unnamed = [
             name
             for name in sorted({*found.ledgers, *trees})
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
-        ledgers = found.without_made_from(unnamed)
-        return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
+        ledgers = found.deletable(unnamed)
+        return cls(found, _in_parallel(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
         """The removals that are also in the first plan."""
@@ -309,7 +311,7 @@ class _Plan:
             self,
             sweeps=sweeps,
             staged=[rows for rows in self.staged if rows.name in staged],
-            ledgers=self.reach.without_made_from([name for name in self.ledgers if name in first.ledgers]),
+            ledgers=self.reach.deletable([name for name in self.ledgers if name in first.ledgers]),
         )
 
     @property
@@ -329,8 +331,8 @@ class _Plan:
             manifest_path(sweep.path, fork, version)
             for sweep in self.sweeps
             if sweep.error is None
-            for fork, gone in sweep.versions.items()
-            for version in gone
+            for fork, versions in sweep.versions.items()
+            for version in versions
         )
 
     def remove_files(self, store: Store) -> None:
@@ -340,7 +342,7 @@ class _Plan:
             except OmnigraphError as error:
                 sweep.error = str(error)
 
-        _each(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
+        _in_parallel(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
         _remove_ledgers(store, self.ledgers)
 
     def remove_staged(self, store: Store) -> None:
@@ -367,7 +369,7 @@ class _Plan:
         )
 
 
-def _busy(sidecars: Iterable[Sidecar]) -> set[str]:
+def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:
     """The tables that writes in flight change or create."""
     found = set()
     for sidecar in sidecars:
@@ -377,9 +379,9 @@ def _busy(sidecars: Iterable[Sidecar]) -> set[str]:
     return found
 
 
-def _keeps(record: WorkRecord, limit: datetime, found: Reach) -> bool:
+def _protects(record: WorkRecord, limit: datetime, found: Reach) -> bool:
     """Whether a record protects anything that would otherwise be removed."""
-    return (record.writes and record.began - _SKEW < limit) or bool(record.needs & found.only_recorded)
+    return (record.writes and record.began - _CLOCK_SKEW < limit) or bool(record.needs & found.only_recorded)
 
 
 def _at_work(record: WorkRecord) -> LoadAtWork:
@@ -388,7 +390,7 @@ def _at_work(record: WorkRecord) -> LoadAtWork:
     return LoadAtWork(record.name, kind, record.began, record.seen, record.writes, host, pid)
 
 
-def _put_aside(rows: StagingDirectory) -> LoadAtWork:
+def _staged_work(rows: StagingDirectory) -> LoadAtWork:
     return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
 
 
@@ -419,7 +421,7 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, written: datetime | N
     # An older release deleted its branch without closing it, or the creation of the branch did not reach the reference.
     if _LEDGER.fullmatch(name) is None:
         return False
-    return written is None or written < began - _UNNAMED
+    return written is None or written < began - _UNNAMED_BRANCH_TTL
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
@@ -432,7 +434,7 @@ def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
     return found
 
 
-def _each(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def _in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
     with ThreadPoolExecutor(_WORKERS) as workers:
         return list(workers.map(do, items))
 
@@ -472,34 +474,34 @@ def _finish(store: Store, listed: RemovalList) -> None:
 
 def _remove_forks(store: Store, path: str, forks: Collection[str]) -> None:
     known = set(store.tables.forks(path)) & set(forks)
-    _in_any_order(known, lambda fork: store.tables.drop_fork(path, fork))
+    _remove_leaves_first(known, lambda fork: store.tables.drop_fork(path, fork))
     for fork in forks:
         store.objects.delete_prefix(table_directory(path, fork))
 
 
 def _remove_ledgers(store: Store, ledgers: Collection[str]) -> None:
     known = set(store.manifest.branches()) & set(ledgers) if ledgers else set()
-    _in_any_order(known, store.manifest.delete_branch)
+    _remove_leaves_first(known, store.manifest.delete_branch)
     for name in ledgers:
         store.objects.delete_prefix(table_directory(MANIFEST_PATH, name))
 
 
-def _in_any_order(names: Iterable[str], remove: Callable[[str], None]) -> None:
+def _remove_leaves_first(names: Iterable[str], remove: Callable[[str], None]) -> None:
     """Remove Lance branches. A branch with children can only be removed after them."""
-    left = sorted(names)
-    while left:
+    remaining = sorted(names)
+    while remaining:
         failed: dict[str, StorageError] = {}
-        for name in left:
+        for name in remaining:
             try:
                 remove(name)
             except StorageError as error:
                 failed[name] = error
-        if len(failed) == len(left):
+        if len(failed) == len(remaining):
             raise next(iter(failed.values()))
-        left = list(failed)
+        remaining = list(failed)
 
 
-def _make_room(store: Store) -> bool:
+def _free_space(store: Store) -> bool:
     """Remove files of dead processes, and release the reserved disk space. Returns False if nothing was freed."""
     freed = disk_space.remove_temporary(store.objects) > 0
     for record in read_records(store.leases):
@@ -513,7 +515,7 @@ def _make_room(store: Store) -> bool:
 # Recovery of interrupted writes
 
 
-def _settle(store: Store) -> None:
+def _recover(store: Store) -> None:
     """Recover interrupted writes, and check that every table is at the version in the manifest.
 
     A branch that is deleted meanwhile is skipped.
@@ -527,23 +529,23 @@ def _settle(store: Store) -> None:
     recover_all(store)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
-            if not any(True for _ in _drifts(store, store.capture(branch))):
+            if not any(True for _ in _drift_errors(store, store.capture(branch))):
                 continue
             # A running writer may have advanced a table. Holding the lease rules this out.
             with store.exclusive(branch) as held:
                 recover_branch(store, branch, held)
                 view = store.capture(branch)
-                for drift in _drifts(store, view):
+                for drift in _drift_errors(store, view):
                     if settle_late_versions(store, view, held) is None:
                         raise drift
                     break
 
 
-def _look_settled(store: Store) -> None:
+def _check_recovered(store: Store) -> None:
     """The same check without changes. A running writer may have advanced a table, so a second read decides."""
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
-            for drift in _drifts(store, view := store.capture(branch)):
+            for drift in _drift_errors(store, view := store.capture(branch)):
                 if pending(store.objects):
                     break
                 if store.capture(branch).version == view.version:
@@ -555,7 +557,7 @@ def _look_settled(store: Store) -> None:
         )
 
 
-def _drifts(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftError]:
+def _drift_errors(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftError]:
     for key, pin in view.tables.items():
         if not view.owns(pin):
             continue

@@ -60,8 +60,8 @@ class _Wanted(Policy):
 
     known: frozenset[str]
 
-    def stays(self, place: int, commit: Commit, now: datetime) -> bool:
-        return place < (self.keep or _ALL) and commit.id not in self.known
+    def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
+        return distance < (self.keep or _ALL) and commit.id not in self.known
 
 
 def plan_copy(
@@ -122,12 +122,12 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
         wanted.setdefault(points[name].branch, set()).add(points[name].version)
     needs, stay = Needs(), {}
     for fork, versions in wanted.items():
-        there = store.tables.versions(path, fork)
-        lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in there}
+        existing = store.tables.versions(path, fork)
+        lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in existing}
         if lost:
             raise VersionReclaimedError(f"version {lost.pop().version} of {table_directory(path, fork)} is gone")
-        stay[fork] = sorted(versions.intersection(there))  # without versions of the history that cleanup has removed
-        needs.add(store.tables.needs(path, fork, stay[fork], [each for each in there if each not in stay[fork]]))
+        stay[fork] = sorted(versions.intersection(existing))  # without versions of the history that cleanup has removed
+        needs.add(store.tables.needs(path, fork, stay[fork], [each for each in existing if each not in stay[fork]]))
     listed = store.objects.list(path)
     lost_files = {file for file in needs.files if _CONTENT.search(file)} - {info.path for info in listed}
     if lost_files:
@@ -163,9 +163,9 @@ def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: 
     stay: dict[str | None, list[str]] = {}
     for name in branches:
         versions = ledger.versions(name)
-        kept = [version for version in versions if version <= limits.get(name, _ALL)]
-        needs.add(ledger.needs(name, kept, versions[len(kept) :]))
-        stay[name] = [_version(ledger.path, name, version) for version in kept]
+        selected = [version for version in versions if version <= limits.get(name, _ALL)]
+        needs.add(ledger.needs(name, selected, versions[len(selected) :]))
+        stay[name] = [_version(ledger.path, name, version) for version in selected]
     plan.files += _needed(ledger.path, store.objects.list(ledger.path), branches, needs)
     plan.ledgers = frozenset(name for name in branches if name is not None)
     trunk = stay.pop(None)

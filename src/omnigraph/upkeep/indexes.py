@@ -23,7 +23,7 @@ from omnigraph.commit.write_request import WriteRequest
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.tables import TableStorage
-from omnigraph.upkeep.declared import DeclaredIndex, declared
+from omnigraph.upkeep.declared_indexes import DeclaredIndex, declared
 
 FEWEST_VECTORS = 100_000
 """Below this number of vectors, an exact scan is as fast as an index."""

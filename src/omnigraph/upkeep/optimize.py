@@ -40,7 +40,7 @@ from omnigraph.storage.layouts import (
 )
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-from omnigraph.upkeep.declared import declared
+from omnigraph.upkeep.declared_indexes import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
 
 ROWS_PER_FRAGMENT = 1 << 20
@@ -53,11 +53,11 @@ DRIFT = "drift_needs_repair"
 
 
 @dataclass(frozen=True, slots=True)
-class PackJob:
+class CompactJob:
     """A group of fragments of a version to compact."""
 
     ref: TableRef
-    pack: CompactionGroup
+    group: CompactionGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ class Workers(Protocol):
         """Whether several processes share the work, so that an index is built in segments."""
         ...
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]: ...
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]: ...
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalWorkers:
     """Runs the jobs in this process."""
 
     tables: TableStorage
@@ -92,9 +92,9 @@ class Here:
     def shares(self) -> bool:
         return False
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.pack), jobs))
+            return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.group), jobs))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         with ThreadPoolExecutor(_concurrency()) as pool:
@@ -200,7 +200,9 @@ def optimize(
         raise InputError("a file has at least one row")
     drifted = _drifted(store)
     plan = IndexPlan(store.tables, fewest_vectors)
-    work = _Work(store, workers or (lambda size: Here(store.tables)), plan, rows_per_fragment, segment_rows, drifted)
+    work = _Work(
+        store, workers or (lambda size: LocalWorkers(store.tables)), plan, rows_per_fragment, segment_rows, drifted
+    )
 
     def prepare(view: Manifest) -> list[TableWrite]:
         # Rows do not change, so the tables are not in the read set. Each table conflicts only with its own changes.
@@ -210,7 +212,7 @@ def optimize(
         with at_work(store.leases, WorkKind.OPTIMIZE) as record:
             commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE, timeout=timeout, work=record), prepare)
     finally:
-        work.tidy()
+        work.remove_layouts()
     return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))
 
 
@@ -227,12 +229,12 @@ def _drifted(store: Store) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packing:
+class _Compaction:
     """The compacted fragments of a table version."""
 
     ref: TableRef
     trimmed: Layout | None
-    packed: list[CompactedGroup]
+    groups: list[CompactedGroup]
 
 
 class _Work:
@@ -254,7 +256,7 @@ class _Work:
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
         self._segment_rows = segment_rows
-        self._packings: dict[str, _Packing] = {}
+        self._compactions: dict[str, _Compaction] = {}
         self._layouts: list[Layout] = []
         self._writes: dict[str, Compact] = {}
         self._drifted: dict[str, int | None] = {}
@@ -272,9 +274,11 @@ class _Work:
         pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
         indexes = declared(catalog)
         fresh = {key: pin for key, pin in pins.items() if key not in kept}
-        jobs = {key: self._packs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in fresh.items()}
-        workers = self._workers(sum(job.pack.size for each in jobs.values() for job in each))
-        self._pack(workers, jobs)
+        jobs = {
+            key: self._compact_jobs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in fresh.items()
+        }
+        workers = self._workers(sum(job.group.size for each in jobs.values() for job in each))
+        self._compact(workers, jobs)
         layouts = {key: kept[key].layout if key in kept else self._layout(key, pin) for key, pin in pins.items()}
         planned = {}
         for key, pin in pins.items():
@@ -285,7 +289,7 @@ class _Work:
         self._writes = kept | {key: Compact(key, layouts[key], tuple(built[key]), planned[key].kept) for key in fresh}
         return list(self._writes.values())
 
-    def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
+    def _compact_jobs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[CompactJob]:
         """The fragments of a table to compact, after scattered index segments are dropped from the layout.
 
         Files that an earlier attempt compacted are reused if their rows have not changed.
@@ -293,26 +297,28 @@ class _Work:
         trimmed = without_scattered_segments(self._tables.at(pin.ref), specs)
         self._layouts += [] if trimmed is None else [trimmed]
         ref = pin.ref if trimmed is None else trimmed.ref
-        earlier = self._packings.get(pin.key)
-        packed: list[CompactedGroup] = []
-        if earlier is not None and _dropped(earlier.trimmed) == _dropped(trimmed):
-            packed = still_valid(self._tables.at(pin.ref), earlier.packed)
-        self._packings[pin.key] = _Packing(pin.ref, trimmed, packed)
-        laid_out = self._layout(pin.key, pin) if packed else None
+        earlier = self._compactions.get(pin.key)
+        groups: list[CompactedGroup] = []
+        if earlier is not None and _dropped_segments(earlier.trimmed) == _dropped_segments(trimmed):
+            groups = still_valid(self._tables.at(pin.ref), earlier.groups)
+        self._compactions[pin.key] = _Compaction(pin.ref, trimmed, groups)
+        laid_out = self._layout(pin.key, pin) if groups else None
         ref = ref if laid_out is None else laid_out.ref
-        return [PackJob(ref, pack) for pack in plan_compaction(self._tables.at(ref), self._rows_per_fragment, laid_out)]
+        return [
+            CompactJob(ref, group) for group in plan_compaction(self._tables.at(ref), self._rows_per_fragment, laid_out)
+        ]
 
-    def _pack(self, workers: Workers, packs: dict[str, list[PackJob]]) -> None:
-        jobs = [job for each in packs.values() for job in each]
-        found = iter(workers.pack(jobs) if jobs else ())
-        for key, each in packs.items():
-            self._packings[key].packed.extend(next(found) for _ in each)
+    def _compact(self, workers: Workers, jobs_by_table: dict[str, list[CompactJob]]) -> None:
+        jobs = [job for each in jobs_by_table.values() for job in each]
+        found = iter(workers.compact(jobs) if jobs else ())
+        for key, each in jobs_by_table.items():
+            self._compactions[key].groups.extend(next(found) for _ in each)
 
     def _layout(self, key: str, pin: TablePin) -> Layout | None:
-        packing = self._packings[key]
-        if not packing.packed:
-            return packing.trimmed
-        layout = lay_out(self._tables.at(pin.ref), packing.trimmed, packing.packed)
+        compaction = self._compactions[key]
+        if not compaction.groups:
+            return compaction.trimmed
+        layout = lay_out(self._tables.at(pin.ref), compaction.trimmed, compaction.groups)
         self._layouts.append(layout)
         return layout
 
@@ -330,7 +336,7 @@ class _Work:
             layout = layouts[key]
             ref = pin.ref if layout is None else layout.ref
             for spec in planned[key].indexes:
-                for parts in self._cut(ref, spec, shares=workers.shares):
+                for parts in self._fragment_groups(ref, spec, shares=workers.shares):
                     jobs.append(BuildJob(ref, spec, parts))
                     owners.append((key, spec))
         segments: dict[tuple[str, IndexSpec], list[bytes]] = {}
@@ -342,7 +348,7 @@ class _Work:
             built[key].append(merge_index_segments(self._tables.at(refs[key, spec]), each))
         return built
 
-    def _cut(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
+    def _fragment_groups(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
         """The fragments to build an index for, in groups for workers that share the work."""
         numbers = unbuilt_fragments(self._tables.at(ref), spec)
         if not shares or spec.kind is IndexKind.VECTOR:
@@ -361,7 +367,7 @@ class _Work:
         if held:
             yield tuple(held)
 
-    def tidy(self) -> None:
+    def remove_layouts(self) -> None:
         """Remove the manifests of temporary layouts. Committed versions have their own."""
         for layout in self._layouts:
             for manifest in layout.manifests:
@@ -379,10 +385,10 @@ class _Work:
             layout = self._writes[key].layout
             removed, added = (0, 0) if layout is None else (layout.removed, layout.added)
             now = after[key].ref if key in after else pin.ref
-            waiting = tuple(each for each in self._plan.pending if each.type_key == key)
+            pending = tuple(each for each in self._plan.pending if each.type_key == key)
             head = self._tables.head(now.path, now.branch)
-            yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, waiting)
+            yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, pending)
 
 
-def _dropped(trimmed: Layout | None) -> frozenset[str]:
+def _dropped_segments(trimmed: Layout | None) -> frozenset[str]:
     return frozenset() if trimmed is None else trimmed.dropped

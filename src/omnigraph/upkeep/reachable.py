@@ -35,7 +35,7 @@ _COMMITS = pa.array(["graph_commit", "ancestor"])
 _READERS = 8
 T = TypeVar("T")
 
-Place = tuple[str, str | None, int]
+ManifestVersion = tuple[str, str | None, int]
 """A branch, the Lance branch of its manifest, and a manifest version."""
 
 
@@ -67,9 +67,9 @@ class Policy:
             if age is not None and age < timedelta(0):
                 raise InputError(f"{name}: an age cannot be negative")
 
-    def stays(self, place: int, commit: Commit, now: datetime) -> bool:
+    def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
         """Whether a commit stays readable; `place` is its distance from the head of its branch."""
-        if place == 0 or (self.keep is not None and place < self.keep):
+        if distance == 0 or (self.keep is not None and distance < self.keep):
             return True
         return self.older_than is not None and commit.created_at > (now - self.older_than).timestamp() * 1_000_000
 
@@ -120,7 +120,7 @@ class Reach:
             found.setdefault(pin.path, {}).setdefault(pin.branch, set()).add(pin.version)
         return found
 
-    def without_made_from(self, going: Iterable[str]) -> list[str]:
+    def deletable(self, going: Iterable[str]) -> list[str]:
         """The deletable ones of some Lance branches of the manifest. Lance keeps branches that have children."""
         going = set(going)
         return sorted(going - _with_parents(self.ledgers.keys() - going, self.ledgers))
@@ -152,7 +152,7 @@ def reach(
         sidecars: writes in flight.
 
     Raises:
-        StorageError: a branch cannot be read, so it is unknown what it needs.
+        StorageError: a branch cannot be read, so its needs are unknown.
     """
     ledgers = store.manifest.branches()
     refs = Refs.of(store)
@@ -194,17 +194,17 @@ def reach_from(
     places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
     for name, view in heads.items():
         if name != MAIN:
-            places |= set(_beginning(refs.branches[name], view))
-        kept = unless_removed(store, view.ledger.branch, partial(_kept, view, policy, now))
-        places |= {_place(commit) for commit in kept or ()}
+            places |= set(_start(refs.branches[name], view))
+        retained = unless_removed(store, view.ledger.branch, partial(_retained, view, policy, now))
+        places |= {_manifest_version(commit) for commit in retained or ()}
     merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
     named = {*merging, *(commit for record in records for commit in record.commits)}
     named |= {tag.commit_id for tag in refs.tags.values()}
     bases = set(_bases(store, ledgers, heads, named)) - places
     known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
-    views = [*heads.values(), *_read(store, places - known)]
+    views = [*heads.values(), *_read_states(store, places - known)]
     kept_by_name = {pin.ref for view in views for pin in view.tables.values()}
-    views += _read(store, bases - known)
+    views += _read_states(store, bases - known)
     recorded = {ref for record in records for ref in record.needs}
     pins = {ref for ref in recorded if ref.path != MANIFEST_PATH}
     pins |= {ref for one in sidecars for table in one.tables for ref in (table.pin, table.base)}
@@ -220,11 +220,11 @@ def reach_from(
     return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
 
 
-def _place(commit: Commit) -> Place:
+def _manifest_version(commit: Commit) -> ManifestVersion:
     return commit.branch, commit.ledger, commit.manifest_version
 
 
-def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
+def _start(branch: BranchRef, view: Manifest) -> Iterator[ManifestVersion]:
     """The start of a branch; for a transaction, every version since."""
     yield branch.parent, branch.parent_ledger, branch.parent_version
     if branch.is_hidden:
@@ -232,10 +232,10 @@ def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
         yield from ((branch.name, branch.ledger, version) for version in versions)
 
 
-def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
+def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
     found = []
-    for place, commit in enumerate(commits(view)):
-        if not policy.stays(place, commit, now):
+    for distance, commit in enumerate(commits(view)):
+        if not policy.stays(distance, commit, now):
             break
         found.append(commit)
     return found
@@ -243,7 +243,7 @@ def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
 
 def _bases(
     store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
-) -> Iterator[Place]:
+) -> Iterator[ManifestVersion]:
     """The commits that later merges of branches and of other named commits may need as a base."""
     known: dict[str, Commit] = {}
     for view in heads.values():
@@ -258,7 +258,7 @@ def _bases(
                     _add_commits(store, deleted, known)
     parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
     names = named | {view.head.id for view in heads.values()}
-    yield from (_place(known[name]) for name in kept_commits(parents, names))
+    yield from (_manifest_version(known[name]) for name in kept_commits(parents, names))
 
 
 def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
@@ -273,14 +273,14 @@ def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None
     known.update((one.id, one) for one in view.ledger.decoded(fresh, read_commits))
 
 
-def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
+def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manifest]:
     """The states at some places, without those that are removed."""
 
-    def read(place: Place) -> Manifest | None:
-        branch, ledger, version = place
+    def read(at: ManifestVersion) -> Manifest | None:
+        branch, ledger, version = at
         return unless_removed(store, ledger, lambda: store.manifest_in(ledger, branch, version))
 
-    ordered = sorted(places, key=lambda place: (place[0], place[1] or "", place[2]))
+    ordered = sorted(places, key=lambda at: (at[0], at[1] or "", at[2]))
     with ThreadPoolExecutor(_READERS) as readers:
         return [view for view in readers.map(read, ordered) if view is not None]
 

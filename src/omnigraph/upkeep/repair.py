@@ -1,13 +1,13 @@
 """Repair: classifies and fixes tables and files that do not match the manifest.
 
 Without consent, nothing changes. With consent, a table ahead of the manifest is adopted or restored, an unreadable
-table is restored to its last readable version, and damaged files are moved aside under another name. No file is
+table is restored to its last readable version, and damaged files are quarantined under another name. No file is
 deleted, so no last copy is lost. Repair can be interrupted and run again: the next run continues from the current
 state.
 
 Repair also works when recovery fails. A sidecar whose write can be neither completed nor undone is reported. With
 force, the tables are restored to the versions in the manifest, a new manifest version is published, and the sidecar is
-moved aside.
+quarantined.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from omnigraph.upkeep.table_repair import TableRepair
 REPAIR_ACTOR = "omnigraph:repair"
 FORCED_ACTOR = "omnigraph:repair:force"
 
-_PASSING = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
+_TEMPORARY = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
 
 
 def repair(store: Store, *, confirm: bool = False, force: bool = False) -> RepairReport:
@@ -78,7 +78,7 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
     run.references()
     for branch in [MAIN, *referenced_branches(store)]:
         run.branch(branch)
-    run.left_sidecars()
+    run.remaining_sidecars()
     version = None
     with suppress(OmnigraphError):
         version = store.capture(MAIN).version
@@ -103,7 +103,7 @@ class _Abandoned:
     """A sidecar whose write can be neither completed nor undone.
 
     Attributes:
-        etag: the etag of the file that was read; empty if it must not be moved aside.
+        etag: the etag of the file that was read; empty if it must not be quarantined.
     """
 
     sidecar: Sidecar
@@ -130,7 +130,7 @@ class _Repair:
         return row.action is Action.NO_OP
 
     def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
-        """Move a damaged file aside if its etag is unchanged. Returns whether that was done."""
+        """Quarantine a damaged file if its etag is unchanged. Returns whether that was done."""
         reach(Failpoint.REPAIR_FILE_CHECKED)
         try:
             quarantine(self.store, path, etag)
@@ -151,21 +151,21 @@ class _Repair:
     # Sidecars
 
     def sidecars(self) -> None:
-        """Move unreadable sidecars aside, recover the others, and collect those that cannot be recovered."""
+        """Quarantine unreadable sidecars, recover the others, and collect those that cannot be recovered."""
         found, damaged = sort_out(self.store.objects)
         for each in damaged:
             row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
-            row.plan = "move it aside; tables that its write advanced are classified below"
+            row.plan = "quarantine it; tables that its write advanced are classified below"
             if self.decide(row, needs_force=False):
                 self.quarantine(row, each.path, each.etag)
         for branch in sorted({sidecar.branch for sidecar in found}):
-            mine = [sidecar for sidecar in found if sidecar.branch == branch]
+            own_rows = [sidecar for sidecar in found if sidecar.branch == branch]
             if self.confirm:
-                self._settle_branch(branch, mine)
+                self._recover_branch(branch, own_rows)
             else:
-                self._look_at(branch, mine)
+                self._preview_branch(branch, own_rows)
 
-    def _look_at(self, branch: str, sidecars: list[Sidecar]) -> None:
+    def _preview_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
         at_work = owner_of(self.store.leases, branch)
         for sidecar in sidecars:
             reason = None if sidecar.owner == at_work else obstacle(self.store, sidecar)
@@ -174,11 +174,11 @@ class _Repair:
             else:
                 self._abandon(sidecar, reason)
 
-    def _settle_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
+    def _recover_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
         try:
             with self.store.exclusive(branch, wait=0) as held:
                 for sidecar in sidecars:
-                    self._settle(sidecar, held)
+                    self._recover_sidecar(sidecar, held)
         except LeaseTimeoutError:
             self.waiting += sidecars  # their writer is running
         except OmnigraphError as error:
@@ -187,7 +187,7 @@ class _Repair:
             row.error = f"an interrupted write cannot be recovered: {error}"
             self.rows.append(row)
 
-    def _settle(self, sidecar: Sidecar, held: Lease) -> None:
+    def _recover_sidecar(self, sidecar: Sidecar, held: Lease) -> None:
         try:
             quarantine_torn(self.store, sidecar.branch, [sidecar], alone=True)
             settle(self.store, sidecar, held)
@@ -201,14 +201,14 @@ class _Repair:
     def _abandon(self, sidecar: Sidecar, reason: str) -> None:
         """Report a write that can be neither completed nor undone. With force, it is given up."""
         row = Repaired(sidecar.branch, sidecar.path, None, None, Classification.UNSETTLED, error=reason)
-        row.plan = f"move the sidecar aside, and {self._without(sidecar)}"
+        row.plan = f"quarantine the sidecar, and {self._effect(sidecar)}"
         found = _Abandoned(sidecar, row)
         self.abandoned.append(found)
         if self.decide(row, needs_force=True):
             with suppress(ObjectNotFoundError):
                 found.etag = self.store.objects.get(sidecar.path).etag
 
-    def _without(self, sidecar: Sidecar) -> str:
+    def _effect(self, sidecar: Sidecar) -> str:
         """The effect of giving up a write."""
         visible = False
         with suppress(OmnigraphError):
@@ -220,8 +220,8 @@ class _Repair:
         )
         return f"keep its write, which is visible as commit {sidecar.commit.id}{doubt}"
 
-    def _leave_behind(self, branch: str, held: Lease) -> None:
-        """Move the sidecars of a branch aside after its tables match the manifest."""
+    def _quarantine_sidecars(self, branch: str, held: Lease) -> None:
+        """Quarantine the sidecars of a branch after its tables match the manifest."""
         for found in self.abandoned:
             if found.sidecar.branch == branch and found.etag:
                 if self._is_needed(found.sidecar):
@@ -234,12 +234,12 @@ class _Repair:
     def _is_needed(self, sidecar: Sidecar) -> bool:
         """Whether a readable table of a write could not be restored. The next run tries again."""
         keys = {table.key for table in sidecar.tables}
-        mine = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
-        left = [row for row in mine if row.action is Action.REFUSED]
+        own_rows = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
+        left = [row for row in own_rows if row.action is Action.REFUSED]
         return any(row.classification is not Classification.UNREADABLE for row in left)
 
-    def left_sidecars(self) -> None:
-        """Move aside the sidecars of deleted branches, and refuse those of branches that could not be checked."""
+    def remaining_sidecars(self) -> None:
+        """Quarantine the sidecars of deleted branches, and refuse those of branches that could not be checked."""
         for found in self.abandoned:
             if not found.etag:
                 continue
@@ -251,10 +251,10 @@ class _Repair:
     # References
 
     def references(self) -> None:
-        """Move unreadable references of branches aside. The files of the branches stay."""
+        """Quarantine unreadable references of branches. The files of the branches stay."""
         for path, (reason, etag) in _damaged_references(self.store).items():
             row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
-            row.plan = "move it aside; the branch no longer exists then, and its files stay"
+            row.plan = "quarantine it; the branch no longer exists then, and its files stay"
             if self.decide(row, needs_force=True):
                 self.quarantine(row, path, etag)
 
@@ -284,10 +284,9 @@ class _Repair:
                     return
                 held.check()
                 reach(Failpoint.REPAIR_MANIFEST_CHECKED)
-                if not self._past_manifest(row, damaged):
+                if not self._quarantine_manifests(row, damaged):
                     return
-                # The hint still names the lost version, so no writer continues from this one before it is published
-                # again.
+                # The hint still names the lost version, so no writer continues from this one before the publish.
                 self.store.forget(recorded)
                 view = self.store.manifest_at(recorded, view.version)
             pins = list(self._tables(view, held, dropping, went_back=damaged is not None))
@@ -297,7 +296,7 @@ class _Repair:
                 self._publish(view, pins, held, forced=damaged is not None or bool(given_up))
             if damaged is not None:
                 correct_hint(self.store, table_directory(self.store.manifest.path, view.ledger.branch))
-            self._leave_behind(recorded, held)
+            self._quarantine_sidecars(recorded, held)
         if dropping:
             self._drop_indexes(recorded, dropping)
 
@@ -326,7 +325,7 @@ class _Repair:
                 try:
                     view = self.store.manifest_at(branch, version)
                 except OmnigraphError as unreadable:
-                    if isinstance(unreadable, StorageError) and unreadable.kind in _PASSING:
+                    if isinstance(unreadable, StorageError) and unreadable.kind in _TEMPORARY:
                         raise  # the file may be intact
                     continue
                 return view, _Unreadable(error, tuple(each for each in unread if each[0] != path))
@@ -336,12 +335,12 @@ class _Repair:
         row = Repaired(name, "__manifest", None, view.version, Classification.UNREADABLE, error=str(damaged.error))
         row.plan = (
             f"go back to version {view.version}, commit {view.head.id}, and adopt the content of the tables; "
-            "the damaged version is moved aside"
+            "the damaged version is quarantined"
         )
         return row
 
-    def _past_manifest(self, row: Repaired, damaged: _Unreadable) -> bool:
-        """Move unreadable manifest versions of a branch aside. Returns False if another process changed one."""
+    def _quarantine_manifests(self, row: Repaired, damaged: _Unreadable) -> bool:
+        """Quarantine unreadable manifest versions of a branch. Returns False if another process changed one."""
         for path, etag in damaged.files:
             if not self.quarantine(row, path, etag):
                 return False
@@ -349,8 +348,8 @@ class _Repair:
         return True
 
     def _publish(self, view: Manifest, pins: list[TablePin], held: Lease, *, forced: bool) -> None:
-        mine = [row for row in self.rows if row.branch == view.branch]
-        forced = forced or any(row.action is Action.FORCED for row in mine)
+        own_rows = [row for row in self.rows if row.branch == view.branch]
+        forced = forced or any(row.action is Action.FORCED for row in own_rows)
         commit = Commit(
             id=ulid_now(),
             branch=view.branch,

@@ -39,7 +39,7 @@ class Repaired:
         published: the version in the manifest.
         head: its newest version.
         operations: the operations on the table since that version, oldest first, as far as they are known.
-        plan: a description of what repair does with consent.
+        plan: a description of the repair that is done with consent.
         error: the damage, or the reason why nothing was done.
         rows_before: number of entities in the manifest before the repair; None if no repair is planned.
         rows_after: number of entities after the repair.

@@ -17,7 +17,7 @@ from omnigraph.storage.tables import TableStorage
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
 
 
-class Gone(NamedTuple):
+class RemovedFiles(NamedTuple):
     """The files of a removed path.
 
     Attributes:
@@ -44,21 +44,23 @@ class TableSweep:
 
     path: str
     versions: dict[str | None, dict[int, int]] = field(default_factory=dict)
-    forks: dict[str, Gone] = field(default_factory=dict)
-    files: dict[str, Gone] = field(default_factory=dict)
-    directories: dict[str, Gone] = field(default_factory=dict)
+    forks: dict[str, RemovedFiles] = field(default_factory=dict)
+    files: dict[str, RemovedFiles] = field(default_factory=dict)
+    directories: dict[str, RemovedFiles] = field(default_factory=dict)
     error: str | None = None
 
     @property
     def size(self) -> int:
         """The total size in bytes."""
         parts = (*self.forks.values(), *self.files.values(), *self.directories.values())
-        return sum(gone.size for gone in parts) + sum(sum(gone.values()) for gone in self.versions.values())
+        return sum(removed_files.size for removed_files in parts) + sum(
+            sum(removed_files.values()) for removed_files in self.versions.values()
+        )
 
     @property
     def orphans(self) -> int:
         """Number of removed files that no version ever needed."""
-        return sum(gone.orphans for gone in (*self.files.values(), *self.directories.values()))
+        return sum(removed_files.orphans for removed_files in (*self.files.values(), *self.directories.values()))
 
     @property
     def is_empty(self) -> bool:
@@ -67,18 +69,25 @@ class TableSweep:
     @property
     def removals(self) -> TableRemovals:
         """The entry in the removal list: from now on nothing may refer to these."""
-        versions = {fork: runs_of(gone) for fork, gone in self.versions.items()}
+        versions = {fork: runs_of(removed_files) for fork, removed_files in self.versions.items()}
         return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
     def within(self, other: TableSweep) -> TableSweep:
         """The removals that are also in another plan."""
-        both = {fork: gone.keys() & other.versions.get(fork, {}).keys() for fork, gone in self.versions.items()}
+        both = {
+            fork: removed_files.keys() & other.versions.get(fork, {}).keys()
+            for fork, removed_files in self.versions.items()
+        }
         return TableSweep(
             self.path,
-            {fork: {v: self.versions[fork][v] for v in sorted(gone)} for fork, gone in both.items() if gone},
-            {name: gone for name, gone in self.forks.items() if name in other.forks},
-            {name: gone for name, gone in self.files.items() if name in other.files},
-            {name: gone for name, gone in self.directories.items() if name in other.directories},
+            {
+                fork: {v: self.versions[fork][v] for v in sorted(removed_files)}
+                for fork, removed_files in both.items()
+                if removed_files
+            },
+            {name: removed_files for name, removed_files in self.forks.items() if name in other.forks},
+            {name: removed_files for name, removed_files in self.files.items() if name in other.files},
+            {name: removed_files for name, removed_files in self.directories.items() if name in other.directories},
             self.error or other.error,
         )
 
@@ -130,23 +139,29 @@ class TablePlanner:
         if not pins:
             if all(self._is_old(path, info) for info in listed):
                 # A type that was dropped before all reachable states, or whose creation never completed.
-                sweep.directories[path] = Gone(sum(info.size for info in listed), len(listed))
+                sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
             return sweep
-        own = _by_fork(path, listed)
+        files_by_fork = _by_fork(path, listed)
         points = self._tables.fork_points(path)
         # A fork newer than the file listing may belong to a branch newer than the references that were read.
         refs = {info.path for info in listed}
-        seen = {fork for fork in (*own, *points) if fork in own or f"{path}/{branch_ref_path(fork or '')}" in refs}
-        dead = self._dead_forks(path, seen, own, {fork: point.branch for fork, point in points.items()}, pins)
-        sweep.forks = {fork: Gone(sum(info.size for info in own.get(fork, ()))) for fork in dead}
-        live = (set(own) | set(points) | {None}) - set(sweep.forks)
+        seen = {
+            fork
+            for fork in (*files_by_fork, *points)
+            if fork in files_by_fork or f"{path}/{branch_ref_path(fork or '')}" in refs
+        }
+        dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
+        sweep.forks = {fork: RemovedFiles(sum(info.size for info in files_by_fork.get(fork, ()))) for fork in dead}
+        live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
         # A merge compares a fork with the version it was made from, which is also the first version of the fork.
-        begun = {(of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)}
+        fork_points = {
+            (of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)
+        }
         needed = Needs()
         for fork in sorted(live, key=str):
             pinned = pins.get(fork, set())
-            needed.add(self._versions(sweep, fork, pinned, {version for of, version in begun if of == fork}))
-        for fork, infos in own.items():
+            needed.add(self._versions(sweep, fork, pinned, {version for of, version in fork_points if of == fork}))
+        for fork, infos in files_by_fork.items():
             if fork not in sweep.forks:
                 self._files(sweep, fork, infos, needed)
         return sweep
@@ -155,12 +170,14 @@ class TablePlanner:
         self,
         path: str,
         seen: set[str | None],
-        own: Mapping[str | None, Sequence[ObjectInfo]],
+        files_by_fork: Mapping[str | None, Sequence[ObjectInfo]],
         parents: Mapping[str, str | None],
         pins: Mapping[str | None, set[int]],
     ) -> list[str]:
-        known = {fork for fork in (*own, *parents) if fork is not None}
-        dead = {fork for fork in known & seen if fork not in pins and self._is_dead(path, fork, own.get(fork, ()))}
+        known = {fork for fork in (*files_by_fork, *parents) if fork is not None}
+        dead = {
+            fork for fork in known & seen if fork not in pins and self._is_dead(path, fork, files_by_fork.get(fork, ()))
+        }
         for fork in known - dead:
             ancestor = parents.get(fork)
             while ancestor is not None:
@@ -191,51 +208,51 @@ class TablePlanner:
         """Whether an orphan file is too old to belong to a running write."""
         return path not in self._busy and info.modified < self._cutoff
 
-    def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], begun: set[int]) -> Needs:
-        """Plan the versions of a table or fork to remove. Returns what the others need.
+    def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], fork_points: set[int]) -> Needs:
+        """Plan the versions of a table or fork to remove. Returns the files that the others need.
 
         Versions newer than the newest reachable one stay: a running write may have created them. All versions of a fork
         without pins stay. Forks of deleted branches have no writers, so there only the newest version stays in
         addition, because Lance identifies the fork by it.
         """
-        there = self._tables.versions(sweep.path, fork)
+        existing = self._tables.versions(sweep.path, fork)
         if pins and self._is_deleted(fork):
-            stay = {version for version in there if version in pins | begun or version == there[-1]}
+            stay = {version for version in existing if version in pins | fork_points or version == existing[-1]}
         elif pins:
-            stay = {version for version in there if version in pins | begun or version >= max(pins)}
+            stay = {version for version in existing if version in pins | fork_points or version >= max(pins)}
         else:
-            stay = set(there) if fork is not None else begun.union(there[-1:])
-        gone = [version for version in there if version not in stay]
-        if gone:
-            sweep.versions[fork] = dict.fromkeys(gone, 0)
-        return self._tables.needs(sweep.path, fork, stay, gone)
+            stay = set(existing) if fork is not None else fork_points.union(existing[-1:])
+        removed_files = [version for version in existing if version not in stay]
+        if removed_files:
+            sweep.versions[fork] = dict.fromkeys(removed_files, 0)
+        return self._tables.needs(sweep.path, fork, stay, removed_files)
 
     def _files(self, sweep: TableSweep, fork: str | None, infos: Sequence[ObjectInfo], needed: Needs) -> None:
         directory = table_directory(sweep.path, fork)
-        going = sweep.versions.get(fork, {})
-        manifests = {f"_versions/{manifest_name(version)}": version for version in going}
+        removed = sweep.versions.get(fork, {})
+        manifests = {f"_versions/{manifest_name(version)}": version for version in removed}
         # Indexes and blobs have directories of their own, which are removed if all their files are.
-        together: dict[str, dict[str, Gone]] = {}
+        together: dict[str, dict[str, RemovedFiles]] = {}
         kept: set[str] = set()
         for info in infos:
             name = info.path[len(directory) + 1 :]
             if name in manifests:
-                going[manifests[name]] = info.size
+                removed[manifests[name]] = info.size
                 continue
             parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
             freed = counted_as(directory, name) in needed.freed
             # Files of removed versions are removed. Files that no version needed may belong to a running write.
             may_go = freed or self._is_old(sweep.path, info)
             if may_go and is_swept(name) and not is_needed(directory, name, needed):
-                together.setdefault(parent, {})[info.path] = Gone(info.size, 0 if freed else 1)
+                together.setdefault(parent, {})[info.path] = RemovedFiles(info.size, 0 if freed else 1)
             else:
                 kept.add(parent)
-        for parent, gone in together.items():
+        for parent, removed_files in together.items():
             if parent and parent not in kept:
-                size, orphans = zip(*gone.values(), strict=True)
-                sweep.directories[parent] = Gone(sum(size), sum(orphans))
+                size, orphans = zip(*removed_files.values(), strict=True)
+                sweep.directories[parent] = RemovedFiles(sum(size), sum(orphans))
             else:
-                sweep.files |= gone
+                sweep.files |= removed_files
 
 
 def _by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:

@@ -1,7 +1,7 @@
 """Repairs one table: adopts its newest content, or restores an earlier one.
 
 A process may be paused after it has checked its lease, and continue after another process has repaired the table and
-written to it. So nothing here depends on the lease. A file is moved aside only if its etag is unchanged. A restore is
+written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore is
 marked as ours: if it comes late, the next writer undoes it. Adopting only changes the manifest, and a late publish is
 refused.
 """
@@ -31,7 +31,7 @@ from omnigraph.upkeep.repair_report import Action, Classification, Repaired
 _MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 _RESTORE = "Restore"
 _ID = "id"
-_MOVED = "another process changed the table; run 'omnigraph repair' again"
+_CHANGED = "another process changed the table; run 'omnigraph repair' again"
 
 
 class Run(Protocol):
@@ -45,7 +45,7 @@ class Run(Protocol):
         """Record a finding and its action. Returns whether to repair it now."""
 
     def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
-        """Move a damaged file aside. Returns whether that was done."""
+        """Quarantine a damaged file. Returns whether that was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,13 @@ class TableRepair:
         return None
 
     def _clear_head(self, row: Repaired) -> bool:
-        """Find the newest version, after torn ones above the pin are moved aside. Returns whether to continue."""
+        """Find the newest version, after torn ones above the pin are quarantined. Returns whether to continue."""
         store, ref = self.run.store, self.pin.ref
         directory = table_directory(ref.path, ref.branch)
         while (torn := torn_version(store.objects, directory)) is not None and torn.version > ref.version:
             found = replace(row, head=torn.version, classification=Classification.UNREADABLE)
             found.error = f"{torn.path}: {torn.reason}"
-            found.plan = "move it aside: the graph does not point at it"
+            found.plan = "quarantine it: the graph does not point at it"
             if self.pin.id in self.covered:
                 found.plan = "nothing: opening the graph for writing recovers it"
                 found.error = f"{found.error}; pending"
@@ -146,16 +146,16 @@ class TableRepair:
             return None
         if self.pin.id in self.abandoned:
             row.error = "a write that can be neither completed nor undone advanced it"
-            return self._put_back(row, ref, head, free=False)
-        kept = self._kept(steps)
-        if kept < head:
+            return self._restore_content(row, ref, head, free=False)
+        good_version = self._version_to_keep(steps)
+        if good_version < head:
             row.error = "it was restored to an earlier version, and no commit explains that"
             # If all these versions are ours, the next writer would do this without consent.
-            return self._put_back(row, ref.at(kept), head, free=self._is_ours(head))
+            return self._restore_content(row, ref.at(good_version), head, free=self._is_ours(head))
         lost = [damage for damage in store.tables.at(ref.at(head)).damages() if damage.index is None]
         if lost:
             row.error = f"{lost[0].path}: {lost[0].reason}"
-            return self._put_back(row, self._whole(head), head, free=False)
+            return self._restore_content(row, self._intact_version(head), head, free=False)
         return self._adopt(row, ref.at(head))
 
     def _is_ours(self, head: int) -> bool:
@@ -166,7 +166,7 @@ class TableRepair:
         except OmnigraphError:
             return False
 
-    def _whole(self, head: int) -> TableRef:
+    def _intact_version(self, head: int) -> TableRef:
         """The version whose content stays if the newest one is damaged."""
         tables, ref = self.run.store.tables, self.pin.ref
         for version in range(head - 1, ref.version, -1) if self.went_back else ():
@@ -174,7 +174,7 @@ class TableRepair:
                 return ref.at(version)
         return ref
 
-    def _kept(self, steps: Sequence[_Step]) -> int:
+    def _version_to_keep(self, steps: Sequence[_Step]) -> int:
         """The version whose content stays: the newest, unless an unexplained restore is among the steps.
 
         Such a restore may be a late one that removes acknowledged rows. So the content of the pinned version stays. If
@@ -201,34 +201,34 @@ class TableRepair:
         row.action = Action.HEALED if verified else Action.FORCED
         return replace(self.pin, ref=newest, row_count=store.tables.at(newest).count())
 
-    def _put_back(self, row: Repaired, kept: TableRef, head: int, *, free: bool) -> TablePin | None:
+    def _restore_content(self, row: Repaired, good_version: TableRef, head: int, *, free: bool) -> TablePin | None:
         """Make the content of an earlier version the newest one.
 
         Args:
             row: the finding.
-            kept: the version to restore.
+            good_version: the version to restore.
             head: the newest version.
             free: whether it needs no force.
         """
-        row.plan = f"restore the content of version {kept.version}: {self._count(row, kept)}"
+        row.plan = f"restore the content of version {good_version.version}: {self._count(row, good_version)}"
         if not self.run.decide(row, needs_force=not free):
             return None
         row.action = Action.HEALED if free else Action.FORCED
-        return self._restore(row, kept, head)
+        return self._restore(row, good_version, head)
 
     # The pinned version is damaged
 
     def _go_back(self, row: Repaired) -> TablePin | None:
         """Restore the newest intact version of the table."""
         store, ref = self.run.store, self.pin.ref
-        whole = self._whole_before(ref)
-        if whole is None:
+        intact = self._intact_version_before(ref)
+        if intact is None:
             row.plan = "restore the file from a backup: no earlier version of the table is intact"
             row.action = Action.REFUSED if self.run.confirm else Action.PREVIEW
             self.run.rows.append(row)
             return None
         torn = torn_version(store.objects, table_directory(ref.path, ref.branch))
-        row.plan = f"go back to version {whole.version}: {self._count(row, whole)}; later changes are lost"
+        row.plan = f"go back to version {intact.version}: {self._count(row, intact)}; later changes are lost"
         if not self.run.decide(row, needs_force=True):
             return None
         head = row.head
@@ -240,12 +240,12 @@ class TableRepair:
             row.refuse(f"{row.error}; the table has no newest version")
             return None
         if head is not None and newest != head:
-            row.refuse(_MOVED)
+            row.refuse(_CHANGED)
             return None
         row.action = Action.FORCED
-        return self._restore(row, whole, newest)
+        return self._restore(row, intact, newest)
 
-    def _whole_before(self, ref: TableRef) -> TableRef | None:
+    def _intact_version_before(self, ref: TableRef) -> TableRef | None:
         store = self.run.store
         listed = store.objects.list(f"{table_directory(ref.path, ref.branch)}/{VERSIONS}")
         versions = sorted(v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None)
@@ -268,7 +268,7 @@ class TableRepair:
             for step in staged.steps:
                 made = tables.commit_staged(step)
         except TableConflictError:
-            row.refuse(_MOVED)
+            row.refuse(_CHANGED)
             return None
         tables.make_durable([staged])
         reach(Failpoint.REPAIR_RESTORED)

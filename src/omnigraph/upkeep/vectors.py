@@ -142,7 +142,7 @@ class EmbedProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class EmbedPlan:
     """The vector properties of a type to update.
 
     Attributes:
@@ -187,18 +187,18 @@ class Chosen:
 
     def models(self, before: Models) -> Models:
         """The recorded models of the table afterwards."""
-        made = {prop.name: (self.embedder.name, _source(prop)) for prop in self.properties}
-        return with_models(tuple(pair for pair in before if pair[0] not in self.every), made)
+        computed = {prop.name: (self.embedder.name, _source(prop)) for prop in self.properties}
+        return with_models(tuple(pair for pair in before if pair[0] not in self.every), computed)
 
 
-def choose(
+def plan_embedding(
     catalog: Catalog,
     pins: Mapping[str, TablePin],
     embedder: Embedder,
     which: Which,
     types: Sequence[str] = (),
     properties: Sequence[str] = (),
-) -> list[Chosen]:
+) -> list[EmbedPlan]:
     """The properties to update, by type in name order.
 
     Raises:
@@ -210,7 +210,7 @@ def choose(
         for name, node in sorted(catalog.nodes.items())
     }
     _check_names(embedded, types, properties)
-    chosen = []
+    plans = []
     for name, found in embedded.items():
         some = tuple(prop for prop in found if not properties or prop.name in properties)
         if not some or (types and name not in types):
@@ -223,13 +223,16 @@ def choose(
             prop.name
             for prop in some
             if which is Which.ALL
-            or (which is Which.STALE and recorded.get(prop.name, _mine(prop, embedder)) != _mine(prop, embedder))
+            or (
+                which is Which.STALE
+                and recorded.get(prop.name, _own_models(prop, embedder)) != _own_models(prop, embedder)
+            )
         }
-        chosen.append(Chosen(catalog.nodes[name], some, frozenset(every), unknown, embedder))
-    return chosen
+        plans.append(EmbedPlan(catalog.nodes[name], some, frozenset(every), unknown, embedder))
+    return plans
 
 
-def _mine(prop: Property, embedder: Embedder) -> tuple[tuple[str, str], ...]:
+def _own_models(prop: Property, embedder: Embedder) -> tuple[tuple[str, str], ...]:
     """The recorded models of a property if this embedder computed all its vectors."""
     return ((embedder.name, _source(prop)),)
 
@@ -259,7 +262,7 @@ def _source(prop: Property) -> str:
 # Computing
 
 
-def revised(chosen: Chosen, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table | None, Counts]]:
+def new_vectors(plan: EmbedPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table | None, Counts]]:
     """Compute new vectors, batch by batch: ids, row ids and vectors of the rows that change, and the counts.
 
     Raises:
@@ -268,35 +271,35 @@ def revised(chosen: Chosen, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple
     tally = Tally()
     computed = found = 0
     for batch in batches:
-        rows, right = _revised(chosen, pa.Table.from_batches([batch]), tally)
+        rows, right = _new_vectors(plan, pa.Table.from_batches([batch]), tally)
         changed = 0 if rows is None else rows.num_rows
         counts = Counts(batch.num_rows, changed, right, tally.computed - computed, tally.found - found)
         computed, found = tally.computed, tally.found
         yield rows, counts
 
 
-def _revised(chosen: Chosen, rows: pa.Table, tally: Tally) -> tuple[pa.Table | None, int]:
+def _new_vectors(plan: EmbedPlan, rows: pa.Table, tally: Tally) -> tuple[pa.Table | None, int]:
     """The rows that change, with their new vectors, and the number of rows whose vectors are up to date."""
     differ = np.zeros(rows.num_rows, bool)
-    asked = np.zeros(rows.num_rows, bool)
+    has_vector = np.zeros(rows.num_rows, bool)
     columns: dict[str, pa.Array] = {}
-    for prop in chosen.properties:
+    for prop in plan.properties:
         stored = rows[prop.name].combine_chunks()
         texts = rows[_source(prop)].combine_chunks()
-        if prop.name not in chosen.every:
+        if prop.name not in plan.every:
             texts = pc.if_else(stored.is_null(), texts, None)
-        made = embed_column(chosen.embedder, texts, prop, chosen.declared.name, tally)
-        wanted = made.is_valid().to_numpy(zero_copy_only=False)
-        other = wanted & ~_same(stored, made)
-        columns[prop.name] = pc.if_else(pa.array(other), made, stored)
+        computed = embed_column(plan.embedder, texts, prop, plan.declared.name, tally)
+        wanted = computed.is_valid().to_numpy(zero_copy_only=False)
+        other = wanted & ~_same(stored, computed)
+        columns[prop.name] = pc.if_else(pa.array(other), computed, stored)
         differ |= other
-        asked |= wanted | stored.is_valid().to_numpy(zero_copy_only=False)
-    right = int((asked & ~differ).sum())
+        has_vector |= wanted | stored.is_valid().to_numpy(zero_copy_only=False)
+    right = int((has_vector & ~differ).sum())
     if not differ.any():
         return None, right
     for name, column in columns.items():
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
-    return rows.select([_ID, ROW_ID, *chosen.names]).filter(pa.array(differ)), right
+    return rows.select([_ID, ROW_ID, *plan.names]).filter(pa.array(differ)), right
 
 
 def _same(left: pa.Array, right: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -344,15 +347,15 @@ class Revision:
         others = rows
         if plain:
             others = self.tables.at(self.ref).take_rows(rows[ROW_ID].combine_chunks(), columns=plain)
-        made: list[Any] = []
+        columns: list[Any] = []
         for field in self.schema:
             if field.name in rows.column_names:
-                made.append(rows[field.name].cast(field.type))
+                columns.append(rows[field.name].cast(field.type))
             elif is_blob(field.type):
-                made.append(kept(rows.num_rows))
+                columns.append(kept(rows.num_rows))
             else:
-                made.append(others[field.name].cast(field.type))
-        return pa.table(made, schema=self.schema)
+                columns.append(others[field.name].cast(field.type))
+        return pa.table(columns, schema=self.schema)
 
 
 def revision(

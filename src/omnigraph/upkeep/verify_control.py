@@ -53,27 +53,27 @@ def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
     Raises:
         StorageError: the store cannot be reached.
     """
-    looked = _history(store, view)
+    report = _history(store, view)
     if store.objects.uri.scheme is not Scheme.MEMORY:
         found = verify_ledger(store.objects, audit.AUDIT_PATH, {None: None})
-        looked.damages |= found.damages
-        looked.files, looked.size = looked.files + found.files, looked.size + found.size
-        looked.unsummed += found.unsummed
-    for look in (_audit, _references, _sidecars, _archived, _helpers):
-        _add(looked, look(store))
-    _add(looked, _schema(store, view))
-    return looked
+        report.damages |= found.damages
+        report.files, report.size = report.files + found.files, report.size + found.size
+        report.unsummed += found.unsummed
+    for check in (_audit, _references, _sidecars, _archived, _optional_objects):
+        _add(report, check(store))
+    _add(report, _schema(store, view))
+    return report
 
 
-def _add(looked: VerifiedLedger, found: Iterable[FileDamage]) -> None:
+def _add(report: VerifiedLedger, found: Iterable[FileDamage]) -> None:
     for each in found:
-        looked.damages.setdefault(each.path, each)
+        report.damages.setdefault(each.path, each)
 
 
-def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
+def _damages_of(path: str, check: Callable[[], object]) -> Iterator[FileDamage]:
     """Run a check. Damage becomes a finding; an unreachable store is an error."""
     try:
-        look()
+        check()
     except DamagedFileError as error:
         yield FileDamage(error.path, error.reason)
     except VersionReclaimedError as error:
@@ -100,14 +100,14 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
             chosen = versions[pc.equal(ledgers, name).to_numpy(zero_copy_only=False)]
             wanted.setdefault(name or None, set()).update(np.unique(chosen).tolist())
 
-    undecoded = list(_found(view.ledger.path, decode))
+    undecoded = list(_damages_of(view.ledger.path, decode))
     if store.objects.uri.scheme is Scheme.MEMORY:
-        looked = VerifiedLedger()
+        report = VerifiedLedger()
     else:
-        looked = verify_ledger(store.objects, MANIFEST_PATH, wanted)
-        _add(looked, _gaps(store, view))
-    _add(looked, undecoded)
-    return looked
+        report = verify_ledger(store.objects, MANIFEST_PATH, wanted)
+        _add(report, _gaps(store, view))
+    _add(report, undecoded)
+    return report
 
 
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
@@ -120,14 +120,14 @@ def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
 
 
 def _audit(store: Store) -> Iterator[FileDamage]:
-    yield from _found(audit.AUDIT_PATH, partial(audit.records, store.audit))
+    yield from _damages_of(audit.AUDIT_PATH, partial(audit.records, store.audit))
 
 
 def _references(store: Store) -> Iterator[FileDamage]:
     for name in branch_ref_names(store.objects):
-        yield from _found(branch_ref_path(name), partial(find_branch, store.objects, name))
+        yield from _damages_of(branch_ref_path(name), partial(find_branch, store.objects, name))
     for name in tag_ref_names(store.objects):
-        yield from _found(tag_ref_path(name), partial(find_tag, store.objects, name))
+        yield from _damages_of(tag_ref_path(name), partial(find_tag, store.objects, name))
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:
@@ -147,9 +147,9 @@ def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
     except BranchNotFoundError:
         newest = False
     if newest:
-        found = list(_found(IR_PATH, partial(read_contract, store.objects, view)))
+        found = list(_damages_of(IR_PATH, partial(read_contract, store.objects, view)))
     else:
-        found = list(_found(IR_PATH, partial(past_contract, store.objects, view.schema_hash)))
+        found = list(_damages_of(IR_PATH, partial(past_contract, store.objects, view.schema_hash)))
     for each in found:
         named = next((path for path in CONTRACT if path in each.reason), each.path)
         yield FileDamage(named if each.path in CONTRACT else each.path, each.reason)
@@ -159,10 +159,10 @@ def _archived(store: Store) -> Iterator[FileDamage]:
     """Verify the schemas of older states."""
     names = {info.path.rpartition("/")[2].partition(".")[0] for info in store.objects.list(ARCHIVE)}
     for name in sorted(names):
-        yield from _found(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
+        yield from _damages_of(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
 
 
-def _helpers(store: Store) -> Iterator[FileDamage]:
+def _optional_objects(store: Store) -> Iterator[FileDamage]:
     """Verify objects that are not required."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:

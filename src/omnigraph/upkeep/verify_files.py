@@ -54,5 +54,5 @@ def _read_back(store: Store, pin: TablePin) -> None:
     rows = sum(batch.num_rows for batch in store.tables.at(pin.ref).batches())
     if rows != pin.row_count:
         directory = table_directory(pin.ref.path, pin.ref.branch)
-        reason = f"it has {rows} rows, and the manifest says {pin.row_count}"
+        reason = f"it has {rows} rows, and the manifest has {pin.row_count}"
         raise DamagedFileError(str(store.objects.uri), directory, reason)

@@ -26,7 +26,7 @@ URI_CELLS = 8192
 URI_METADATA_BYTES = 32 * 1024 * 1024
 COPIED_BYTES = 256 * 1024 * 1024
 """Maximum bytes of external content that one write copies into the graph. All of it is in memory at once."""
-_AT_ONCE = 8
+_THREADS = 8
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -67,8 +67,8 @@ class BlobPolicy:
         for text in bases:
             base = _read_base(text, sources)
             for other in read:
-                here, there = base.resolved, other.resolved
-                if here == there or here.contains(there) or there.contains(here):
+                one, another = base.resolved, other.resolved
+                if one == another or one.contains(another) or another.contains(one):
                     raise InputError(
                         f"the blob sources {base.named} and {other.named} overlap", hint="name only the wider one"
                     )
@@ -138,12 +138,12 @@ def admit(
     references = References()
     for _, change in sorted(changes.items()):
         for name in blob_columns(change.rows):
-            references.add(change.name, name, *given_references(change.rows, name))
-    if not references.places:
+            references.add(change.name, name, *external_references(change.rows, name))
+    if not references.occurrences:
         return dict(changes)
     admission = Admission(policy, references)
     admission.probe(None if keep_references else budget)
-    stored = admission.kept() if keep_references else admission.read()
+    stored = admission.stored_references() if keep_references else admission.read()
     return {key: replace(change, rows=with_cells(change.rows, stored)) for key, change in changes.items()}
 
 
@@ -152,14 +152,14 @@ Stored = Mapping[str, tuple[bytes | None, str | None]]
 
 
 @dataclass(slots=True)
-class _Place:
+class _Occurrence:
     """The first location of a reference, for errors, and its number of occurrences."""
 
     text: str
     count: int = 0
 
 
-def given_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+def external_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The ids of rows whose blob is a reference, and the references."""
     uris = pc.struct_field(rows[name], "uri")
     present = uris.is_valid()
@@ -170,7 +170,7 @@ class References:
     """The distinct references of a change. They are added in order of type, property and row."""
 
     def __init__(self) -> None:
-        self.places: dict[str, _Place] = {}
+        self.occurrences: dict[str, _Occurrence] = {}
         self._cells = self._bytes = 0
 
     def add(
@@ -197,7 +197,7 @@ class References:
             self._bytes += size
             if size > URI_BYTES:
                 raise ResourceLimitError("external Blob URI bytes", URI_BYTES, size, place=place)
-            self.places.setdefault(uri, _Place(place)).count += 1
+            self.occurrences.setdefault(uri, _Occurrence(place)).count += 1
         if self._bytes > URI_METADATA_BYTES:
             raise ResourceLimitError("external Blob URI metadata bytes", URI_METADATA_BYTES, self._bytes)
 
@@ -211,15 +211,15 @@ class Admission:
 
     def __init__(self, policy: BlobPolicy, references: References) -> None:
         self.policy = policy
-        self.places = references.places
-        self.sources = {text: self._allowed(text, policy.check, text) for text in self.places}
+        self.occurrences = references.occurrences
+        self.sources = {text: self._allowed(text, policy.check, text) for text in self.occurrences}
         self._resolved: dict[str, SourceUri] = {}
 
     def _allowed(self, text: str, check: Callable[[S], SourceUri], given: S) -> SourceUri:
         try:
             return check(given)
         except UnusableUriError as error:
-            raise ExternalBlobPolicyError(redacted(text), str(error), place=self.places[text].text) from None
+            raise ExternalBlobPolicyError(redacted(text), str(error), place=self.occurrences[text].text) from None
 
     def probe(self, budget: int | None = None) -> None:
         """Check that every source can be read.
@@ -234,27 +234,30 @@ class Admission:
         """
         for text, source in self.sources.items():
             self._resolved[text] = self._allowed(text, self.policy.resolve, source)
-        sizes = self._all(asked(self.policy.sources.size, self._resolved))
+        sizes = self._successful(query_sources(self.policy.sources.size, self._resolved))
         if budget is not None:
-            _check_budget(self.places, sizes, budget)
+            _check_budget(self.occurrences, sizes, budget)
 
     @property
     def resolved(self) -> Mapping[str, SourceUri]:
         """The source to read, by reference."""
         return self._resolved
 
-    def kept(self) -> Stored:
+    def stored_references(self) -> Stored:
         """The references themselves, normalised."""
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:
         """The content of every source, by reference."""
-        return {text: (data, None) for text, data in self._all(asked(self.policy.sources.read, self._resolved)).items()}
+        return {
+            text: (data, None)
+            for text, data in self._successful(query_sources(self.policy.sources.read, self._resolved)).items()
+        }
 
-    def _all(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
+    def _successful(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
         """The results for all sources. Raises the first failure, in the order of the references."""
         results: dict[str, T] = {}
-        for text in self.places:
+        for text in self.occurrences:
             answer = answers[text]
             if isinstance(answer, SourceFailedError):
                 raise self.failed(text, answer)
@@ -263,13 +266,15 @@ class Admission:
 
     def failed(self, text: str, error: SourceFailedError) -> ExternalBlobSourceError:
         """The error for a source that cannot be read."""
-        return ExternalBlobSourceError(redacted(text), str(error), place=self.places[text].text)
+        return ExternalBlobSourceError(redacted(text), str(error), place=self.occurrences[text].text)
 
 
-def asked(request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]) -> dict[str, T | SourceFailedError]:
+def query_sources(
+    request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]
+) -> dict[str, T | SourceFailedError]:
     """Call a function once per distinct source, on several threads. Returns the results by reference."""
     distinct = list(dict.fromkeys(sources.values()))
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="omnigraph-blob") as pool:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-blob") as pool:
         answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
     return {text: answers[source] for text, source in sources.items()}
 
@@ -281,11 +286,11 @@ def _outcome(request: Callable[[SourceUri], T], source: SourceUri) -> T | Source
         return error
 
 
-def _check_budget(places: Mapping[str, _Place], sizes: Mapping[str, int], budget: int) -> None:
+def _check_budget(occurrences: Mapping[str, _Occurrence], sizes: Mapping[str, int], budget: int) -> None:
     for text, size in sizes.items():
         if size > budget:
-            raise ResourceLimitError("external Blob object bytes", budget, size, place=places[text].text)
-    total = sum(size * places[text].count for text, size in sizes.items())
+            raise ResourceLimitError("external Blob object bytes", budget, size, place=occurrences[text].text)
+    total = sum(size * occurrences[text].count for text, size in sizes.items())
     if total > budget:
         raise ResourceLimitError(
             "materialized external blob payload bytes",

@@ -21,16 +21,16 @@ from omnigraph.lang.schema.type_key import type_key
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.request_digest import RowsDigest
-from omnigraph.write.row_locations import Places
+from omnigraph.write.row_locations import RowLocations
 from omnigraph.write.rows.builder import RowBuilder
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.constraints import Room, repeated
+from omnigraph.write.rules.constraints import MemoryLimit, possible_duplicates
 from omnigraph.write.rules.duplicate_keys import ROW, DuplicateIds, duplicate_ids
-from omnigraph.write.rules.validator import broken_values, validate
+from omnigraph.write.rules.validator import validate, value_violations
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
@@ -103,15 +103,15 @@ class Load:
         self._now = time.time_ns() // 1_000_000
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
-        self._named: set[str] = set()
+        self._with_given_ids: set[str] = set()
         """Type keys with an id that was in the input or is derived from a key."""
         self._counts: dict[str, int] = {}
         self._bytes = 0
         self._spool = Spool(budget)
-        self._room = Room(budget)
-        self._admitted: dict[str, TableChange] | None = None
+        self._memory = MemoryLimit(budget)
+        self._checked_changes: dict[str, TableChange] | None = None
         self._duplicates = DuplicateIds(accepted.catalog, last_wins=mode is LoadMode.MERGE)
-        self._places = Places()
+        self._locations = RowLocations()
 
     @property
     def spilled(self) -> int:
@@ -125,15 +125,15 @@ class Load:
             BadRowsError: some records cannot become rows.
             StorageError: the rows exceed the memory budget, and there is no disk space to spill them.
         """
-        self.tell(LoadPhase.READING)
+        self.report_progress(LoadPhase.READING)
         for raw in source(self.problems):
-            for piece in pieces(raw):
-                self._take(piece)
-                if len(piece.origin.records):
-                    self.tell(LoadPhase.READING)
+            for chunk in chunks_of(raw):
+                self._add_rows(chunk)
+                if len(chunk.origin.records):
+                    self.report_progress(LoadPhase.READING)
         self.problems.check()
 
-    def _take(self, raw: RawRows) -> None:
+    def _add_rows(self, raw: RawRows) -> None:
         key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
@@ -153,14 +153,14 @@ class Load:
         rows = builder.build(raw.columns, raw.origin, raw.absent)
         ids = raw.columns.get("id")
         if builder.key_order is not None or (ids is not None and ids.null_count < len(ids)):
-            self._named.add(key)
-        self._places.add(key, raw.origin)
+            self._with_given_ids.add(key)
+        self._locations.add(key, raw.origin)
         self._counts[key] = self._counts.get(key, 0) + rows.num_rows
         self._bytes += rows.nbytes
         if not self.problems:
             self._spool.add(key, rows)
 
-    def tell(self, phase: LoadPhase) -> None:
+    def report_progress(self, phase: LoadPhase) -> None:
         """Report the progress of the load."""
         if self._progress is not None:
             self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
@@ -172,11 +172,11 @@ class Load:
             ConstraintError: two records have the same key.
             ResourceLimitError: there are too many ids to compare within the memory budget.
         """
-        self.tell(LoadPhase.CHECKING)
+        self.report_progress(LoadPhase.CHECKING)
         changes = {}
         for key in self._spool.keys:
             builder = self._builders[key]
-            fresh = key not in self._named
+            fresh = key not in self._with_given_ids
             rows = self._spool.take(key)
             if not fresh:
                 rows = self._distinct(key, builder, rows)
@@ -189,27 +189,29 @@ class Load:
 
     def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
         """One row per id. Drops rows that a later record replaces."""
-        maybe = repeated([rows["id"]], f"the ids of {key}", self._room)
-        if maybe is None:
+        candidates_mask = possible_duplicates([rows["id"]], f"the ids of {key}", self._memory)
+        if candidates_mask is None:
             return rows
-        candidates = pa.table({"id": rows["id"].filter(maybe), ROW: np.flatnonzero(maybe.to_numpy())})
+        candidates = pa.table(
+            {"id": rows["id"].filter(candidates_mask), ROW: np.flatnonzero(candidates_mask.to_numpy())}
+        )
         change = TableChange(builder.kind, builder.type.name, rows, _NONE)
         dropped = self._duplicates.superseded(change, duplicate_ids(candidates))
         if dropped is None:
             return rows
-        kept = np.ones(rows.num_rows, bool)
-        kept[dropped] = False
-        self._places.keep(key, kept)
-        for part in _chosen(rows, pa.array(kept)):
+        remaining = np.ones(rows.num_rows, bool)
+        remaining[dropped] = False
+        self._locations.keep_rows(key, remaining)
+        for part in _masked(rows, pa.array(remaining)):
             self._spool.add(key, part)
         return self._spool.take(key)
 
     def _check_duplicates(self, changes: dict[str, TableChange]) -> None:
-        wrong = broken_values(self.accepted.catalog, changes)
+        bad_values = value_violations(self.accepted.catalog, changes)
         try:
-            self._duplicates.check(changes, ((rows, spell, None) for rows, spell in wrong))
+            self._duplicates.check(changes, ((rows, describe, None) for rows, describe in bad_values))
         except ConstraintError as error:
-            raise self._places.named(error, changes) from None
+            raise self._locations.with_locations(error, changes) from None
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
         """Validate the changes against a state. Returns the writes.
@@ -220,22 +222,22 @@ class Load:
             KeyConflictError: two records have the same id, and every id must be new.
             ResourceLimitError: a check exceeds the memory budget.
         """
-        self.tell(LoadPhase.CHECKING)
+        self.report_progress(LoadPhase.CHECKING)
         try:
-            validate(self.accepted, changes, snapshot, self._room)
+            validate(self.accepted, changes, snapshot, self._memory)
         except ConstraintError as error:
-            raise self._places.named(error, changes) from None
-        if self._admitted is None:
-            self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
+            raise self._locations.with_locations(error, changes) from None
+        if self._checked_changes is None:
+            self._checked_changes = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
         if self._duplicates.conflict is not None:
             raise self._duplicates.conflict
-        self.tell(LoadPhase.WRITING)
-        return [self._write(snapshot, change) for change in self._admitted.values()]
+        self.report_progress(LoadPhase.WRITING)
+        return [self._write(snapshot, change) for change in self._checked_changes.values()]
 
     def _write(self, snapshot: Snapshot, change: TableChange) -> TableWrite:
         before = () if change.replaced else snapshot.models(change.key)
-        made = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
-        models = with_models(before, made)
+        computed = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
+        models = with_models(before, computed)
         return self._operation(change)(change.key, change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
@@ -258,7 +260,7 @@ class Load:
         return Append if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
 
-def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
+def _masked(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
     """The rows that a mask selects, one batch at a time."""
     first = 0
     for batch in rows.to_batches():

@@ -36,7 +36,7 @@ from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange, chunked, column
 from omnigraph.write.rules.validator import validate
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
+from omnigraph.write.statements import DeleteStep, InsertStep, Step, UpdateStep, read_statements
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
 """Labels of a mutation's commit: the query, the counts, and the request digest if there is an idempotency key. The
@@ -171,7 +171,7 @@ class Mutation:
         return [
             (f"{step.kind}:{step.name}", execution.stored_matches(step.kind, step.name, step.where))
             for step in steps
-            if isinstance(step, Changed | Removed)
+            if isinstance(step, UpdateStep | DeleteStep)
         ]
 
 
@@ -212,23 +212,23 @@ class _Execution:
 
     def run(self, step: Step) -> None:
         match step:
-            case Written() if step.rows is None:
+            case InsertStep() if step.rows is None:
                 self._merge(step)
-            case Written():
+            case InsertStep():
                 self._put(step)
-            case Changed():
+            case UpdateStep():
                 self._update(step)
-            case Removed():
+            case DeleteStep():
                 self._delete(step)
 
-    def _put(self, step: Written) -> None:
+    def _put(self, step: InsertStep) -> None:
         pending = self.pending(step.kind, step.name)
         if step.mode is ir.InsertMode.CREATE and not step.fresh:
             pending.create(step.ids)
         pending.put(step.rows, fresh=step.fresh)
         self.affected[step.kind] += len(step.ids)
 
-    def _merge(self, step: Written) -> None:
+    def _merge(self, step: InsertStep) -> None:
         """Update the entities that exist, and create the others."""
         found = self._entities(step.kind, step.name, step.ids)
         place = pc.index_in(step.ids, value_set=column(found, "id"))
@@ -237,33 +237,33 @@ class _Execution:
         self._create_merged(step, np.flatnonzero(place.is_null().to_numpy(zero_copy_only=False)))
         self.affected[step.kind] += len(step.ids)
 
-    def _create_merged(self, step: Written, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    def _create_merged(self, step: InsertStep, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         """Create the entities that a merge did not find. The last statement about an entity gives its values."""
         if len(missing) == 0:
             return
         ids = step.ids.take(pa.array(missing)).dictionary_encode()
-        who = ids.indices.to_numpy()
+        codes = ids.indices.to_numpy()
         first, last = (np.empty(len(ids.dictionary), np.int64) for _ in range(2))
-        first[who[::-1]] = missing[::-1]
-        last[who] = missing  # the last of several assignments wins
+        first[codes[::-1]] = missing[::-1]
+        last[codes] = missing  # the last of several assignments wins
         columns = {name: values.take(pa.array(last)) for name, values in step.columns.items()}
         origin = Origin(step.origin.records[first], step.origin.place)
         self.pending(step.kind, step.name).put(self.builder(step.kind, step.name).build(columns, origin))
         self._problems.check()
 
-    def _update(self, step: Changed) -> None:
-        stored, own = self._matches(step.kind, step.name, step.where)
+    def _update(self, step: UpdateStep) -> None:
+        stored, pending_rows = self._matches(step.kind, step.name, step.where)
         pending = self.pending(step.kind, step.name)
-        rows = own
+        rows = pending_rows
         if len(stored):
-            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), own])
-            pending.known = True
+            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), pending_rows])
+            pending.replaces_stored = True
         every = pa.repeat(pa.scalar(0), rows.num_rows)
         pending.put(_with_columns(rows, {name: values.take(every) for name, values in step.columns.items()}))
         self._check_memory(f"{step.kind}:{step.name}")
         self.affected[step.kind] += rows.num_rows
 
-    def _delete(self, step: Removed) -> None:
+    def _delete(self, step: DeleteStep) -> None:
         stored, _ = self._matches(step.kind, step.name, step.where)
         self.affected[step.kind] += self.pending(step.kind, step.name).remove(stored)
         for name in step.cascades if len(stored) else ():
@@ -277,7 +277,7 @@ class _Execution:
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
         """The matches of a condition: the ids of stored entities, and pending rows."""
         pending = self.pending(kind, name)
-        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.gone]))
+        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.deleted]))
         rows = pending.rows
         return hits, rows.filter(holds(where, table_rows(rows.select(_columns(where))), self.request))
 
@@ -297,13 +297,13 @@ class _Execution:
     def _entities(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
         """The current rows of some entities, pending or stored."""
         pending = self.pending(kind, name)
-        own = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
-        wanted = without(ids, column(own, "id"))
+        pending_rows = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
+        wanted = without(ids, column(pending_rows, "id"))
         if len(wanted) == 0:
-            return own
+            return pending_rows
         stored = self._stored(kind, name, wanted)
-        pending.known = pending.known or stored.num_rows > 0
-        return pa.concat_tables([stored, own])
+        pending.replaces_stored = pending.replaces_stored or stored.num_rows > 0
+        return pa.concat_tables([stored, pending_rows])
 
     def _stored(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
         """The rows of some stored entities. Blobs are not read; the rows refer to the stored content."""
@@ -324,8 +324,8 @@ class _Execution:
         """
         changes = {}
         for (kind, name), pending in sorted(self._pending.items()):
-            if pending.rows.num_rows or len(pending.gone):
-                change = TableChange(kind, name, pending.rows, pending.gone, fresh=len(pending.unsure) == 0)
+            if pending.rows.num_rows or len(pending.deleted):
+                change = TableChange(kind, name, pending.rows, pending.deleted, fresh=len(pending.maybe_stored) == 0)
                 changes[change.key] = change
         validate(self.accepted, changes, self.snapshot)
         changes = admit(changes, blobs, keep_references=False)
@@ -333,19 +333,19 @@ class _Execution:
 
     def _table_write(self, change: TableChange) -> TableWrite:
         pending = self._pending[change.kind, change.name]
-        if len(pending.gone):
-            return DeleteIds(change.key, pending.gone)
-        unsure = pending.unsure
-        new = len(unsure) == 0 or self.snapshot.is_without(change.key, chunked(unsure))
+        if len(pending.deleted):
+            return DeleteIds(change.key, pending.deleted)
+        maybe_stored = pending.maybe_stored
+        new = len(maybe_stored) == 0 or self.snapshot.is_without(change.key, chunked(maybe_stored))
         stored = pa.array([], pa.utf8())
-        if not new and pending.strict:  # otherwise the staging of the upsert finds the stored rows
-            found = self.snapshot.lookup(change.key, "id", chunked(unsure), columns=["id"])
+        if not new and pending.must_be_new:  # otherwise the staging of the upsert finds the stored rows
+            found = self.snapshot.lookup(change.key, "id", chunked(maybe_stored), columns=["id"])
             stored = column(found, "id")
             new = len(stored) == 0
         taken = pending.conflicts(stored)
         if len(taken):
             raise KeyConflictError(change.key, pc.min(taken).as_py())
-        append = new and not pending.known
+        append = new and not pending.replaces_stored
         made = self.tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
         models = with_models(self.snapshot.models(change.key), made)
         operation = Append if append else Upsert

@@ -18,15 +18,15 @@ class Pending:
         schema: the columns of the rows.
 
     Attributes:
-        gone: ids that were deleted.
-        known: whether some row certainly replaces a stored row.
+        deleted: ids that were deleted.
+        replaces_stored: whether some row certainly replaces a stored row.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.gone = _NONE
-        self.known = False
+        self.deleted = _NONE
+        self.replaces_stored = False
         self._fresh = _NONE
-        self._strict = _NONE
+        self._new_ids = _NONE
         self._taken = _NONE
         self._parts = [schema.empty_table()]
 
@@ -42,14 +42,14 @@ class Pending:
         return column(self.rows, "id")
 
     @property
-    def unsure(self) -> pa.Array:
+    def maybe_stored(self) -> pa.Array:
         """The ids of rows that may or may not be stored."""
         return without(self.ids, self._fresh)
 
     @property
-    def strict(self) -> bool:
+    def must_be_new(self) -> bool:
         """Whether some rows must be new."""
-        return len(self._strict) > 0
+        return len(self._new_ids) > 0
 
     def put(self, rows: pa.Table, *, fresh: bool = False) -> None:
         """Add rows after the earlier ones.
@@ -66,19 +66,19 @@ class Pending:
     def create(self, ids: pa.Array) -> None:
         """Record ids that must be new. Call it before `put`."""
         counts = pc.value_counts(ids)
-        twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
         earlier = ids.filter(pc.is_in(ids, value_set=self.ids))
-        self._taken = pa.concat_arrays([self._taken, twice, earlier])
-        self._strict = pa.concat_arrays([self._strict, ids])
+        self._taken = pa.concat_arrays([self._taken, repeated, earlier])
+        self._new_ids = pa.concat_arrays([self._new_ids, ids])
 
     def conflicts(self, stored: pa.Array) -> pa.Array:
         """Ids that must be new, but are stored or were written by an earlier statement."""
-        return pa.concat_arrays([self._taken, self._strict.filter(pc.is_in(self._strict, value_set=stored))])
+        return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
         """Delete stored entities. Returns how many were not deleted before."""
-        new = without(ids.unique(), self.gone)
-        self.gone = pa.concat_arrays([self.gone, new])
+        new = without(ids.unique(), self.deleted)
+        self.deleted = pa.concat_arrays([self.deleted, new])
         return len(new)
 
 

@@ -162,7 +162,7 @@ class LoadAnswer:
         return tuple(sorted((name, count) for (word, _, name), count in of_kind if word == kind.value))
 
 
-def answered(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:
+def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:
     """The receipt of an earlier load, read from its commit.
 
     Args:
@@ -175,15 +175,15 @@ def answered(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Com
         InputError: another request made the commit with the same idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
-    said: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.LOAD or not said:
+    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
+    if commit.writer != WriterKind.LOAD or not stored:
         raise other_request(commit, f"a write of kind {commit.writer}")
-    if said["mode"] != mode.value:
-        raise other_request(commit, f"a load with mode {said['mode']}")
-    if said.get("request") != digest():
+    if stored["mode"] != mode.value:
+        raise other_request(commit, f"a load with mode {stored['mode']}")
+    if stored.get("request") != digest():
         raise other_request(commit, "a load of other rows")
-    coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in said.get("coerced", ()))
-    answer = LoadAnswer(mode, said["loaded"], coerced, said.get("base_branch"), bool(said.get("branch_created")))
+    coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in stored.get("coerced", ()))
+    answer = LoadAnswer(mode, stored["loaded"], coerced, stored.get("base_branch"), bool(stored.get("branch_created")))
     return answer.receipt(branch, commit.actor, commit)
 
 

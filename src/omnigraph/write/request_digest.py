@@ -23,7 +23,7 @@ from omnigraph.write.rows.raw_rows import RawRows
 
 _SIZE = 16
 _MASK = (1 << 64) - 1
-_PLACES = (0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9)
+_POINTS = (0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9)
 """The points at which the polynomials are evaluated: two odd numbers."""
 
 
@@ -64,10 +64,10 @@ class RowsDigest:
         for key, digest in types.items():
             self.types.setdefault(key, TypeDigest()).add(digest)
 
-    def value(self, *said: object) -> str:
+    def value(self, *options: object) -> str:
         """The digest of the rows and of the other arguments of the request."""
         types = [[key, digest.count, digest.parts()] for key, digest in sorted(self.types.items())]
-        return blake2b(orjson.dumps([said, types]), digest_size=_SIZE).hexdigest()
+        return blake2b(orjson.dumps([options, types]), digest_size=_SIZE).hexdigest()
 
 
 class TypeDigest:
@@ -78,7 +78,7 @@ class TypeDigest:
         self._columns: dict[tuple[str, str], _ColumnDigest] = {}
 
     def take(self, raw: RawRows, builder: RowBuilder) -> None:
-        for name, column in builder.said(raw.columns, raw.origin).items():
+        for name, column in builder.input_values(raw.columns, raw.origin).items():
             self._take(name, "", value_digests(column))
             prop = builder.type.properties.get(name)
             if prop is not None and prop.type.nullable and (prop.default is not None or prop.embed is not None):
@@ -98,7 +98,7 @@ class TypeDigest:
         self.count += other.count
 
     def parts(self) -> list[list[str]]:
-        found = [[*name, column.value(self.count)] for name, column in sorted(self._columns.items()) if column.said]
+        found = [[*name, column.value(self.count)] for name, column in sorted(self._columns.items()) if column.non_null]
         return [part for part in found if part]
 
 
@@ -109,36 +109,36 @@ class _ColumnDigest:
     digests can be concatenated.
 
     Attributes:
-        said: number of values that are not null.
+        non_null: number of values that are not null.
     """
 
     def __init__(self) -> None:
-        self.said = 0
+        self.non_null = 0
         self._rows = 0
         self._sums = [0, 0]
 
     def take(self, numbers: Digests, before: int) -> None:
         """Add values that start after `before` rows."""
         self._advance(before + len(numbers))
-        self.said += int(np.count_nonzero(numbers))
-        for i, place in enumerate(_PLACES):
-            weighed = numbers * powers(np.uint64(place), len(numbers))[::-1]
+        self.non_null += int(np.count_nonzero(numbers))
+        for i, point in enumerate(_POINTS):
+            weighed = numbers * powers(np.uint64(point), len(numbers))[::-1]
             self._sums[i] = (self._sums[i] + int(weighed.sum(dtype=np.uint64))) & _MASK
 
     def add(self, other: _ColumnDigest, before: int, count: int) -> None:
         """Add another column digest of `count` rows that starts after `before` rows."""
         self._advance(before + count)
-        self.said += other.said
-        for i, place in enumerate(_PLACES):
-            moved = other._sums[i] * pow(place, count - other._rows, _MASK + 1)
+        self.non_null += other.non_null
+        for i, point in enumerate(_POINTS):
+            moved = other._sums[i] * pow(point, count - other._rows, _MASK + 1)
             self._sums[i] = (self._sums[i] + moved) & _MASK
 
     def _advance(self, rows: int) -> None:
         """Advance to a row count. The rows in between are null."""
-        for i, place in enumerate(_PLACES):
-            self._sums[i] = self._sums[i] * pow(place, rows - self._rows, _MASK + 1) & _MASK
+        for i, point in enumerate(_POINTS):
+            self._sums[i] = self._sums[i] * pow(point, rows - self._rows, _MASK + 1) & _MASK
         self._rows = rows
 
     def value(self, count: int) -> str:
         self._advance(count)
-        return f"{self.said}:{self._sums[0]:016x}{self._sums[1]:016x}"
+        return f"{self.non_null}:{self._sums[0]:016x}{self._sums[1]:016x}"

@@ -29,7 +29,7 @@ _KINDS = {ir.EntityKind.NODE: TypeKind.NODE, ir.EntityKind.EDGE: TypeKind.EDGE}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class InsertStep:
     """Inserts of one shape, with one row per statement.
 
     Attributes:
@@ -50,7 +50,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class UpdateStep:
     """An update. `columns` hold one value each, for all matching entities."""
 
     kind: TypeKind
@@ -60,7 +60,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class DeleteStep:
     """A delete."""
 
     kind: TypeKind
@@ -69,7 +69,7 @@ class Removed:
     cascades: tuple[str, ...]
 
 
-Step = Written | Changed | Removed
+Step = InsertStep | UpdateStep | DeleteStep
 
 
 def read_statements(
@@ -129,7 +129,7 @@ class _Reader:
         self.embedder = embedder
         self.place: Callable[[int], str] = (lambda number: f"statement {number}") if many else (lambda number: "")
         self.problems = Problems()
-        self._drafts: list[_Draft | Removed] = []
+        self._drafts: list[_Draft | DeleteStep] = []
         self._open: dict[tuple[TypeKind, str], _Draft] = {}
         self._builders: dict[tuple[TypeKind, str], RowBuilder] = {}
 
@@ -146,7 +146,7 @@ class _Reader:
         """Add a statement. It joins the last draft of its type if the shape is the same."""
         if isinstance(statement, ir.Delete):
             kind = _KINDS[statement.entity]
-            self._drafts.append(Removed(kind, statement.type_name, statement.where, statement.cascades))
+            self._drafts.append(DeleteStep(kind, statement.type_name, statement.where, statement.cascades))
             return
         new = self._draft(statement)
         last = self._open.get((new.kind, new.name))
@@ -176,8 +176,8 @@ class _Reader:
         shape, values = [], []
         for name, expr in assigned:
             target = properties[name].type if name in properties else ir.STRING
-            value, given = _fitted(self._value(expr), expr.type, target)
-            shape.append((name, given))
+            value, value_type = _fitted(self._value(expr), expr.type, target)
+            shape.append((name, value_type))
             values.append(value)
         return _Draft(kind, statement.type_name, mode, tuple(shape), embeds, where, [values])
 
@@ -209,29 +209,29 @@ class _Reader:
         """Compute the vectors of `@embed` properties, with one call per property for all statements."""
         wanted: dict[tuple[str, ir.EmbedOnWrite], list[_Draft]] = {}
         for draft in drafts:
-            for made in draft.embeds:
-                wanted.setdefault((draft.name, made), []).append(draft)
-        for (name, made), those in wanted.items():
-            texts = pa.concat_arrays([draft.columns[made.source] for draft in those])
-            target = self.builder(TypeKind.NODE, name).type.properties[made.target]
+            for embed in draft.embeds:
+                wanted.setdefault((draft.name, embed), []).append(draft)
+        for (name, embed), group in wanted.items():
+            texts = pa.concat_arrays([draft.columns[embed.source] for draft in group])
+            target = self.builder(TypeKind.NODE, name).type.properties[embed.target]
             vectors, start = embed_column(self.embedder(), texts, target, name, self.tally), 0
-            for draft in those:
+            for draft in group:
                 column = vectors.slice(start, len(draft.numbers))
-                draft.columns[made.target] = column
+                draft.columns[embed.target] = column
                 start += len(column)
                 if not target.type.nullable:
-                    self._require(draft, made, column)
+                    self._require(draft, embed, column)
 
-    def _require(self, draft: _Draft, made: ir.EmbedOnWrite, column: pa.Array) -> None:
+    def _require(self, draft: _Draft, embed: ir.EmbedOnWrite, column: pa.Array) -> None:
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             number = draft.numbers[row]
-            message = f"is required, and there is no text in '{made.source}' to compute it from"
-            self.problems.add(Problem(number, self.place(number), f"{draft.name}.{made.target}", message))
+            message = f"is required, and there is no text in '{embed.source}' to compute it from"
+            self.problems.add(Problem(number, self.place(number), f"{draft.name}.{embed.target}", message))
 
-    def _step(self, draft: _Draft) -> Written | Changed:
+    def _step(self, draft: _Draft) -> InsertStep | UpdateStep:
         if draft.mode is None:
             assert draft.where is not None
-            return Changed(draft.kind, draft.name, draft.columns, draft.where)
+            return UpdateStep(draft.kind, draft.name, draft.columns, draft.where)
         builder, origin = self.builder(draft.kind, draft.name), self._origin(draft)
         keyed = builder.key_order is not None
         if draft.mode is ir.InsertMode.MERGE:
@@ -239,21 +239,21 @@ class _Reader:
         else:
             rows = builder.build(draft.columns, origin)
             ids = rows["id"].combine_chunks()
-        return Written(draft.kind, draft.name, draft.mode, draft.columns, rows, ids, not keyed, origin)
+        return InsertStep(draft.kind, draft.name, draft.mode, draft.columns, rows, ids, not keyed, origin)
 
 
-def _fitted(value: ir.ConstValue, given: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
+def _fitted(value: ir.ConstValue, value_type: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
     """A value and its type. Whole floats become integers if the property is an integer."""
-    given = ValueType(given.scalar, list=given.list, dim=given.dim)
-    if value is None or not (given.scalar.is_float and target.scalar.is_integer):
-        return value, given
+    value_type = ValueType(value_type.scalar, list=value_type.list, dim=value_type.dim)
+    if value is None or not (value_type.scalar.is_float and target.scalar.is_integer):
+        return value, value_type
     floats = value if isinstance(value, tuple) else (value,)
     whole = tuple(int(number) for number in floats if isinstance(number, float) and number.is_integer())
     for scalar in (Scalar.I64, Scalar.U64):
         low, high = INTEGER_RANGES[scalar]
         if len(whole) == len(floats) and all(low <= number <= high for number in whole):
-            return whole if isinstance(value, tuple) else whole[0], ValueType(scalar, list=given.list)
-    return value, given
+            return whole if isinstance(value, tuple) else whole[0], ValueType(scalar, list=value_type.list)
+    return value, value_type
 
 
 def _column(values: tuple[ir.ConstValue, ...], kind: ValueType) -> pa.Array:

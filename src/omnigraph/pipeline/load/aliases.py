@@ -88,5 +88,5 @@ def told_by(reader: PartReader, wrong: Mapping[str, pa.Table]) -> list[Problem]:
             continue
         named = set(zip(wrong[name]["old"].to_pylist(), wrong[name]["new"].to_pylist(), strict=True))
         own = zip(pairs["old"].to_pylist(), pairs["new"].to_pylist(), strict=True)
-        said += reader.aliases.told(name, pairs.filter(pa.array([pair in named for pair in own])))
+        said += reader.aliases.ambiguity_problems(name, pairs.filter(pa.array([pair in named for pair in own])))
     return said

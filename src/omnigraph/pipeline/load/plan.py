@@ -21,7 +21,7 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.formats import without_rows
-from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.named_columns import Layout, OfType, Type, empty_rows
 from omnigraph.write.input.ndjson import Progress, read_ndjson
 from omnigraph.write.input.row_files import FileSplit, cut_file
 from omnigraph.write.input.sources import Inputs
@@ -79,7 +79,7 @@ class StagedRows:
         return replace(self, paths=self.all, number=0)
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        yield from mentions(self.layout)
+        yield from empty_rows(self.layout)
         end = yield from read_batches(
             self._batches(), self.layout, accepted, problems, self.name, start.first, start.before, self.begins
         )
@@ -271,7 +271,7 @@ def _put_aside(
 def compared_values(splits: Sequence[Split]) -> int:
     """About how many values of the input are compared with others."""
     files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
-    packed = (file.compression is not None or file.format.dense for file in files)
+    packed = (file.compression is not None or file.format.expands for file in files)
     read = sum(file.input.size * (_PACKED if more else 1) for file, more in zip(files, packed, strict=True))
     staged = sum(split.size for split in splits if isinstance(split, StagedRows | StagedLines))
     items = sum(len(split.items) for split in splits if isinstance(split, Items) and isinstance(split.items, list))

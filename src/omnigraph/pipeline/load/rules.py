@@ -26,19 +26,25 @@ from omnigraph.pipeline.spark.shuffle import Cut, Exchange, Relation, Side, firs
 from omnigraph.pipeline.spark.staging import Place
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import Room, outside, sharing, unmatched, value_rules
+from omnigraph.write.rules.constraints import (
+    MemoryLimit,
+    anti_join,
+    cardinality_violations,
+    duplicate_tuples,
+    value_rules,
+)
 from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
 from omnigraph.write.rules.validator import (
     SHOWN,
-    Spell,
+    Describe,
     Validator,
     Violations,
     bounded_ends,
+    describe_cardinality,
+    describe_endpoint,
+    describe_unique,
+    describe_value,
     in_order,
-    spell_cardinality,
-    spell_endpoint,
-    spell_unique,
-    spell_value,
     type_of,
     unique_groups,
     unique_subject,
@@ -263,12 +269,12 @@ class SparkRules(Validator[Loaded, Sought | Known]):
         answers_then = self.exchange.gather([rows.rows().first(rows.order, SHOWN) for rows in later])
         tables |= {id(rows): table for rows, table in zip(later, answers_then, strict=True)}
         violations = Violations()
-        for rows, spell in found:
+        for rows, describe in found:
             if isinstance(rows, Known):
-                violations.add(rows.first, spell, rows.total)
+                violations.add(rows.first, describe, rows.total)
             elif id(rows) in tables:
                 first, total = first_of(tables[id(rows)], rows.order, SHOWN)
-                violations.add(first, spell, total)
+                violations.add(first, describe, total)
         violations.refuse()
         for key, ids in zip(keys, answers[len(at_once) + len(givens) :], strict=True):
             if ids.num_rows:
@@ -277,25 +283,25 @@ class SparkRules(Validator[Loaded, Sought | Known]):
 
     # Constraints
 
-    def values(self) -> Iterator[tuple[Known, Spell]]:
+    def values(self) -> Iterator[tuple[Known, Describe]]:
         for change in in_order(self.changes):
             for i, rule in enumerate(value_rules(type_of(self.catalog, change))):
                 found = [part.wrong[i] for part in change.parts if i in part.wrong]
                 if found:
                     first = pa.concat_tables([wrong.first for wrong in found])
                     total = sum(wrong.total for wrong in found)
-                    yield Known(first, total), spell_value(change.name, rule, new=change.fresh)
+                    yield Known(first, total), describe_value(change.name, rule, new=change.fresh)
 
-    def uniques(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+    def uniques(self, change: Loaded) -> Iterator[tuple[Sought, Describe]]:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = self.compared(change, tuples(fields))
             others = self.surviving(change, change.key, fields).mapped(_comparable(fields, rows.schema.names))
             subject = unique_subject(change.name, fields)
             sides = [Side(rows, fields), Side(others, fields)]
             found = partial(self.exchange.together, sides, _sharing(fields, subject))
-            yield Sought(found, "other"), spell_unique(subject)
+            yield Sought(found, "other"), describe_unique(subject)
 
-    def endpoints(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+    def endpoints(self, change: Loaded) -> Iterator[tuple[Sought, Describe]]:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
         missing = {}
@@ -303,7 +309,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             missing[node] = self._missing(change, node)
         for end, node in ends.items():
             wrong = partial(self._leading_to, change, end, missing[node])
-            yield Sought(wrong, ROW, missing[node]), spell_endpoint(change.name, end, node, new=change.fresh)
+            yield Sought(wrong, ROW, missing[node]), describe_endpoint(change.name, end, node, new=change.fresh)
 
     def _leading_to(self, change: Loaded, end: str, missing: Relation) -> Relation:
         """The edges of a load that lead to a node which does not exist: moved only if there are such nodes."""
@@ -321,7 +327,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             sides.append(Side(self.stored(node_key(node), ["id"]), ["id"]))
         return self.exchange.together(sides, _unmatched)
 
-    def stranded(self, edge: EdgeType, change: Loaded | None) -> Iterator[tuple[Sought, Spell]]:
+    def stranded(self, edge: EdgeType, change: Loaded | None) -> Iterator[tuple[Sought, Describe]]:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
             if nodes is None or not nodes.replaced:
@@ -331,13 +337,13 @@ class SparkRules(Validator[Loaded, Sought | Known]):
                 continue
             sides = [Side(left, [end]), *self._gone(nodes)]
             found = partial(self.exchange.together, sides, _stranded(end))
-            yield Sought(found, "id"), spell_endpoint(edge.name, end, node)
+            yield Sought(found, "id"), describe_endpoint(edge.name, end, node)
 
     def _gone(self, nodes: Loaded) -> list[Side]:
         """What tells which stored nodes of a type an overwrite takes away."""
         return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.compared(nodes, IDS), ["id"])]
 
-    def cardinalities(self, change: Loaded) -> Iterator[tuple[Sought, Spell]]:
+    def cardinalities(self, change: Loaded) -> Iterator[tuple[Sought, Describe]]:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
             nodes = self.node_change(node)
@@ -347,7 +353,7 @@ class SparkRules(Validator[Loaded, Sought | Known]):
             if nodes is not None and nodes.replaced:
                 sides += self._gone(nodes)
             found = partial(self.exchange.together, sides, _outside(end, card))
-            yield Sought(found, "node"), spell_cardinality(edge.name, end, card)
+            yield Sought(found, "node"), describe_cardinality(edge.name, end, card)
 
 
 def stored_pieces(place: Place, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
@@ -369,7 +375,7 @@ def _comparable(fields: tuple[str, ...], names: Sequence[str]) -> Callable[[pa.T
 def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
     def compare(rows: pa.Table, others: pa.Table) -> pa.Table:
         together = pa.concat_tables([rows, with_a_tuple_of(others, fields, rows)])
-        return sharing(fields, together, subject, Room())
+        return duplicate_tuples(fields, together, subject, MemoryLimit())
 
     return compare
 
@@ -385,7 +391,7 @@ def _leading_to(end: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
 
 
 def _stranded(end: str) -> Callable[[pa.Table, pa.Table, pa.Table], pa.Table]:
-    return lambda edges, stored, own: with_one_of(edges, end, unmatched(stored["id"], own["id"], Room()))
+    return lambda edges, stored, own: with_one_of(edges, end, anti_join(stored["id"], own["id"], MemoryLimit()))
 
 
 def _only(column: str) -> Callable[[pa.Table], pa.Table]:
@@ -397,9 +403,9 @@ def _outside(end: str, card: Cardinality) -> Callable[..., pa.Table]:
         touched = pa.chunked_array([*own[end].chunks, *before[end].chunks], pa.utf8()).unique()
         if nodes:
             stored, brought = nodes
-            gone = unmatched(stored["id"], brought["id"], Room())
+            gone = anti_join(stored["id"], brought["id"], MemoryLimit())
             touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
         ends = pa.chunked_array([*kept[end].chunks, *own[end].chunks], pa.utf8())
-        return outside(card, pa.chunked_array([touched]), ends, Room())
+        return cardinality_violations(card, pa.chunked_array([touched]), ends, MemoryLimit())
 
     return compare

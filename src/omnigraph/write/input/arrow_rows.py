@@ -59,12 +59,12 @@ def read_batches(
             _check_names(known.names, name)
             if begins:
                 columns.check_names(known.names, first, name)
-        origin = Origin.counted(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
+        origin = Origin.consecutive(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
         given = dict(zip(batch.schema.names, batch.columns, strict=True))
         for column_name, column in given.items():
             _check(column, origin, f"{columns.name}.{column_name}")
         read = convert if problems.coerced is not None else None
-        yield from columns.rows(given, origin, _of_pandas(read) if _is_pandas(batch.schema) else read)
+        yield from columns.rows(given, origin, _pandas_reader(read) if _is_pandas(batch.schema) else read)
         position += batch.num_rows
     return position
 
@@ -85,8 +85,8 @@ def _check(column: pa.Array, origin: Origin, subject: str) -> None:
     Raises:
         InputError: the data is not valid. The message names the first such row.
     """
-    if _unlimited(column.type) != column.type:
-        column = column.view(_unlimited(column.type))
+    if _storage_type(column.type) != column.type:
+        column = column.view(_storage_type(column.type))
     fault = _fault(column)
     if fault is None:
         return
@@ -106,7 +106,7 @@ def _fault(column: pa.Array) -> str | None:
     return None
 
 
-def _unlimited(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     """The type without Arrow's rule that a `date64` is a whole day. Here it is a point in time."""
     if pa.types.is_date64(kind):
         return pa.int64()
@@ -127,17 +127,17 @@ def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns(index) if index else batch
 
 
-def _of_pandas(read: Read | None) -> Read:
+def _pandas_reader(read: Read | None) -> Read:
     """A reader of pandas columns. pandas stores integers with missing values as floats."""
 
-    def made(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
-        column = _whole_again(column, kind, report)
+    def read_column(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
+        column = _as_integers(column, kind, report)
         return column if read is None else read(column, kind, report, null_items=null_items)
 
-    return made
+    return read_column
 
 
-def _whole_again(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+def _as_integers(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
     """Convert pandas floats to integers, if the property is an integer and all values are whole.
 
     Reports values beyond the exact range of the float type, because their original value is lost.
@@ -147,7 +147,7 @@ def _whole_again(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
     if pc.all(pc.equal(column, pc.floor(column))).as_py() is False:
         return column
     limit = _EXACT[column.type.bit_width]
-    vague = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
+    inexact = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
     message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
-    report(vague, message)
-    return pc.if_else(vague, pa.scalar(None, column.type), column).cast(pa.int64())
+    report(inexact, message)
+    return pc.if_else(inexact, pa.scalar(None, column.type), column).cast(pa.int64())

@@ -26,9 +26,9 @@ def as_column(value: Value, kind: ValueType) -> pa.Array:
         if pc.any(wrong).as_py():
             found.append(message)
 
-    made = convert(column([value.plain()], kind, refuse), kind, report)
+    converted = convert(column([value.plain()], kind, refuse), kind, report)
     if found:
         raise value.error(found[0])
-    if not kind.nullable and made.null_count:
+    if not kind.nullable and converted.null_count:
         raise value.error("null is not allowed")
-    return made
+    return converted

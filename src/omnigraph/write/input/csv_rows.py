@@ -31,11 +31,11 @@ _NEWLINE, _RETURN = 10, 13
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-Made = TypeVar("Made")
-MadeOf = TypeVar("MadeOf", covariant=True)
+Row = TypeVar("Row")
+RowOf = TypeVar("RowOf", covariant=True)
 
 
-class Cells(Protocol[MadeOf]):
+class Cells(Protocol[RowOf]):
     """Converts the cells of a file to rows of a type, or to another form."""
 
     @property
@@ -45,7 +45,7 @@ class Cells(Protocol[MadeOf]):
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Check the header, and report problems."""
 
-    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[MadeOf]:
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RowOf]:
         """Convert rows whose cells are texts."""
 
 
@@ -81,25 +81,25 @@ def read_csv(
 
 def read_cells(
     chunks: Iterable[bytes],
-    cells: Cells[Made],
+    cells: Cells[Row],
     problems: Problems,
     name: str,
     first: int = 1,
     dialect: Dialect | None = None,
     delimiter: str = ",",
-) -> Generator[Made, None, int]:
+) -> Generator[Row, None, int]:
     """Convert the cells of a CSV file. `read_csv` describes the other arguments."""
     reader = _Reader(cells, problems, name, first, dialect or Dialect(), delimiter)
-    for block in _whole_rows(chunks, reader.quote):
+    for block in _blocks_of_rows(chunks, reader.quote):
         yield from reader.read(block)
-        if reader.broken:
+        if reader.stopped:
             break
     if reader.header is None:
         raise InputError(f"{name} is empty", hint="the first line of a CSV file names the properties")
     return first + reader.line - 1
 
 
-def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
+def _blocks_of_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
     """Split the file into blocks that end after a whole row, or that exceed the maximum row length."""
     parts: list[bytes] = []
     size = 0
@@ -135,11 +135,11 @@ def _row_ends(data: _Bytes, quote: int) -> Numbers:
     return ends
 
 
-class _Reader(Generic[Made]):
+class _Reader(Generic[Row]):
     """Reads the blocks of a file in order, and counts lines."""
 
     def __init__(
-        self, cells: Cells[Made], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
+        self, cells: Cells[Row], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
     ) -> None:
         self.problems = problems
         self.name = name
@@ -150,9 +150,9 @@ class _Reader(Generic[Made]):
         self.columns = cells
         self.line = 1
         self.header: list[str] | None = None
-        self.broken = False
+        self.stopped = False
 
-    def read(self, block: bytes) -> Iterator[Made]:
+    def read(self, block: bytes) -> Iterator[Row]:
         if self.line == 1:
             block = block.removeprefix(_BOM)
         if not block:
@@ -173,14 +173,14 @@ class _Reader(Generic[Made]):
         if len(rows.starts):
             yield from self._cells(self._checked(rows))
 
-    def _place(self, position: int) -> str:
+    def _location(self, position: int) -> str:
         return f"{self.name}, line {position - self.first + 1}"
 
     def _refuse(self, lines: Numbers, message: str | Callable[[int], str]) -> None:
         """Report rows. The message may be a function of the index among them."""
         positions = (self.first - 1 + lines[:SHOWN]).tolist()
         shown = [
-            Problem(p, self._place(p), self.columns.name, message if isinstance(message, str) else message(i))
+            Problem(p, self._location(p), self.columns.name, message if isinstance(message, str) else message(i))
             for i, p in enumerate(positions)
         ]
         self.problems.add_all(shown, len(lines))
@@ -198,7 +198,7 @@ class _Reader(Generic[Made]):
             raise InputError(f"{self.name}, line {line}: column {header.index('') + 1} of the header has no name")
         self.header = header
         position = self.first - 1 + line
-        self.columns.check_names(header, position, self._place(position))
+        self.columns.check_names(header, position, self._location(position))
 
     def _checked(self, rows: _Rows) -> _Rows:
         """Report rows that are not well-formed. Returns the others."""
@@ -207,7 +207,7 @@ class _Reader(Generic[Made]):
             # After a wrong quote, the ends of rows are unknown.
             at = int(np.flatnonzero(quoted)[0])
             self._refuse(rows.lines[at : at + 1], "a quote inside of a cell that is not doubled, or is never closed")
-            self.broken = True
+            self.stopped = True
             rows = rows.keep(np.arange(len(quoted)) < at)
         long = rows.ends - rows.starts > MAX_RECORD_BYTES
         for row in np.flatnonzero(long).tolist():
@@ -224,7 +224,7 @@ class _Reader(Generic[Made]):
                 good &= ~wrong
         return rows.keep(good)
 
-    def _cells(self, rows: _Rows) -> Iterator[Made]:
+    def _cells(self, rows: _Rows) -> Iterator[Row]:
         assert self.header is not None
         table = self._parse(rows) if len(rows.starts) else None
         if table is None:
@@ -238,7 +238,7 @@ class _Reader(Generic[Made]):
             table = self._parse(rows)
             assert table is not None
         assert table.num_rows == len(rows.starts)
-        origin = Origin(self.first - 1 + rows.lines, self._place)
+        origin = Origin(self.first - 1 + rows.lines, self._location)
         cells = {name: table[name].combine_chunks() for name in self.header}
         yield from self.columns.rows(cells, origin, from_text)
 
@@ -294,13 +294,13 @@ class _Rows:
         np.subtract.at(steps, self.ends, 1)
         return self.data[np.cumsum(steps[:-1], dtype=np.int8) > 0].tobytes()
 
-    def _rows_of(self, places: Numbers) -> _Mask:
+    def _rows_of(self, positions: Numbers) -> _Mask:
         """Mask of the rows that contain one of some byte positions."""
         wrong = np.zeros(len(self.starts), bool)
-        row = np.searchsorted(self.starts, places, "right") - 1
+        row = np.searchsorted(self.starts, positions, "right") - 1
         inside = row >= 0
-        row, places = row[inside], places[inside]
-        wrong[row[places < self.ends[row]]] = True
+        row, positions = row[inside], positions[inside]
+        wrong[row[positions < self.ends[row]]] = True
         return wrong
 
     def blank(self) -> _Mask:
@@ -333,13 +333,13 @@ class _Rows:
 
     def with_stray_return(self) -> _Mask:
         """Rows with a lone carriage return outside of quotes. Arrow would end the row there."""
-        places = np.flatnonzero(self.data == _RETURN)
-        if len(places) == 0:
+        positions = np.flatnonzero(self.data == _RETURN)
+        if len(positions) == 0:
             return np.zeros(len(self.starts), bool)
-        behind = np.minimum(places + 1, len(self.data) - 1)
-        stray = (self.data[behind] != _NEWLINE) | (places + 1 == len(self.data))
+        after = np.minimum(positions + 1, len(self.data) - 1)
+        stray = (self.data[after] != _NEWLINE) | (positions + 1 == len(self.data))
         quotes = np.flatnonzero(self.data == self.quote)
-        return self._rows_of(places[stray & (np.searchsorted(quotes, places) % 2 == 0)])
+        return self._rows_of(positions[stray & (np.searchsorted(quotes, positions) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
         """Rows with quotes that do not start a cell, do not end one, and are not doubled."""
@@ -347,16 +347,16 @@ class _Rows:
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)
         padded = np.concatenate([[_NEWLINE], self.data, [_NEWLINE]]).astype(np.uint8)
-        before, behind = padded[quotes], padded[quotes + 2]
+        before, after = padded[quotes], padded[quotes + 2]
         opens = np.arange(len(quotes)) % 2 == 0
         edges = (delimiter, _NEWLINE, self.quote)
-        wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(behind, (*edges, _RETURN)))
+        wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(after, (*edges, _RETURN)))
         wrong[-1] |= bool(opens[-1])  # never closed
         return self._rows_of(quotes[wrong])
 
     def cells(self, delimiter: int) -> Numbers:
         """The number of cells of each row."""
         quotes = np.flatnonzero(self.data == self.quote)
-        places = np.flatnonzero(self.data == delimiter)
-        places = places[np.searchsorted(quotes, places) % 2 == 0]
-        return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts) + 1
+        positions = np.flatnonzero(self.data == delimiter)
+        positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
+        return np.searchsorted(positions, self.ends) - np.searchsorted(positions, self.starts) + 1

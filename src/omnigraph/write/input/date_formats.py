@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.temporal import MS_PER_DAY
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.input.parse_text import spelled, whole_numbers
+from omnigraph.write.input.parse_text import matching_cells, parse_integers
 from omnigraph.write.rows.convert import Report, convert
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -89,11 +89,11 @@ class DateFormat:
         if self.pattern is None:
             return self._counted(texts, kind, report)
         expected = f"a {'date' if kind.scalar is Scalar.DATE else 'time'} written as {self.text}"
-        groups = pc.extract_regex(spelled(texts, self.pattern, expected, report), self.pattern)
+        groups = pc.extract_regex(matching_cells(texts, self.pattern, expected, report), self.pattern)
         return convert(self._usual(lambda code: pc.struct_field(groups, code), kind), kind, report)
 
     def _counted(self, texts: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-        numbers = whole_numbers(texts, report)
+        numbers = parse_integers(texts, report)
         size = _COUNTS[self.text]
         most = 2**62 // size  # larger numbers overflow 64 bits, and their years are out of range
         wrong = pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)).fill_null(False)

@@ -22,7 +22,16 @@ from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.rows.problems import Leniency, Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
-from omnigraph.write.rows.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
+from omnigraph.write.rows.values import (
+    NO_ID,
+    Fault,
+    JsonNumber,
+    column,
+    json_integer,
+    type_label,
+    without_gaps,
+    without_ids,
+)
 
 Place = Callable[[int], str]
 """Describes the location of the record at a position."""
@@ -31,7 +40,7 @@ RESERVED = ROW_COLUMNS | {"_tombstone"}
 
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
-_BESIDE = "'from' and 'to' of an edge belong next to 'data', not inside it"
+_ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not inside it"
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
@@ -66,10 +75,10 @@ class EnvelopeReader:
         self.problems = problems
         self.place = place
         self.several = False
-        self._twice: list[str] = []
+        self._duplicate_members: list[str] = []
         self._types: dict[tuple[TypeKind, str], _TypeRows] = {}
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object, parse_constant=_constant, parse_float=Written, parse_int=whole_number
+            object_pairs_hook=self._object, parse_constant=_constant, parse_float=JsonNumber, parse_int=json_integer
         )
 
     def take_json(self, text: str, position: int) -> bool:
@@ -81,7 +90,7 @@ class EnvelopeReader:
         at = len(text) - len(text.lstrip(" \t\r\n"))
         end = len(text.rstrip(" \t\r\n"))
         while at < end:
-            self._twice.clear()
+            self._duplicate_members.clear()
             try:
                 value, at = self._decoder.raw_decode(text, at)
             except json.JSONDecodeError as error:
@@ -112,7 +121,7 @@ class EnvelopeReader:
         except _RefusedError as error:
             self.refuse(position, error.message, error.subject)
             return
-        for name in self._twice:
+        for name in self._duplicate_members:
             self._coerced(Leniency.DUPLICATE_MEMBER, f"{declared.name}.{cut(name)}", position)
         self.take_row(kind, declared, data, position)
 
@@ -142,16 +151,16 @@ class EnvelopeReader:
         members = dict(pairs)
         if len(members) != len(pairs):
             names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            duplicate = next(name for name in names if names.count(name) > 1)
             if self.problems.coerced is None:
-                raise _RefusedError(f"member '{cut(twice)}' is given twice")
-            self._twice.append(twice)
+                raise _RefusedError(f"member '{cut(duplicate)}' is given twice")
+            self._duplicate_members.append(duplicate)
         return members
 
     def _shape(self, value: object, position: int) -> tuple[TypeKind, NodeType | EdgeType, Mapping[str, Any]]:
         """The type and the members of an envelope, including the endpoints of an edge."""
         if not isinstance(value, Mapping):
-            raise _RefusedError(f"expected an object with 'type' or 'edge', found {called(value)}")
+            raise _RefusedError(f"expected an object with 'type' or 'edge', found {type_label(value)}")
         lenient = self.problems.coerced is not None
         word = "type" if "edge" not in value or (lenient and "type" in value) else "edge"
         if not isinstance(value.get(word), str):
@@ -175,7 +184,7 @@ class EnvelopeReader:
         inside = [end for end in ("from", "to", "src", "dst") if end in data]
         if inside:
             if not lenient:
-                raise _RefusedError(_BESIDE, f"{declared.name}.{inside[0]}")
+                raise _RefusedError(_ENDS_OUTSIDE_DATA, f"{declared.name}.{inside[0]}")
             for end in inside:
                 self._coerced(Leniency.IGNORED_PROPERTY, f"{declared.name}.{end}", position)
             data = {name: value for name, value in data.items() if name not in inside}
@@ -252,10 +261,10 @@ class _TypeRows:
                 self.reader.refuse(position, message + NO_ID * is_end, subject)
                 refused.append(row)
 
-        made = column(values, kind, refuse, null_items=coerced is not None)
+        converted = column(values, kind, refuse, null_items=coerced is not None)
         if name in self.key:
             self.refused += refused
-        return without_gaps(made, kind, refused)
+        return without_gaps(converted, kind, refused)
 
 
 def key_members(declared: NodeType | EdgeType) -> set[str]:

@@ -21,7 +21,7 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.csv_rows import read_csv
-from omnigraph.write.input.named_columns import Layout, mentions
+from omnigraph.write.input.named_columns import Layout, empty_rows
 from omnigraph.write.input.ndjson import Progress, read_ndjson
 from omnigraph.write.input.splits import End, Reading, Start
 from omnigraph.write.rows.problems import Problems
@@ -46,18 +46,18 @@ class Format(Protocol):
         """The extensions of its files."""
 
     @property
-    def packed(self) -> bool:
+    def compressible(self) -> bool:
         """Whether its files may be compressed as a whole."""
 
     @property
-    def dense(self) -> bool:
+    def expands(self) -> bool:
         """Whether rows in memory are several times larger than in the file, without compression of the whole file."""
 
     @property
     def tables(self) -> bool:
         """Whether a file is a table that a layout describes. Otherwise each record names its type."""
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         """Split a file into parts of about `size` bytes that can be read separately. The format defines the bounds."""
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
@@ -181,11 +181,11 @@ class _Ndjson:
 
     name: str = "ndjson"
     endings: tuple[str, ...] = (".ndjson", ".jsonl", ".json")
-    packed: bool = True
-    dense: bool = False
+    compressible: bool = True
+    expands: bool = False
     tables: bool = False
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         if file.compression is not None:
             yield WHOLE
             return
@@ -209,16 +209,16 @@ class _Csv:
     name: str
     endings: tuple[str, ...]
     separator: str
-    packed: bool = True
-    dense: bool = False
+    compressible: bool = True
+    expands: bool = False
     tables: bool = True
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         yield WHOLE
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         assert part.layout is not None
-        yield from mentions(part.layout)
+        yield from empty_rows(part.layout)
         chunks, name = part.file.chunks(), part.file.input.name
         end = yield from read_csv(chunks, part.layout, accepted, problems, name, start.first, self.separator)
         return End(end - start.first, end - start.first)
@@ -227,7 +227,7 @@ class _Csv:
 class Batched:
     """A format of Arrow batches, or of data that becomes batches. Parts are ranges of numbered units."""
 
-    packed = False
+    compressible = False
     tables = True
 
     def sizes(self, file: RowFile) -> Sequence[int]:
@@ -238,7 +238,7 @@ class Batched:
         """The rows of some units, after an empty batch that carries the schema."""
         raise NotImplementedError
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         low = held = 0
         with readable(file):
             sizes = self.sizes(file)
@@ -251,7 +251,7 @@ class Batched:
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         assert part.layout is not None
-        yield from mentions(part.layout)
+        yield from empty_rows(part.layout)
         end = yield from read_batches(
             part.file.batches(part.low, part.high),
             part.layout,
@@ -272,7 +272,7 @@ class _Parquet(Batched):
 
     name: str = "parquet"
     endings: tuple[str, ...] = (".parquet",)
-    dense: bool = True
+    expands: bool = True
 
     def sizes(self, file: RowFile) -> Sequence[int]:
         with file.input.native() as source, pa.parquet.ParquetFile(source) as parquet:
@@ -293,7 +293,7 @@ class _Arrow(Batched):
 
     name: str = "arrow"
     endings: tuple[str, ...] = (".arrow", ".feather")
-    dense: bool = False
+    expands: bool = False
 
     def sizes(self, file: RowFile) -> Sequence[int]:
         size = file.input.size

@@ -174,5 +174,5 @@ def _quotes(data: _Bytes) -> Numbers:
         return quotes
     runs = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
     lengths = np.diff(np.append(runs, len(slashes)))
-    behind = slashes[runs] + lengths
-    return quotes[~np.isin(quotes, behind[lengths % 2 == 1])]
+    after = slashes[runs] + lengths
+    return quotes[~np.isin(quotes, after[lengths % 2 == 1])]

@@ -60,8 +60,8 @@ class TypeReader:
         out: list[RawRows] = []
         for code, (word, declared) in types.items():
             mask = codes == code
-            mine = texts if mask.all() else texts.filter(pa.array(mask))
-            parsed = self._parse(mine, word, declared)
+            texts_of_type = texts if mask.all() else texts.filter(pa.array(mask))
+            parsed = self._parse(texts_of_type, word, declared)
             if parsed is None:
                 return None
             kind = TypeKind.NODE if word == "type" else TypeKind.EDGE

@@ -18,7 +18,7 @@ from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import ValueType
 from omnigraph.write.input.parse_text import from_text
-from omnigraph.write.rows.convert import convert, unheard
+from omnigraph.write.rows.convert import convert, ignore_report
 from omnigraph.write.rows.identity import derived_ids
 from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows.raw_rows import RawRows
@@ -26,7 +26,7 @@ from omnigraph.write.rows.raw_rows import RawRows
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
+def with_canonical_ids(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
     """The rows with canonical ids. Nodes are returned at once, edges after all nodes are known.
 
     Args:
@@ -36,7 +36,7 @@ def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems
     """
     aliases = Aliases(accepted, problems)
     with tempfile.TemporaryFile() as file:
-        edges = _Held(file)
+        edges = _HeldRows(file)
         for raw in rows:
             if raw.kind is TypeKind.NODE:
                 yield aliases.node(raw)
@@ -47,7 +47,7 @@ def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems
             yield aliases.edge(raw, known) if known else raw
 
 
-Known = Mapping[str, tuple[pa.Array, pa.Array]]
+Spellings = Mapping[str, tuple[pa.Array, pa.Array]]
 """By node type, other spellings of ids, and the ids."""
 
 
@@ -72,7 +72,9 @@ class Aliases:
         if order is None or any(name not in raw.columns for name in order):
             return raw
         types = [self.accepted.catalog.nodes[raw.name].properties[name].type for name in order]
-        members = [(convert(raw.columns[name], kind, unheard), kind) for name, kind in zip(order, types, strict=True)]
+        members = [
+            (convert(raw.columns[name], kind, ignore_report), kind) for name, kind in zip(order, types, strict=True)
+        ]
         canonical = derived_ids(members)
         self._ids.setdefault(raw.name, []).append(canonical)
         given = raw.columns.get("id")
@@ -100,9 +102,9 @@ class Aliases:
         self._pairs.setdefault(raw.name, []).append(pairs)
         place = raw.origin.place(int(raw.origin.records[rows[0]]))
         self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", place, len(rows), repr(pairs["old"][0].as_py()))
-        kept = np.ones(len(given), bool)
-        kept[rows] = False
-        ids = pc.if_else(pa.array(kept), given, pa.scalar(None, given.type))
+        keeps_id = np.ones(len(given), bool)
+        keeps_id[rows] = False
+        ids = pc.if_else(pa.array(keeps_id), given, pa.scalar(None, given.type))
         return replace(raw, columns={**raw.columns, "id": ids})
 
     def pairs(self) -> dict[str, pa.Table]:
@@ -129,12 +131,12 @@ class Aliases:
         for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
             wrong = ambiguous(pairs, pc.is_in(old, value_set=self.ids(name)))
-            for problem in self.told(name, wrong.sort_by("at").slice(0, SHOWN)):
+            for problem in self.ambiguity_problems(name, wrong.sort_by("at").slice(0, SHOWN)):
                 self.problems.add(problem)
             out[name] = (old, new)
         return out
 
-    def told(self, name: str, wrong: pa.Table) -> list[Problem]:
+    def ambiguity_problems(self, name: str, wrong: pa.Table) -> list[Problem]:
         """The problems of spellings that mean more than one entity."""
         found = []
         for row in wrong.to_pylist():
@@ -143,7 +145,7 @@ class Aliases:
             found.append(Problem(row["at"], place, f"{name}.id", message))
         return found
 
-    def edge(self, raw: RawRows, known: Known) -> RawRows:
+    def edge(self, raw: RawRows, known: Spellings) -> RawRows:
         """The rows of edges with the canonical ids of their nodes."""
         edge = self.accepted.catalog.edges[raw.name]
         columns = dict(raw.columns)
@@ -170,8 +172,8 @@ def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
     """Spellings that mean more than one entity: two entities have it, or it is the id of another entity."""
     old = pairs["old"].combine_chunks()
     counts = pc.value_counts(old)
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    return pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice)))
+    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    return pairs.filter(pc.or_(taken, pc.is_in(old, value_set=repeated)))
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
@@ -195,7 +197,7 @@ def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) ->
 
 
 def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
-    read = convert(from_text(texts, kind, unheard), kind, unheard)
+    read = convert(from_text(texts, kind, ignore_report), kind, ignore_report)
     equal: _Mask = pc.equal(read, column).fill_null(False).to_numpy(zero_copy_only=False)
     return equal
 
@@ -212,7 +214,7 @@ def _members(text: str, count: int) -> list[str] | None:
     return texts if all(isinstance(v, str) for v in texts) else None
 
 
-class _Held:
+class _HeldRows:
     """Rows that wait for the end of the nodes, in a temporary file."""
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -96,10 +96,10 @@ class OfType:
         return Columns(accepted, self.kind, self.name, problems)
 
 
-def mentions(layout: Layout) -> Iterator[RawRows]:
+def empty_rows(layout: Layout) -> Iterator[RawRows]:
     """Empty rows of every type that a table may have, so that the types count as part of the input."""
     for kind, name in layout.types:
-        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        yield RawRows(kind, name, {}, {}, Origin.consecutive(0))
 
 
 class Columns:
@@ -145,30 +145,32 @@ class Columns:
             origin: the location of each row.
             read: converts the columns; None leaves the conversion to the row builder.
         """
-        yield RawRows(self.kind, self.name, self.made(columns, origin, read), {}, origin)
+        yield RawRows(self.kind, self.name, self.converted(columns, origin, read), {}, origin)
 
-    def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> dict[str, pa.Array]:
+    def converted(
+        self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None
+    ) -> dict[str, pa.Array]:
         """The columns that the type has, as in `rows`."""
-        mine = {name: values for name, values in columns.items() if name in self.members}
+        known_columns = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
-            return mine
+            return known_columns
         without_key: list[int] = []
-        for name, values in mine.items():
+        for name, values in known_columns.items():
             kind = self.members[name]
             refused: list[int] = []
             report = self.report(name, kind, origin, values, refused)
-            made = read(values, kind, report, null_items=self.problems.coerced is not None)
-            self._count_null_items(name, made, origin, values)
-            mine[name] = without_gaps(made, kind, refused)
+            converted = read(values, kind, report, null_items=self.problems.coerced is not None)
+            self._count_null_items(name, converted, origin, values)
+            known_columns[name] = without_gaps(converted, kind, refused)
             if name in self.key:
                 without_key += refused
-        if "id" in mine:
-            mine["id"] = without_ids(mine["id"], without_key)
-        return mine
+        if "id" in known_columns:
+            known_columns["id"] = without_ids(known_columns["id"], without_key)
+        return known_columns
 
-    def _count_null_items(self, name: str, made: pa.Array, origin: Origin, values: pa.Array) -> None:
+    def _count_null_items(self, name: str, converted: pa.Array, origin: Origin, values: pa.Array) -> None:
         """Count lists with null items: the input had null, or a value of another type."""
-        if self.problems.coerced is None or len(rows := with_null_items(made)) == 0:
+        if self.problems.coerced is None or len(rows := with_null_items(converted)) == 0:
             return
         row = int(rows[0])
         place, found = origin.place(int(origin.records[row])), repr(values[row].as_py())

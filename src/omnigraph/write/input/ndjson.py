@@ -87,7 +87,7 @@ def read_ndjson(
     return first + stream.line - 1
 
 
-class _Places:
+class _Locations:
     """Describes the lines of a block. Adds the record number if it differs from the line number.
 
     After an unclosed record, or several records on a line, the record number is uncertain and left out.
@@ -194,7 +194,7 @@ class _Stream:
             yield from self._framed(part)
         if last and self._held:
             self.clean = False
-            yield from self._take_held()
+            yield from self._read_held()
 
     def _framed(self, block: bytes) -> Iterator[RawRows]:
         """The rows of a block whose records may span lines."""
@@ -208,7 +208,7 @@ class _Stream:
             size = sum(map(len, self._held))
             ended = framed.head < len(block) or framed.depth == 0
             if ended or size > MAX_RECORD_BYTES:
-                yield from self._take_held()
+                yield from self._read_held()
             if not ended:
                 self._depth = framed.depth if self._held else 0
                 self._end(block, 0)
@@ -221,10 +221,10 @@ class _Stream:
             self._held_line = self.line + block.count(b"\n", 0, framed.rest)
         self._end(block, len(framed.records))
 
-    def _take_held(self) -> Iterator[RawRows]:
+    def _read_held(self) -> Iterator[RawRows]:
         """Read the pending record, complete or not."""
         record, self._held, self._depth = b"".join(self._held), [], 0
-        self._name_places(np.array([self._held_line]))
+        self._set_locations(np.array([self._held_line]))
         self._recoveries = SHOWN
         self._check_structure(record, self._held_line)
         self._take(record, self._held_line)
@@ -235,13 +235,13 @@ class _Stream:
         sizes = np.diff(records.offsets)
         for record in np.flatnonzero(sizes > MAX_STRUCTURAL).tolist():
             self._check_structure(records.bytes_of(record), self.line + int(records.lines[record]))
-        self._name_places(self.line + records.lines)
+        self._set_locations(self.line + records.lines)
 
-    def _name_places(self, starts: Numbers) -> None:
+    def _set_locations(self, starts: Numbers) -> None:
         lenient = self.problems.coerced is not None
-        self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
-        self._places.uncertain = self._envelopes.several
-        self._envelopes.place = self._places
+        self._locations = _Locations(self.prefix, self.first, starts, self.records, lenient)
+        self._locations.uncertain = self._envelopes.several
+        self._envelopes.place = self._locations
 
     def _check_structure(self, record: bytes, line: int) -> None:
         if len(record) > MAX_RECORD_BYTES and b"\n{" not in record:
@@ -285,31 +285,31 @@ class _Stream:
     def _take(self, record: bytes, line: int) -> None:
         """Read one record. A broken record may contain the ones after it; they begin with a brace at a line start."""
         position = self.first + line - 1
-        again = record.find(b"\n{") + 1
+        next_start = record.find(b"\n{") + 1
         try:
             read = self._envelopes.take_json(record.decode(), position)
-            self._places.uncertain |= self._envelopes.several
+            self._locations.uncertain |= self._envelopes.several
             if read:
                 return
         except UnicodeDecodeError as error:
             at = position + record.count(b"\n", 0, error.start)
             self._envelopes.refuse(at, "the text is not UTF-8")
         self._recoveries -= 1
-        if not again or self._recoveries <= 0:
+        if not next_start or self._recoveries <= 0:
             return
-        self._places.uncertain = True
+        self._locations.uncertain = True
         self.clean = False
-        behind, first_line = record[again:], line + record.count(b"\n", 0, again)
-        framed = frame(behind, heads=self._plain)
+        remainder, first_line = record[next_start:], line + record.count(b"\n", 0, next_start)
+        framed = frame(remainder, heads=self._plain)
         for i in range(len(framed.records)):
             self._take(framed.records.bytes_of(i), first_line + int(framed.records.lines[i]))
-        if framed.rest < len(behind):
-            self._take(behind[framed.rest :], first_line + behind.count(b"\n", 0, framed.rest))
+        if framed.rest < len(remainder):
+            self._take(remainder[framed.rest :], first_line + remainder.count(b"\n", 0, framed.rest))
 
     def _fast(self, records: Records, low: int, high: int) -> list[RawRows] | None:
         """Some records in bulk, by type; None if some record has to be read by the reader of single records."""
         positions = self.first - 1 + self.line + records.lines[low:high]
-        rows = self._types.rows(records.texts(low, high), Origin(positions, self._places))
+        rows = self._types.rows(records.texts(low, high), Origin(positions, self._locations))
         if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
             return None  # null items stay in the lists and are counted
         return rows

@@ -10,7 +10,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.write.input.envelopes import EnvelopeReader
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
-from omnigraph.write.rows.values import called
+from omnigraph.write.rows.values import type_label
 
 _BLOCK = 16_384
 
@@ -66,7 +66,7 @@ def read_rows(
             if isinstance(row, Mapping):
                 reader.take_row(kind, declared, row, position)
             else:
-                reader.refuse(position, f"expected a mapping of properties, found {called(row)}", name)
+                reader.refuse(position, f"expected a mapping of properties, found {type_label(row)}", name)
             position += 1
         yield from reader.rows()
     return position

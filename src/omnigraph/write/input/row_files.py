@@ -52,7 +52,7 @@ class FileSplit:
 
 def cut_file(split: FileSplit, size: int = SPLIT_BYTES) -> Iterator[FileSplit]:
     """The parts of a file, of about `size` bytes each."""
-    for low, high in split.file.format.cut(split.file, size):
+    for low, high in split.file.format.split(split.file, size):
         yield replace(split, low=low, high=high)
 
 
@@ -90,7 +90,7 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
         raise InputError(f"no file matches {cut(written)}")
     each: dict[str, RowFile] = {}
     for match in matches:  # a pattern may match both a directory and the files in it
-        if _is_aside(match) and not _is_aside(path):
+        if _is_metadata_name(match) and not _is_metadata_name(path):
             continue
         inside = _inside(tree, match)
         for found in _found(tree, match, match) if inside is None else inside:
@@ -112,13 +112,13 @@ def _inside(tree: Tree, path: str) -> list[RowFile] | None:
     if any(file.name == UNFINISHED for file in inside):
         hint = f"wait until it ends; if it was interrupted, remove the files there, and '{UNFINISHED}' last"
         raise InputError(f"{cut(path)} is an export that is not finished", hint=hint)
-    known = [_known(file) for file in inside if not _is_aside(file.name)]
+    known = [_known(file) for file in inside if not _is_metadata_name(file.name)]
     files = [file for file in known if file is not None]
     name = PurePosixPath(path)
     return [replace(file, stem=name.stem) for file in files] if _format(name.suffix) is not None else files
 
 
-def _is_aside(path: str) -> bool:
+def _is_metadata_name(path: str) -> bool:
     """Whether other systems use such a name for files without rows: `_SUCCESS`, `.part.crc`."""
     return path.rstrip("/").rpartition("/")[2].startswith((".", "_"))
 
@@ -134,7 +134,7 @@ def row_file(file: InputFile) -> RowFile:
     if compression is not None:
         name = name.with_suffix("")
     format_ = _format(name.suffix)
-    if format_ is None or (compression is not None and not format_.packed):
+    if format_ is None or (compression is not None and not format_.compressible):
         raise InputError(f"{file} cannot be loaded", hint=_hint())
     return RowFile(file, format_, name.stem, compression)
 

@@ -14,7 +14,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.input.formats import RowFile, without_rows
-from omnigraph.write.input.lenient import settle
+from omnigraph.write.input.lenient import with_canonical_ids
 from omnigraph.write.input.mapped_columns import Mapped
 from omnigraph.write.input.named_columns import Layout, OfType, Type
 from omnigraph.write.input.row_files import FileSplit, row_files
@@ -89,7 +89,7 @@ def open_source(
 
     def read_leniently(problems: Problems) -> Iterator[RawRows]:
         problems.coerced = Coercions()
-        return settle(read(problems), accepted, problems)
+        return with_canonical_ids(read(problems), accepted, problems)
 
     return read_leniently if lenient else read
 

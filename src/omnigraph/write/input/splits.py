@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.input.arrow_rows import read_batches
-from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.named_columns import Layout, OfType, Type, empty_rows
 from omnigraph.write.input.ndjson import read_ndjson
 from omnigraph.write.input.python_rows import read_envelopes, read_rows
 from omnigraph.write.rows.problems import Problems
@@ -99,7 +99,7 @@ class Items:
         if self.layout is None:
             end = yield from read_envelopes(iter(self.items), accepted, problems, start.first)
         else:
-            yield from mentions(self.layout)
+            yield from empty_rows(self.layout)
             kind, name = self.layout.kind, self.layout.name
             end = yield from read_rows(self.items, kind, name, accepted, problems, start.first)
         return End(end - start.first, end - start.first)
@@ -114,7 +114,7 @@ class Batches:
     name: str
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        yield from mentions(self.layout)
+        yield from empty_rows(self.layout)
         end = yield from read_batches(self.batches, self.layout, accepted, problems, self.name, start.first)
         return End(end - start.first, end - start.first)
 

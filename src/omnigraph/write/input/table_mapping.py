@@ -83,10 +83,10 @@ class Key:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(column for _, made in self.members for column in made.columns)
+        return tuple(column for _, source in self.members for column in source.columns)
 
 
-Made = Text | Constant | Key
+ValueSource = Text | Constant | Key
 """The source of a property, an id or an endpoint."""
 
 
@@ -95,14 +95,14 @@ class TypeRows:
     """The mapping of the rows of one type.
 
     Attributes:
-        made: the sources by property, `id`, `from` and `to`.
+        sources: the sources by property, `id`, `from` and `to`.
         ignored: columns to leave out.
         others: how to treat all other columns.
     """
 
     kind: TypeKind
     name: str
-    made: tuple[tuple[str, Made], ...]
+    sources: tuple[tuple[str, ValueSource], ...]
     ignored: tuple[str, ...]
     others: Others
     at: Value = field(repr=False, compare=False)
@@ -110,7 +110,7 @@ class TypeRows:
     @property
     def mentioned(self) -> set[str]:
         """The columns that the mapping names."""
-        return {column for _, made in self.made for column in made.columns} | set(self.ignored)
+        return {column for _, source in self.sources for column in source.columns} | set(self.ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,23 +223,23 @@ def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, V
         for end in _ENDS:
             if end in members:
                 raise members[end].error("a node has no 'from' and 'to'")
-    made: list[tuple[str, Made]] = []
+    source: list[tuple[str, ValueSource]] = []
     if "properties" in members:
         for name, given in members["properties"].members().items():
             if name in ("id", *(_ENDS if kind is TypeKind.EDGE else ())):
                 raise given.error(f"'{name}' is not a property", "write it next to properties:, not under it")
-            made.append((name, _made(given)))
+            source.append((name, _source(given)))
     if "id" in members:
-        made.append(("id", _text(members["id"])))
+        source.append(("id", _text(members["id"])))
     for end in _ENDS:
         if end in members:
             given = members[end]
-            made.append((end, _key(given) if isinstance(given.content, dict) else _text(given)))
+            source.append((end, _key(given) if isinstance(given.content, dict) else _text(given)))
     of_all = above or {}
     ignored = [each.text() for each in _list(members.get("ignore")) + _list(of_all.get("ignore"))]
     others = members.get("others") or of_all.get("others")
     named = members["node" if kind is TypeKind.NODE else "edge"]
-    return TypeRows(kind, named.text(), tuple(made), tuple(ignored), _others(others), named)
+    return TypeRows(kind, named.text(), tuple(source), tuple(ignored), _others(others), named)
 
 
 def _list(value: Value | None) -> list[Value]:
@@ -255,7 +255,7 @@ def _others(value: Value | None) -> Others:
         raise value.error(f"'{cut(value.text())}' is not valid here", "match, ignore or refuse") from None
 
 
-def _made(value: Value) -> Text | Constant:
+def _source(value: Value) -> Text | Constant:
     if not isinstance(value.content, dict):
         return _text(value)
     members = value.members(("value", "column", "format"))
@@ -264,8 +264,8 @@ def _made(value: Value) -> Text | Constant:
     if "value" in members or "column" not in members:
         hint = 'write {value: …} for the same value in every row, or {column: …, format: "%d.%m.%Y"}'
         raise value.error("it has neither a value nor a column" if members else "it is empty", hint)
-    made = _text(members["column"])
-    return replace(made, format=_format(members["format"])) if "format" in members else made
+    source = _text(members["column"])
+    return replace(source, format=_format(members["format"])) if "format" in members else source
 
 
 def _format(value: Value) -> DateFormat:
@@ -277,7 +277,7 @@ def _format(value: Value) -> DateFormat:
 
 
 def _key(value: Value) -> Key:
-    return Key(tuple((name, _made(given)) for name, given in value.members().items()), value)
+    return Key(tuple((name, _source(given)) for name, given in value.members().items()), value)
 
 
 def _text(value: Value) -> Text:
@@ -328,24 +328,24 @@ def _character(value: Value) -> str:
 def _check(rows: TypeRows, accepted: AcceptedSchema) -> None:
     declared = _declared(rows, accepted)
     kinds = members_of(declared)
-    for name, made in rows.made:
+    for name, source in rows.sources:
         if name not in kinds:
-            raise made.at.error(f"{rows.name} has no property '{cut(name)}'", did_you_mean(name, kinds))
-        if isinstance(made, Constant):
-            as_column(made.at, kinds[name])
-        _check_format(made, name, kinds[name])
-        if isinstance(made, Key):
+            raise source.at.error(f"{rows.name} has no property '{cut(name)}'", did_you_mean(name, kinds))
+        if isinstance(source, Constant):
+            as_column(source.at, kinds[name])
+        _check_format(source, name, kinds[name])
+        if isinstance(source, Key):
             assert isinstance(declared, EdgeType)
-            _check_key(made, declared.from_type if name == "from" else declared.to_type, accepted)
-    named = [name for name, _ in rows.made]
+            _check_key(source, declared.from_type if name == "from" else declared.to_type, accepted)
+    named = [name for name, _ in rows.sources]
     for end in _ENDS:
         if isinstance(declared, EdgeType) and end not in named and rows.others is not Others.MATCH:
             raise rows.at.error(f"{rows.name} is an edge, and its '{end}' is missing")
 
 
-def _check_format(made: Made, name: str, kind: ValueType) -> None:
-    if isinstance(made, Text) and made.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
-        raise made.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
+def _check_format(source: ValueSource, name: str, kind: ValueType) -> None:
+    if isinstance(source, Text) and source.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
+        raise source.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
 
 
 def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
@@ -370,8 +370,8 @@ def _check_key(key: Key, name: str, accepted: AcceptedSchema) -> None:
     given = [member for member, _ in key.members]
     if sorted(given) != sorted(order):
         raise key.at.error(f"the key of {name} is {', '.join(order)}", "name each of them once, and nothing else")
-    for member, made in key.members:
+    for member, source in key.members:
         kind = accepted.catalog.nodes[name].properties[member].type
-        if isinstance(made, Constant):
-            as_column(made.at, kind)
-        _check_format(made, member, kind)
+        if isinstance(source, Constant):
+            as_column(source.at, kind)
+        _check_format(source, member, kind)

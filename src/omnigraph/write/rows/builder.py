@@ -112,7 +112,7 @@ class RowBuilder:
                 self._report(name, origin)(_missing(columns[name], wrong), "is required")
         return columns
 
-    def said(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
+    def input_values(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
         """Convert the given columns only. Missing values are null, and no value is required."""
         self._refuse_unknown(raw, origin)
         columns = {}
@@ -183,10 +183,10 @@ class RowBuilder:
             without = blank.fill_null(self.type.properties[prop.embed.source].type.nullable)
             message = f"is required, and there is no text in '{prop.embed.source}' to compute it from"
             self._report(prop.name, origin)(pc.and_(wanted, without), message)
-        made = pc.and_(wanted, pc.invert(blank)).fill_null(False)
-        if self.problems or not pc.any(made).as_py():
+        computed = pc.and_(wanted, pc.invert(blank)).fill_null(False)
+        if self.problems or not pc.any(computed).as_py():
             return column  # nothing will be written, or nothing is missing
-        texts = pc.if_else(made, texts, None)
+        texts = pc.if_else(computed, texts, None)
         return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name, self.tally))
 
     def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from omnigraph.write.rows.raw_rows import RawRows
 
-PIECE_BYTES = 128 << 20
+CHUNK_BYTES = 128 << 20
 
 
-def pieces(raw: RawRows, limit: int = PIECE_BYTES) -> Iterator[RawRows]:
+def chunks_of(raw: RawRows, limit: int = CHUNK_BYTES) -> Iterator[RawRows]:
     """Bisect rows until each chunk is at most `limit` bytes, or a single row."""
     count = len(raw.origin.records)
     if count < 2 or sum(_size(column) for column in raw.columns.values()) <= limit:
@@ -29,9 +29,9 @@ def pieces(raw: RawRows, limit: int = PIECE_BYTES) -> Iterator[RawRows]:
             raw,
             columns=_sliced(raw.columns, start, length),
             absent=_sliced(raw.absent, start, length),
-            origin=raw.origin.chosen(slice(start, start + length)),
+            origin=raw.origin.select(slice(start, start + length)),
         )
-        yield from pieces(part, limit)
+        yield from chunks_of(part, limit)
 
 
 def _sliced(columns: Mapping[str, pa.Array], start: int, length: int) -> dict[str, pa.Array]:

@@ -317,7 +317,7 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
     column = pc.if_else(wrong, pa.scalar(None, kind), column) if pc.any(wrong).as_py() else column
     valid = column.is_valid()
     items = pc.list_flatten(column)
-    numbers = _float(items, pa.float32(), unheard)
+    numbers = _float(items, pa.float32(), ignore_report)
     broken = pc.is_null(numbers)
     if pc.any(broken).as_py():
         rows = np.repeat(np.flatnonzero(valid.to_numpy(zero_copy_only=False)), target.dim or 0)
@@ -326,11 +326,11 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         report(pa.array(mask), "every element of a vector is a finite number")
         column = pc.if_else(pa.array(mask), pa.scalar(None, kind), column)
         valid = column.is_valid()
-        numbers = _float(pc.list_flatten(column), pa.float32(), unheard)
+        numbers = _float(pc.list_flatten(column), pa.float32(), ignore_report)
     return _fixed_lists(numbers, valid, wanted)
 
 
-def unheard(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
+def ignore_report(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
     """Ignore a report, for checks that are reported elsewhere."""
 
 

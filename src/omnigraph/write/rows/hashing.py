@@ -66,8 +66,8 @@ def _items(numbers: Digests, lengths: np.ndarray[tuple[int], np.dtype[np.int64]]
     """The hash of each list from the hashes of its items. It depends on their order."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    places = np.arange(len(numbers)) - np.repeat(starts, lengths)
-    weighed = numbers * powers(_MULTIPLIER, int(lengths.max(initial=0)))[places]
+    positions = np.arange(len(numbers)) - np.repeat(starts, lengths)
+    weighed = numbers * powers(_MULTIPLIER, int(lengths.max(initial=0)))[positions]
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(weighed, dtype=np.uint64)])
     found: Digests = sums[ends] - sums[starts]
     return found
@@ -93,8 +93,8 @@ def _numbers(column: pa.Array) -> Digests:
         column = column.cast(pa.uint8())
     values = np.frombuffer(column.buffers()[1], np.uint8)
     width = column.type.bit_width // 8
-    own = values[column.offset * width : (column.offset + len(column)) * width]
-    return own.view(f"<u{width}").astype(np.uint64)
+    slice_bytes = values[column.offset * width : (column.offset + len(column)) * width]
+    return slice_bytes.view(f"<u{width}").astype(np.uint64)
 
 
 def _texts(column: pa.Array) -> Digests:

@@ -18,26 +18,26 @@ class Origin:
     Attributes:
         records: the position of each row in the whole input, counted from 1.
         place: describes a position.
-        given: the input column of a property, if it has another name: `column 'years'`.
+        input_columns: the input column of a property, if it has another name: `column 'years'`.
     """
 
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
     place: Callable[[int], str]
-    given: Mapping[str, str] = field(default_factory=dict)
+    input_columns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def counted(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
+    def consecutive(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
         """The origin of consecutive rows."""
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
 
-    def chosen(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
+    def select(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
         """The origin of some of the rows."""
         return replace(self, records=self.records[rows])
 
     def subject(self, type_name: str, name: str) -> str:
         """The subject of a problem: a property, and the input column it comes from."""
-        given = self.given.get(name)
-        return f"{type_name}.{name}" + (f" ({given})" if given is not None else "")
+        column = self.input_columns.get(name)
+        return f"{type_name}.{name}" + (f" ({column})" if column is not None else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ NO_ID = "; an id is a text, also where the key is a number"
 """Added to the message if an endpoint of an edge is of another type."""
 
 
-class Written:
+class JsonNumber:
     """A JSON number with a point or an exponent, as text. It is rounded once, to the width of its column."""
 
     __slots__ = ("text",)
@@ -83,8 +83,8 @@ def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items
     types.discard(_NONE)
     if not types:
         return pa.nulls(len(values))
-    made = _of_one_type(values, types, kind.scalar)
-    return made if made is not None else _one_by_one(values, kind.scalar, refuse)
+    converted = _of_one_type(values, types, kind.scalar)
+    return converted if converted is not None else _one_by_one(values, kind.scalar, refuse)
 
 
 def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.Array | None:
@@ -98,8 +98,8 @@ def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.
             return pa.array(values, pa.uint64() if scalar is Scalar.U64 else pa.int64())
         if types == {float} and scalar.is_float:
             return pa.array(values, pa.float64())
-        if scalar.is_float and types <= {Written, int}:
-            texts = [v if v is None else v.text if type(v) is Written else str(v) for v in values]
+        if scalar.is_float and types <= {JsonNumber, int}:
+            texts = [v if v is None else v.text if type(v) is JsonNumber else str(v) for v in values]
             return pa.array(texts, pa.utf8()).cast(pa.float32() if scalar is Scalar.F32 else pa.float64())
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         pass
@@ -107,7 +107,7 @@ def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.
 
 
 def _one_by_one(values: Sequence[Any], scalar: Scalar, refuse: Refuse) -> pa.Array:
-    take, stored = _TAKERS[scalar]
+    take, stored = _CONVERTERS[scalar]
     out: list[Any] = []
     for row, value in enumerate(values):
         try:
@@ -122,7 +122,7 @@ def _one_by_one(values: Sequence[Any], scalar: Scalar, refuse: Refuse) -> pa.Arr
 
 def _text(value: Any, _: Scalar) -> str:
     if not isinstance(value, str):
-        raise _RefusedError(f"expected a text, found {called(value)}")
+        raise _RefusedError(f"expected a text, found {type_label(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -132,13 +132,13 @@ def _text(value: Any, _: Scalar) -> str:
 
 def _boolean(value: Any, _: Scalar) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise _RefusedError(f"expected true or false, found {called(value)}")
+        raise _RefusedError(f"expected true or false, found {type_label(value)}")
     return bool(value)
 
 
 def _integer(value: Any, scalar: Scalar) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise _RefusedError(f"expected a whole number, found {called(value)}")
+        raise _RefusedError(f"expected a whole number, found {type_label(value)}")
     number = operator.index(value)
     low, high = INTEGER_RANGES[scalar]
     if not low <= number <= high:
@@ -147,10 +147,10 @@ def _integer(value: Any, scalar: Scalar) -> int:
 
 
 def _float(value: Any, scalar: Scalar) -> float:
-    if isinstance(value, Written):
+    if isinstance(value, JsonNumber):
         return _rounded(value.text, scalar)
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise _RefusedError(f"expected a number, found {called(value)}")
+        raise _RefusedError(f"expected a number, found {type_label(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -196,7 +196,7 @@ def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | No
         if not -(2**63) <= number < 2**63:
             raise _RefusedError("outside the years 1 to 9999", Fault.VALUE)
         return number
-    raise _RefusedError(f"expected a {scalar.value} as text or a whole number, found {called(value)}")
+    raise _RefusedError(f"expected a {scalar.value} as text or a whole number, found {type_label(value)}")
 
 
 def _blob(value: Any, _: Scalar) -> str | bytes:
@@ -214,7 +214,7 @@ def _blobs(values: list[str | bytes | None]) -> pa.Array:
     return pa.array(values, pa.large_binary())
 
 
-_TAKERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
+_CONVERTERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
     Scalar.STRING: (_text, pa.utf8()),
     Scalar.BLOB: (_blob, pa.utf8()),
     Scalar.BOOL: (_boolean, pa.bool_()),
@@ -246,7 +246,7 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
         else:
             absent[row] = True
             if value is not None:
-                refuse(row, f"expected a list, found {called(value)}", Fault.TYPE)
+                refuse(row, f"expected a list, found {type_label(value)}", Fault.TYPE)
         ends[row + 1] = len(items)
 
     def refuse_item(item: int, message: str, fault: Fault) -> None:
@@ -260,10 +260,10 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
     for item, value in enumerate(items):
         if value is None:
             refuse_item(item, _NULL_ELEMENT if kind.is_vector else _NULL_ITEM, Fault.TYPE)
-    made = column(items, _FLOAT32 if kind.is_vector else kind.item, refuse_item)
-    if pa.types.is_null(made.type):
-        made = made.cast(pa.float32() if kind.is_vector else _TAKERS[kind.scalar][1])
-    return pa.ListArray.from_arrays(pa.array(ends), made, mask=pa.array(absent))
+    converted = column(items, _FLOAT32 if kind.is_vector else kind.item, refuse_item)
+    if pa.types.is_null(converted.type):
+        converted = converted.cast(pa.float32() if kind.is_vector else _CONVERTERS[kind.scalar][1])
+    return pa.ListArray.from_arrays(pa.array(ends), converted, mask=pa.array(absent))
 
 
 def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
@@ -286,30 +286,30 @@ def with_null_items(column: pa.Array) -> _Rows:
     return rows
 
 
-def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
+def without_gaps(converted: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
     """Put a placeholder into refused rows of a required column.
 
     The rows are not used. The placeholder prevents that a value which is reported as wrong is also reported as missing.
     """
     if kind.nullable or not refused:
-        return made
-    if pa.types.is_null(made.type):
-        made = made.cast(arrow_type(kind))
-    gaps = np.zeros(len(made), bool)
-    gaps[list(refused)] = True
-    return pc.if_else(pa.array(gaps), _anything(made.type, kind), made)
+        return converted
+    if pa.types.is_null(converted.type):
+        converted = converted.cast(arrow_type(kind))
+    refused_rows = np.zeros(len(converted), bool)
+    refused_rows[list(refused)] = True
+    return pc.if_else(pa.array(refused_rows), _placeholder(converted.type, kind), converted)
 
 
 def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
     """Ids without those of refused rows, so that a wrong key is not reported twice."""
     if not refused or pa.types.is_null(ids.type):
         return ids
-    gaps = np.zeros(len(ids), bool)
-    gaps[list(refused)] = True
-    return pc.if_else(pa.array(gaps), pa.scalar(None, ids.type), ids)
+    refused_rows = np.zeros(len(ids), bool)
+    refused_rows[list(refused)] = True
+    return pc.if_else(pa.array(refused_rows), pa.scalar(None, ids.type), ids)
 
 
-def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
+def _placeholder(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
     if pa.types.is_list(stored) or pa.types.is_fixed_size_list(stored):
         return pa.scalar([0.0] * (kind.dim or 0), stored)
     if pa.types.is_string(stored):
@@ -320,17 +320,17 @@ def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
     return pa.scalar(0, pa.int32()).cast(stored)
 
 
-def called(value: Any) -> str:
+def type_label(value: Any) -> str:
     """The name of the type of a value for messages."""
     if isinstance(value, bool | np.bool_):
         return "true or false"
-    if isinstance(value, int | float | np.number | Written):
+    if isinstance(value, int | float | np.number | JsonNumber):
         return "a number"
     names = {str: "a text", list: "a list", tuple: "a list", dict: "an object", _NONE: "null"}
     return names.get(type(value), type(value).__name__)
 
 
-def whole_number(text: str) -> int:
+def json_integer(text: str) -> int:
     """Parse a JSON integer. Numbers with too many digits for Python become a value out of every range."""
     if len(text) <= _MOST_DIGITS:
         return int(text)

@@ -40,8 +40,8 @@ class TableChange:
     @property
     def superseded(self) -> pa.ChunkedArray:
         """Ids whose committed rows are replaced or deleted."""
-        own = [] if self.fresh else self.rows["id"].chunks
-        return pa.chunked_array([*own, self.deleted], pa.utf8())
+        written = [] if self.fresh else self.rows["id"].chunks
+        return pa.chunked_array([*written, self.deleted], pa.utf8())
 
 
 class Committed(Protocol):
@@ -75,10 +75,10 @@ def surviving(
 ) -> pa.Table:
     """Committed rows of a type that a write does not change, and whose column `by` has one of some values."""
     wanted = list(dict.fromkeys([*columns, "id"]))
-    gone = change is not None and change.replaced
-    distinct = pa.array([], values.type) if gone else values.unique()
+    replaced = change is not None and change.replaced
+    distinct = pa.array([], values.type) if replaced else values.unique()
     rows = committed.lookup(key, by, chunked(distinct), columns=wanted)
-    superseded = None if change is None or gone else change.superseded
+    superseded = None if change is None or replaced else change.superseded
     if rows.num_rows == 0 or superseded is None or len(superseded) == 0:
         return rows
     return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=superseded)))

@@ -17,10 +17,10 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.rules.validator import (
     C,
     Change,
-    Spell,
+    Describe,
     Violations,
+    describe_duplicate_key,
     in_order,
-    spell_duplicate_key,
     type_of,
     unique_subject,
 )
@@ -81,7 +81,7 @@ class DuplicateIds:
         last = np.maximum.reduceat(numbers, np.concatenate(([0], np.cumsum(lengths)[:-1])))
         return np.sort(numbers[numbers != np.repeat(last, lengths)])
 
-    def check(self, changes: Mapping[str, C], wrong_values: Iterable[tuple[pa.Table, Spell, int | None]]) -> None:
+    def check(self, changes: Mapping[str, C], wrong_values: Iterable[tuple[pa.Table, Describe, int | None]]) -> None:
         """Refuse duplicate keys.
 
         Args:
@@ -94,12 +94,12 @@ class DuplicateIds:
         if not self._keys:
             return
         found = Violations()
-        for rows, spell, total in wrong_values:
-            found.add(rows, spell, total)
+        for rows, describe, total in wrong_values:
+            found.add(rows, describe, total)
         for change in in_order(changes):
             if change.key in self._keys:
                 key = type_of(self._catalog, change).key
                 assert key is not None
                 rows, total = self._keys[change.key]
-                found.add(rows, spell_duplicate_key(unique_subject(change.name, key)), total)
+                found.add(rows, describe_duplicate_key(unique_subject(change.name, key)), total)
         raise ConstraintError(tuple(found.first), found.total)

@@ -18,11 +18,19 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, chunked, surviving
-from omnigraph.write.rules.constraints import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
+from omnigraph.write.rules.constraints import (
+    MemoryLimit,
+    ValueRule,
+    anti_join,
+    cardinality_violations,
+    duplicate_tuples,
+    value_rules,
+    wrong_values,
+)
 
 SHOWN = 100
 
-Spell = Callable[[dict[str, Any]], Violation]
+Describe = Callable[[dict[str, Any]], Violation]
 """Converts a row that breaks a constraint to a violation with a message."""
 
 
@@ -33,10 +41,10 @@ class Violations:
         self.first: list[Violation] = []
         self.total = 0
 
-    def add(self, rows: pa.Table, spell: Spell, total: int | None = None) -> None:
+    def add(self, rows: pa.Table, describe: Describe, total: int | None = None) -> None:
         """Add rows that break a constraint. `total` is their number, if `rows` has only the first."""
         self.total += rows.num_rows if total is None else total
-        self.first += [spell(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
+        self.first += [describe(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
     def refuse(self) -> None:
         """Raise the collected violations.
@@ -49,7 +57,10 @@ class Violations:
 
 
 def validate(
-    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    memory: MemoryLimit | None = None,
 ) -> None:
     """Check a change against all constraints.
 
@@ -59,26 +70,29 @@ def validate(
         accepted: the accepted schema.
         changes: the change of each type, by type key.
         committed: the stored state.
-        room: the memory limit of each check.
+        memory: the memory limit of each check.
 
     Raises:
         ConstraintError: the change breaks a constraint.
         ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
-    for rows, spell in broken(accepted, changes, committed, room):
-        found.add(rows, spell)
+    for rows, describe in violations(accepted, changes, committed, memory):
+        found.add(rows, describe)
     found.refuse()
 
 
-def broken(
-    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
-) -> Broken:
+def violations(
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    memory: MemoryLimit | None = None,
+) -> Violating:
     """The rows that break each constraint, in the order of `validate`."""
-    return _Validator(accepted.catalog, changes, committed, room or Room()).check()
+    return _Validator(accepted.catalog, changes, committed, memory or MemoryLimit()).check()
 
 
-Broken = Iterator[tuple[pa.Table, Spell]]
+Violating = Iterator[tuple[pa.Table, Describe]]
 """Rows that break a constraint, and the function that describes them."""
 
 
@@ -105,12 +119,12 @@ def type_of(catalog: Catalog, change: Change) -> NodeType | EdgeType:
     return (catalog.nodes if change.kind is TypeKind.NODE else catalog.edges)[change.name]
 
 
-def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broken:
+def value_violations(catalog: Catalog, changes: Mapping[str, TableChange]) -> Violating:
     """The rows that break a rule about single values. These rules are checked before all set-wide constraints."""
     for change in in_order(changes):
         for rule in value_rules(type_of(catalog, change)):
             wrong = wrong_values(rule, change.rows, ends_of(change))
-            yield wrong, spell_value(change.name, rule, new=change.fresh)
+            yield wrong, describe_value(change.name, rule, new=change.fresh)
 
 
 R = TypeVar("R")
@@ -129,39 +143,39 @@ class Validator(ABC, Generic[C, R]):
         self.catalog = catalog
         self.changes = changes
 
-    def check(self) -> Iterator[tuple[R, Spell]]:
+    def check(self) -> Iterator[tuple[R, Describe]]:
         """The rows that break each constraint, and the function that describes them."""
         yield from self.values()
         for change in in_order(self.changes):
             if change.kind is TypeKind.NODE:
                 yield from self.uniques(change)
         for _, edge in sorted(self.catalog.edges.items()):
-            own = self.changes.get(edge_key(edge.name))
-            if own is not None:
-                yield from self.uniques(own)
-                yield from self.endpoints(own)
-            yield from self.stranded(edge, own)
-            if own is not None:
-                yield from self.cardinalities(own)
+            edge_change = self.changes.get(edge_key(edge.name))
+            if edge_change is not None:
+                yield from self.uniques(edge_change)
+                yield from self.endpoints(edge_change)
+            yield from self.stranded(edge, edge_change)
+            if edge_change is not None:
+                yield from self.cardinalities(edge_change)
 
     @abstractmethod
-    def values(self) -> Iterator[tuple[R, Spell]]:
+    def values(self) -> Iterator[tuple[R, Describe]]:
         """Values that break a rule."""
 
     @abstractmethod
-    def uniques(self, change: C) -> Iterator[tuple[R, Spell]]:
+    def uniques(self, change: C) -> Iterator[tuple[R, Describe]]:
         """Entities with duplicate values of a unique constraint."""
 
     @abstractmethod
-    def endpoints(self, change: C) -> Iterator[tuple[R, Spell]]:
+    def endpoints(self, change: C) -> Iterator[tuple[R, Describe]]:
         """Edges to a node that does not exist."""
 
     @abstractmethod
-    def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Spell]]:
+    def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Describe]]:
         """Stored edges that lose a node through an overwrite or a merge."""
 
     @abstractmethod
-    def cardinalities(self, change: C) -> Iterator[tuple[R, Spell]]:
+    def cardinalities(self, change: C) -> Iterator[tuple[R, Describe]]:
         """Nodes with too many or too few edges."""
 
     def node_change(self, node: str) -> C | None:
@@ -171,16 +185,18 @@ class Validator(ABC, Generic[C, R]):
 class _Validator(Validator[TableChange, pa.Table]):
     """Checks rows in this process against a snapshot."""
 
-    def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
+    def __init__(
+        self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, memory: MemoryLimit
+    ) -> None:
         super().__init__(catalog, changes)
         self.committed = committed
-        self.room = room
-        self._taken: dict[str, pa.Array] = {}
+        self.memory = memory
+        self._deleted_by_type: dict[str, pa.Array] = {}
 
-    def values(self) -> Broken:
-        return broken_values(self.catalog, self.changes)
+    def values(self) -> Violating:
+        return value_violations(self.catalog, self.changes)
 
-    def uniques(self, change: TableChange) -> Broken:
+    def uniques(self, change: TableChange) -> Violating:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = without_nulls(change.rows.select(["id", *fields]), fields)
             if rows.num_rows == 0:
@@ -189,9 +205,9 @@ class _Validator(Validator[TableChange, pa.Table]):
             others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
             together = pa.concat_tables([rows, others])
             subject = unique_subject(change.name, fields)
-            yield sharing(fields, together, subject, self.room), spell_unique(subject)
+            yield duplicate_tuples(fields, together, subject, self.memory), describe_unique(subject)
 
-    def endpoints(self, change: TableChange) -> Broken:
+    def endpoints(self, change: TableChange) -> Violating:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
         # Endpoints of the same type are looked up together.
@@ -199,7 +215,7 @@ class _Validator(Validator[TableChange, pa.Table]):
         for end, node in ends.items():
             if len(missing[node]):
                 wrong = with_one_of(change.rows.select(["id", *ends]), end, missing[node])
-                yield wrong, spell_endpoint(change.name, end, node, new=change.fresh)
+                yield wrong, describe_endpoint(change.name, end, node, new=change.fresh)
 
     def _missing(self, change: TableChange, node: str, ends: Mapping[str, str]) -> pa.Array:
         """Nodes of a type that edges of the change refer to, and that are neither in the change nor stored."""
@@ -207,24 +223,24 @@ class _Validator(Validator[TableChange, pa.Table]):
         wanted = pa.chunked_array(chunks, pa.utf8())
         nodes = self.node_change(node)
         if nodes is not None:
-            wanted = chunked(unmatched(wanted, nodes.rows["id"], self.room))
+            wanted = chunked(anti_join(wanted, nodes.rows["id"], self.memory))
         if len(wanted) == 0:
             return wanted.unique()
         stored = surviving(self.committed, nodes, node_key(node), ["id"], "id", wanted)
-        return unmatched(wanted, stored["id"], self.room)
+        return anti_join(wanted, stored["id"], self.memory)
 
-    def cardinalities(self, change: TableChange) -> Broken:
+    def cardinalities(self, change: TableChange) -> Violating:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
-            touched, gone = self._touched(change, end), self._gone(node)
-            if len(gone):
-                touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
+            touched, deleted = self._touched(change, end), self._deleted_nodes(node)
+            if len(deleted):
+                touched = touched.filter(pc.invert(pc.is_in(touched, value_set=deleted)))
             if len(touched) == 0:
                 continue
-            kept = surviving(self.committed, change, change.key, [end], end, touched)
-            ends = pa.chunked_array([*kept[end].chunks, *change.rows[end].chunks], pa.utf8())
-            wrong = outside(card, pa.chunked_array([touched]), ends, self.room)
-            yield wrong, spell_cardinality(edge.name, end, card)
+            unchanged = surviving(self.committed, change, change.key, [end], end, touched)
+            ends = pa.chunked_array([*unchanged[end].chunks, *change.rows[end].chunks], pa.utf8())
+            wrong = cardinality_violations(card, pa.chunked_array([touched]), ends, self.memory)
+            yield wrong, describe_cardinality(edge.name, end, card)
 
     def _touched(self, change: TableChange, end: str) -> pa.Array:
         """The nodes at one end of the added, changed, moved or deleted edges, before and after the change."""
@@ -234,25 +250,25 @@ class _Validator(Validator[TableChange, pa.Table]):
             before = surviving(self.committed, None, change.key, [end], "id", change.superseded)
         return pa.chunked_array([*change.rows[end].chunks, *before[end].chunks], pa.utf8()).unique()
 
-    def _gone(self, node: str) -> pa.Array:
+    def _deleted_nodes(self, node: str) -> pa.Array:
         """The stored nodes of a type that the change deletes."""
-        if node not in self._taken:
+        if node not in self._deleted_by_type:
             change = self.node_change(node)
             if change is None:
-                self._taken[node] = pa.array([], pa.utf8())
+                self._deleted_by_type[node] = pa.array([], pa.utf8())
             elif change.replaced:
                 before = self.committed.scan(change.key, columns=["id"])["id"]
-                self._taken[node] = unmatched(before, change.rows["id"], self.room)
+                self._deleted_by_type[node] = anti_join(before, change.rows["id"], self.memory)
             else:
-                self._taken[node] = change.deleted
-        return self._taken[node]
+                self._deleted_by_type[node] = change.deleted
+        return self._deleted_by_type[node]
 
-    def stranded(self, edge: EdgeType, change: TableChange | None) -> Broken:
+    def stranded(self, edge: EdgeType, change: TableChange | None) -> Violating:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
-            if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._gone(node)):
-                left = surviving(self.committed, change, edge_key(edge.name), [end], end, self._gone(node))
-                yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
+            if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._deleted_nodes(node)):
+                orphans = surviving(self.committed, change, edge_key(edge.name), [end], end, self._deleted_nodes(node))
+                yield orphans.sort_by("id"), describe_endpoint(edge.name, end, node)
 
 
 # Constraints of the schema
@@ -318,7 +334,7 @@ def described(owner: str, row: Mapping[str, Any]) -> str:
     return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
 
 
-def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
+def describe_value(owner: str, rule: ValueRule, *, new: bool = False) -> Describe:
     subject = f"{owner}.{rule.property}"
     return lambda row: Violation(
         "value",
@@ -329,20 +345,20 @@ def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
     )
 
 
-def spell_duplicate_key(subject: str) -> Spell:
+def describe_duplicate_key(subject: str) -> Describe:
     return lambda row: Violation("unique", subject, row["id"], "two records have this key")
 
 
-def spell_unique(subject: str) -> Spell:
-    def spell(row: dict[str, Any]) -> Violation:
+def describe_unique(subject: str) -> Describe:
+    def describe(row: dict[str, Any]) -> Violation:
         values = [shown(value) for value in row["shared"].values()]
         held = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return Violation("unique", subject, row["id"], f"has {held}, and so has '{cut(row['other'])}'", row["other"])
 
-    return spell
+    return describe
 
 
-def spell_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Spell:
+def describe_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Describe:
     return lambda row: Violation(
         "endpoint",
         f"{edge}.{end}",
@@ -352,7 +368,7 @@ def spell_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Spel
     )
 
 
-def spell_cardinality(edge: str, end: str, card: Cardinality) -> Spell:
+def describe_cardinality(edge: str, end: str, card: Cardinality) -> Describe:
     subject = f"{edge} {'@card' if end == 'src' else '@card_in'}"
     bound = f"{card.min}..{'' if card.max is None else card.max}"
     return lambda row: Violation("cardinality", subject, row["node"], f"has {row['edges']} edges, allowed are {bound}")

@@ -13,17 +13,17 @@ from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, surviving
 from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
 
-Holders = Iterator[tuple[str, pa.Array]]
+EntityIds = Iterator[tuple[str, pa.Array]]
 """Type keys with ids of entities."""
 
 
-def holders(
+def violating_entities(
     accepted: AcceptedSchema,
     changes: Mapping[str, TableChange],
     committed: Committed,
     rows: pa.Table,
-    said: Violation,
-) -> Holders:
+    violation: Violation,
+) -> EntityIds:
     """The entities that break a constraint together.
 
     Args:
@@ -31,43 +31,45 @@ def holders(
         changes: the changes by type key.
         committed: the stored state before the change.
         rows: the rows that the validator found.
-        said: the violation of the first row.
+        violation: the violation of the first row.
     """
-    name = said.subject.partition(".")[0].partition(" ")[0]
-    if said.kind == "endpoint":
-        end = said.subject.rpartition(".")[2]
+    name = violation.subject.partition(".")[0].partition(" ")[0]
+    if violation.kind == "endpoint":
+        end = violation.subject.rpartition(".")[2]
         edge = accepted.catalog.edges[name]
         yield edge_key(name), _array(rows["id"])
         yield node_key(edge.from_type if end == "src" else edge.to_type), _array(rows[end])
-    elif said.kind == "cardinality":
+    elif violation.kind == "cardinality":
         change = changes[edge_key(name)]
-        end = "dst" if said.subject.endswith("@card_in") else "src"
+        end = "dst" if violation.subject.endswith("@card_in") else "src"
         nodes = _array(rows["node"])
-        kept = surviving(committed, change, change.key, [end], end, nodes)
-        yield change.key, _array(kept["id"])
+        unchanged = surviving(committed, change, change.key, [end], end, nodes)
+        yield change.key, _array(unchanged["id"])
         yield change.key, _array(with_one_of(change.rows, end, nodes)["id"])
     else:
         # A node type and an edge type may have the same name. The entities decide which one it is.
         for key in (node_key(name), edge_key(name)):
-            if key in changes and said.kind == "unique":
-                yield key, _sharing(changes[key], committed, rows, _fields(said))
+            if key in changes and violation.kind == "unique":
+                yield key, _sharing(changes[key], committed, rows, _fields(violation))
             elif key in changes:
-                own = changes[key].rows["id"]
-                yield key, _array(own.filter(pc.is_in(own, value_set=rows["id"])))
+                rows_of_change = changes[key].rows["id"]
+                yield key, _array(rows_of_change.filter(pc.is_in(rows_of_change, value_set=rows["id"])))
 
 
 def _sharing(change: TableChange, committed: Committed, rows: pa.Table, fields: tuple[str, ...]) -> pa.Array:
     if not set(fields) <= set(change.rows.column_names):
         return pa.array([], pa.utf8())
-    own = without_nulls(change.rows.select(["id", *fields]), fields)
-    others = surviving(committed, change, change.key, list(fields), fields[0], with_zeros(own[fields[0]]))
-    together = pa.concat_tables([own, without_nulls(others.select(own.column_names), fields).cast(own.schema)])
+    rows_of_change = without_nulls(change.rows.select(["id", *fields]), fields)
+    others = surviving(committed, change, change.key, list(fields), fields[0], with_zeros(rows_of_change[fields[0]]))
+    together = pa.concat_tables(
+        [rows_of_change, without_nulls(others.select(rows_of_change.column_names), fields).cast(rows_of_change.schema)]
+    )
     shared = with_one_of(together, "id", _array(rows["id"])).select(list(fields))
     return _array(together.join(shared, list(fields), join_type="left semi")["id"])
 
 
-def _fields(said: Violation) -> tuple[str, ...]:
-    named = said.subject.partition(".")[2]
+def _fields(violation: Violation) -> tuple[str, ...]:
+    named = violation.subject.partition(".")[2]
     return tuple(named.removeprefix("(").removesuffix(")").split(", "))
 
 
