@@ -66,7 +66,7 @@ def test_a_cell_in_another_format_is_told(cell: str) -> None:
         ("%Y-%m-%d %q", "'%q' is not a code"),
         ("%Y %Y-%m-%d", "'%Y' is used twice"),
         ("%Y-%m-%d %I:%M", "%I needs %p"),
-        ("", "does not say"),
+        ("", "needs the year"),
         ("dd.mm.yyyy", "needs the year exactly once"),
         ("%Y-%m-%d %", "not a code"),
     ],

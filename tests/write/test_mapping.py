@@ -291,7 +291,7 @@ YAML = "sources:\n  - source: people\n    "
         ),
         (YAML + "column: k\n    when: {}", "sources[0].when: it is empty", None),
         (YAML + "edge: Born\n    from: a\n    to: {country: c}", "to: the key of Day is country, day", "each of them"),
-        (YAML + "edge: Works\n    from: a\n    to: {title: c}", "to: Company has no key", "what its id is made of"),
+        (YAML + "edge: Works\n    from: a\n    to: {title: c}", "to: Company has no key", "give its id"),
         (YAML + "edge: Works\n    to: a\n    others: ignore", "its 'from' is missing", None),
     ],
 )

@@ -81,7 +81,7 @@ class Conflicts:
             kind = ConflictKind.DIVERGENT_INSERT if made else ConflictKind.DIVERGENT_UPDATE
             if undecided:
                 return kind, f"'{source}' and '{target}' {where}, and the base value is unknown"
-            return kind, f"'{source}' and '{target}' have both {'created' if made else 'changer'} it, and {where}"
+            return kind, f"'{source}' and '{target}' have both {'created' if made else 'changed'} it, and {where}"
         deleter, changer = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
         if undecided:
             message = f"'{changer}' has it and '{deleter}' does not, and the base value is unknown"
