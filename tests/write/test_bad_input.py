@@ -158,7 +158,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
         '{"edge": "Knows", "from": "ann", "to": 3}',
         "Knows.to: expected a text, found a number; an id is a text",
     ),
-    ("ends among the data", '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}', "Knows.src: the ends"),
+    ("ends among the data", '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}', "Knows.src: 'from' and 'to'"),
     ("an array around the records", f"[{GOOD}]", "expected an object with 'type' or 'edge', found a list"),
     ("two records on a line", f"{GOOD} {GOOD}", "something follows the record on its line"),
     ("something behind a record", f"{GOOD} oops", "something follows the record on its line"),
@@ -169,7 +169,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("a record without an end", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
     ("a string without an end", '{"type": "Note", "data": {"text": "x}}', "input: "),
     ("deep nesting", person(age="[" * 50_000 + "]" * 50_000), "nested too deeply"),
-    ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text holds half"),
+    ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text contains half"),
     ("a NUL byte", b'{"type": "Note", "data": {"text": "a\x00b"}}', "not JSON"),
     ("a tab in a string", '{"type": "Note", "data": {"text": "a\tb"}}', "not JSON: Invalid control character"),
     ("bytes that are not UTF-8", b'{"type": "Note", "data": {"text": "\xff"}}', "the text is not UTF-8"),
@@ -427,7 +427,7 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
         "half a surrogate pair",
         {"Person": [{"name": "\ud800"}]},
         BadRowsError,
-        "row 1: Person.name: the text holds half",
+        "row 1: Person.name: the text contains half",
     ),
     ("an unknown type", {"Persom": [{"name": "bob"}]}, InputError, "there is no type 'Persom'"),
     ("rows that are a mapping", {"Person": {"name": "bob"}}, InputError, "the rows of Person are a dict"),
@@ -515,7 +515,7 @@ FILES = {
     "a type beside a mapping": FileCase(
         lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}
     ),
-    "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not say which type"),
+    "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not name the type"),
     "paths and other things": FileCase(lambda path: [_written("a.ndjson", b"")(path), 3], "expected another path"),
 }
 

@@ -98,7 +98,7 @@ GOOD = '{"type": "Person", "data": {"name": "ann"}}'
         ('{"edge": "Knows", "from": 1, "to": "b"}', "Knows.from: expected a text"),
         (
             '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
-            "Knows.src: the ends of an edge",
+            "Knows.src: 'from' and 'to'",
         ),
         ('{"data": {}}', "expected a 'type' or an 'edge'"),
         ("[1]", "expected an object with 'type' or 'edge'"),

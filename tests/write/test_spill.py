@@ -158,7 +158,7 @@ def test_a_check_that_does_not_fit_says_how_large_it_is(tmp_path: Path, scratch:
         with pytest.raises(ResourceLimitError, match="the ids of node:Note") as caught:
             graph.load(tables(), mode="append", memory_budget=4096)
         assert (caught.value.limit, caught.value.actual) == (4096, 600 * 16)
-        assert "pipeline" in str(caught.value.hint)
+        assert "engine spark" in str(caught.value.hint)
         assert graph.snapshot().pin("node:Person").row_count == 0
 
 

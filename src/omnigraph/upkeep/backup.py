@@ -157,7 +157,7 @@ def _exclusive_copy(target: Store, what: str) -> Iterator[Lease]:
 def _check_separate(source: GraphUri, target: GraphUri) -> None:
     for uri in (source, target):
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("an in-memory graph cannot be copied", hint="export it, or load it into a graph in files")
+            raise InputError("a graph in memory cannot be copied", hint="export it, or load it into a graph in files")
     here, there = (f"{uri.identity.rstrip('/')}/" for uri in (source, target))
     if here.startswith(there) or there.startswith(here):
         raise InputError(f"{target} and {source} contain each other", hint="choose a separate location for the copy")

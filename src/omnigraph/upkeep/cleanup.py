@@ -156,7 +156,7 @@ class CleanupReport:
 def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupReport:
     """Remove everything that a policy allows. `Graph.cleanup` describes it."""
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("an in-memory graph ends with its process", hint="cleanup is for graphs in files")
+        raise InputError("a graph in memory ends with its process", hint="cleanup is for graphs in files")
     if preview:
         _check_recovered(store)
         return _Plan.of(store, policy, now(), now(), only_alive=True).report(preview=True)

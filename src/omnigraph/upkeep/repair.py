@@ -72,7 +72,7 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
     if force and not confirm:
         raise InputError("force needs confirm", hint="read the plan first, then give both")
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("an in-memory graph ends with its process", hint="repair is for graphs in files")
+        raise InputError("a graph in memory ends with its process", hint="repair is for graphs in files")
     run = _Repair(store, confirm, force)
     run.sidecars()
     run.references()
