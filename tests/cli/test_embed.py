@@ -89,8 +89,8 @@ def test_a_branch_and_the_expected_head(shell: Shell, graph: str) -> None:
 
 
 def test_what_cannot_be_meant(shell: Shell, graph: str) -> None:
-    assert "'Tag' has no vector that is computed" in shell.fails("embed", graph, "--quiet", "--type", "Tag")
-    assert "'text' is not a vector" in shell.fails("embed", graph, "--quiet", "--property", "text")
+    assert "'Tag' has no computed vector" in shell.fails("embed", graph, "--quiet", "--type", "Tag")
+    assert "'text' is not a computed vector" in shell.fails("embed", graph, "--quiet", "--property", "text")
     path = str(shell.root / "plain")
     shell.run("init", path, "--schema", shell.write("plain.pg", "node Tag { name: String @key }"))
     assert shell.run("embed", path, "--quiet").stdout == f"{path} has no @embed properties\n"

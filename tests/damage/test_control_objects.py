@@ -151,7 +151,7 @@ def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
 def test_a_missing_past_schema_is_named(graph: Graph, place: Path, endings: tuple[str, ...]) -> None:
     graph.branches.create("old")
     graph.tags.create("before")
-    hash_before = graph._store.capture("main").schema_hash.rpartition(":")[2]
+    hash_before = graph.session.store.capture("main").schema_hash.rpartition(":")[2]
     evolve_to(graph, SOURCE.replace("node C {", "node C { more: String?"), [])
     removed = [f"__schemas/{hash_before}{ending}" for ending in endings]
     for path in removed:

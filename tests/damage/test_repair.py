@@ -102,7 +102,7 @@ def test_the_plan_says_how_many_rows_come_and_go(graph: Graph) -> None:
     lance.dataset(str(raw.directory(graph, graph.snapshot().pin("node:A")))).delete("id = 's1'")
     found = row(graph.repair())
     assert (found.rows_before, found.rows_after, found.rows_added, found.rows_removed) == (3, 4, 2, 1)
-    assert found.plan == "let the graph point at version 4: 3 rows before, 4 after; 2 come, 1 go, 0 were written anew"
+    assert found.plan == "point the graph at version 4: 3 rows before, 4 after; 2 added, 1 removed, 0 rewritten"
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["theirs", "ours"])
@@ -112,7 +112,7 @@ def test_an_unexplained_restore_is_never_adopted(graph: Graph, ours: bool) -> No
     (raw.restore_late if ours else raw.restore)(graph, "node:A", 1)
     report = graph.repair()
     assert verdict(report) == ("suspicious", "preview")
-    assert row(report).plan == "put the content of version 3 back: 4 rows before, 4 after"
+    assert row(report).plan == "restore the content of version 3: 4 rows before, 4 after"
     confirmed = graph.repair(confirm=True)
     assert verdict(confirmed) == ("suspicious", "healed" if ours else "refused")
     if not ours:
@@ -129,7 +129,7 @@ def test_a_restore_above_rows_whose_commit_is_lost(graph: Graph, place: Path) ->
     raw.restore_late(graph, "node:A", 1)
     tear(newest_manifest(graph))
     graph.close()
-    assert row(repair(place)).plan == "put the content of version 3 back: 3 rows before, 4 after"
+    assert row(repair(place)).plan == "restore the content of version 3: 3 rows before, 4 after"
     repair(place, confirm=True, force=True)
     with open(place) as fresh:
         assert ids(fresh) == sorted([*SEED, "kept"])
@@ -145,7 +145,7 @@ def test_a_newest_version_that_is_damaged_is_not_adopted(graph: Graph) -> None:
     file.write_bytes(file.read_bytes()[:50])
     found = row(graph.repair())
     assert file.name in str(found.error)
-    assert found.plan == "put the content of version 2 back: 3 rows before, 3 after"
+    assert found.plan == "restore the content of version 2: 3 rows before, 3 after"
     assert verdict(graph.repair(confirm=True)) == ("suspicious", "refused")
     assert verdict(graph.repair(confirm=True, force=True)) == ("suspicious", "forced")
     assert ids(graph) == before
@@ -267,7 +267,7 @@ def test_a_write_that_can_be_neither_finished_nor_undone(children: Children, gra
     report = repair(place)
     assert verdict(report, path) == ("unsettled", "preview")
     assert "of which nothing is visible" in str(row(report, path).plan)
-    assert row(report).plan == "put the content of version 2 back: 3 rows before, 3 after"
+    assert row(report).plan == "restore the content of version 2: 3 rows before, 3 after"
     assert verdict(repair(place, confirm=True), path) == ("unsettled", "refused")
     assert sidecar.exists()
     report = repair(place, confirm=True, force=True)

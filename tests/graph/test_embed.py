@@ -169,9 +169,9 @@ def test_types_and_properties_can_be_named(place: str) -> None:
     ("arguments", "said"),
     [
         ({"types": "Nte"}, "'Nte' is not a node type"),
-        ({"types": "Plain"}, "'Plain' has no vector that is computed"),
-        ({"properties": "text"}, "'text' is not a vector that is computed"),
-        ({"types": "Tag", "properties": "text_vec"}, "'text_vec' is not a vector that is computed"),
+        ({"types": "Plain"}, "'Plain' has no computed vector"),
+        ({"properties": "text"}, "'text' is not a computed vector"),
+        ({"types": "Tag", "properties": "text_vec"}, "'text_vec' is not a computed vector"),
         ({"which": "some"}, "'some' is not a choice of vectors"),
     ],
 )

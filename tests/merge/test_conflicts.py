@@ -66,9 +66,9 @@ def test_all_are_listed_in_one_order(graph: Graph) -> None:
         graph.merge("side")
     assert [(c.kind.value, c.entity_id) for c in caught.value.conflicts] == KINDS
     assert [c.message for c in caught.value.conflicts] == [
-        "'side' has deleted what 'main' has changed",
-        "'main' has deleted what 'side' has changed",
-        "'side' and 'main' have both made it, and differ in age",
+        "'side' has deleted it, and 'main' has changed it",
+        "'main' has deleted it, and 'side' has changed it",
+        "'side' and 'main' have both created it, and differ in age",
         "'side' and 'main' have both changed it, and differ in age",
     ]
     assert graph.branch("main").head == before
@@ -78,7 +78,7 @@ def test_all_are_listed_in_one_order(graph: Graph) -> None:
         "type_name": "Person",
         "entity_id": "b",
         "kind": "delete_vs_update",
-        "message": "'side' has deleted what 'main' has changed",
+        "message": "'side' has deleted it, and 'main' has changed it",
         "base": {"age": 1},
         "ours": {"age": 3},
         "theirs": None,
@@ -128,7 +128,7 @@ def test_what_is_no_conflict_cannot_be_resolved(graph: Graph) -> None:
         graph.merge("side", strategy="ours", resolutions={("Person", "e"): "ours"})
     with pytest.raises(InputError, match="'mine' is not a strategy"):
         graph.merge("side", strategy="mine")
-    with pytest.raises(InputError, match="is no conflict"):
+    with pytest.raises(InputError, match="is not a conflict"):
         graph.merge("side", resolutions={"a": "ours"})  # type: ignore[dict-item]
 
 
@@ -206,8 +206,8 @@ def test_cardinality_across_branches(graph: Graph) -> None:
 
 
 def test_very_many_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "MOST", 3)
-    monkeypatch.setattr(conflicts, "MOST", 3)
+    monkeypatch.setattr(compare, "MAX_CONFLICTS", 3)
+    monkeypatch.setattr(conflicts, "MAX_CONFLICTS", 3)
     people = pa.table({"name": list("abcdef"), "age": [2] * 6})
     graph.load({"Person": people}, mode="merge", branch="side")
     graph.load({"Person": people.set_column(1, "age", pa.array([3] * 6))}, mode="merge")

@@ -141,7 +141,7 @@ def test_what_a_criss_cross_disagrees_on_is_undecided(graph: Graph) -> None:
         "type_name": "Person",
         "entity_id": "b",
         "kind": "delete_vs_update",
-        "message": "'dev' has it and 'main' has not, and nobody can say which has changed it",
+        "message": "'dev' has it and 'main' does not, and the base value is unknown",
         "base": None,
         "ours": None,
         "theirs": {"age": 3, "mail": None, "name": "b"},

@@ -118,12 +118,12 @@ def test_choosing_a_side() -> None:
     torn = [i for i, v in zip(answer["id"].to_pylist(), answer[VERDICT].to_pylist(), strict=True) if v >= 4]
     said: dict[Any, str] = {("T", torn[0]): "ours", ("T", torn[1]): "theirs"}
     found = resolved(answer, Choices.given(None, said, lambda name: f"node:{name}").of("node:T"))
-    assert set(found.torn["id"].to_pylist()) == set(torn[2:])
+    assert set(found.conflict_rows["id"].to_pylist()) == set(torn[2:])
     assert (set(found.named.to_pylist()), found.count) == (set(torn[:2]), 2)
     assert torn[0] not in found.done["id"].to_pylist()
     assert torn[1] in found.done["id"].to_pylist()
     theirs = resolved(answer, Choice(Strategy.THEIRS))
-    assert (theirs.torn.num_rows, theirs.count, len(theirs.named)) == (0, len(torn), 0)
+    assert (theirs.conflict_rows.num_rows, theirs.count, len(theirs.named)) == (0, len(torn), 0)
     assert {Verdict(v) for v in theirs.done[VERDICT].to_pylist()} == {Verdict.INSERT, Verdict.UPDATE, Verdict.DELETE}
     # With the source right everywhere, the target gets all that the source has, and keeps what only it has touched.
     ours = resolved(answer, Choice(Strategy.OURS))

@@ -281,7 +281,7 @@ def test_what_is_not_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
     for path, said in (
         (f"{s3_root.uri}/nowhere/Person.csv", "there is no s3://graphs/.*/nowhere/Person.csv"),
         (f"{s3_root.uri}/*.csv", "no file matches s3://graphs/"),
-        (f"{s3_root.uri}/some/", "holds no file that can be loaded"),
+        (f"{s3_root.uri}/some/", "contains no file that can be loaded"),
         ("s3:///Person.csv", "the address names no bucket"),
     ):
         with pytest.raises(InputError, match=said):

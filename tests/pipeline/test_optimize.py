@@ -23,7 +23,7 @@ from omnigraph.pipeline.optimize import SparkWorkers
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.compaction import CompactedGroup
-from omnigraph.upkeep.optimize import OptimizeReceipt, PackJob
+from omnigraph.upkeep.optimize import CompactJob, OptimizeReceipt
 from omnigraph.write.receipt import MergeWay
 
 
@@ -117,15 +117,15 @@ def test_a_graph_in_s3(s3_root: S3Root) -> None:
 def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cleanup sees a record of whoever is at work, which goes with the work."""
     at_work: list[int] = []
-    pack = SparkWorkers.pack
+    pack = SparkWorkers.compact
 
-    def packing(self: SparkWorkers, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
+    def packing(self: SparkWorkers, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
         packed = pack(self, jobs)
         graph.cleanup(keep=0, orphans_older_than=timedelta(0))
         at_work.append(len(read_records(graph.session.store.objects)))
         return packed
 
-    monkeypatch.setattr(SparkWorkers, "pack", packing)
+    monkeypatch.setattr(SparkWorkers, "compact", packing)
     before = seen(graph)
     assert by_tasks(graph, InProcess(), rows_per_fragment=8, segment_rows=8).commit is not None
     assert at_work == [2], "its own, and that of what tasks put aside"

@@ -569,7 +569,7 @@ def test_nothing_is_left_of_packing_that_died(graph: Graph, monkeypatch: pytest.
     for i in range(4):
         people(graph, f"p{i}")
     before, exported = set(listing(root(graph))), b"".join(graph.export())
-    monkeypatch.setattr(_Work, "tidy", lambda self: None)  # which the dead do not do
+    monkeypatch.setattr(_Work, "remove_layouts", lambda self: None)  # which the dead do not do
     with armed(Failpoint.STAGED), pytest.raises(FailpointError):
         graph.optimize()
     assert any("/_versions/d" in path for path in set(listing(root(graph))) - before)

@@ -17,7 +17,7 @@ import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import ReadOnlyError
 from omnigraph.graph import Graph
-from omnigraph.upkeep.declared import declared
+from omnigraph.upkeep.declared_indexes import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexReceipt, ensure_indexes
 
 KINDS = """

@@ -21,7 +21,7 @@ from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.errors import InputError, ReadOnlyError
 from omnigraph.graph import Graph
 from omnigraph.storage.compaction import CompactedGroup
-from omnigraph.upkeep.optimize import DRIFT, BuildJob, Here, OptimizeReceipt, PackJob
+from omnigraph.upkeep.optimize import DRIFT, BuildJob, CompactJob, LocalWorkers, OptimizeReceipt
 from omnigraph.upkeep.optimize import optimize as optimize_store
 
 __all__ = ["_no_fsync"]
@@ -166,14 +166,14 @@ def _by_index_and_without(graph: Graph) -> None:
 def test_a_commit_that_comes_first(graph: Graph) -> None:
     """What was packed is used, as long as its rows are as they were."""
     fill(graph)
-    done: list[PackJob] = []
+    done: list[CompactJob] = []
 
-    class Slow(Here):
-        def pack(self, jobs: Any) -> Any:
+    class Slow(LocalWorkers):
+        def compact(self, jobs: Any) -> Any:
             if not done:
                 graph.load({"Person": people(["between"], 1)}, mode="append")
             done.extend(jobs)
-            return super().pack(jobs)
+            return super().compact(jobs)
 
     catalog = graph.accepted_schema.catalog
     receipt = optimize_store(graph.session.store, lambda view: catalog, lambda size: Slow(graph.session.store.tables))
@@ -235,7 +235,7 @@ def test_an_interrupted_write_is_settled_first(graph: Graph) -> None:
     assert not graph.session.store.objects.list("__recovery")
 
 
-class Meanwhile(Here):
+class Meanwhile(LocalWorkers):
     """This process, beside others who write whenever something was packed."""
 
     def __init__(self, graph: Graph, writes: list[Callable[[], object]]) -> None:
@@ -249,9 +249,9 @@ class Meanwhile(Here):
             self.writes.pop(0)()  # type: ignore[attr-defined]
         return built
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
         object.__setattr__(self, "packs", self.packs + len(jobs))  # type: ignore[attr-defined]
-        return super().pack(jobs)
+        return super().compact(jobs)
 
 
 def optimized_beside(graph: Graph, *writes: Callable[[], object]) -> tuple[OptimizeReceipt, int]:

@@ -37,7 +37,7 @@ from omnigraph.write.input import ndjson
 from omnigraph.write.input.csv_rows import read_csv
 from omnigraph.write.input.named_columns import OfType
 from omnigraph.write.input.sources import LoadSource
-from omnigraph.write.row_locations import Places
+from omnigraph.write.row_locations import RowLocations
 from omnigraph.write.rows.problems import Problems
 
 SCHEMA = """
@@ -132,8 +132,8 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("a list with null", person(tags='["x", null]'), "Person.tags: an item of the list: null is not allowed"),
     ("a list with a number", person(tags='["x", 1]'), "Person.tags: expected a text, found a number"),
     ("an item out of range", person(counts="[9223372036854775808]"), "Person.counts: out of range for I64"),
-    ("bad base64", person(photo='"base64:a*b="'), "Person.photo: the text behind base64: is not base64"),
-    ("base64 without padding", person(photo='"base64:YQ"'), "Person.photo: the text behind base64: is not base64"),
+    ("bad base64", person(photo='"base64:a*b="'), "Person.photo: the text after base64: is not base64"),
+    ("base64 without padding", person(photo='"base64:YQ"'), "Person.photo: the text after base64: is not base64"),
     ("an unknown property", person(aeg="3"), "Person.aeg: there is no such property; did you mean 'age'?"),
     ("a reserved property", person(_rowid="3"), "Person._rowid: the name is reserved"),
     ("a tombstone", person(_tombstone="true"), "Person._tombstone: the name is reserved"),
@@ -158,7 +158,11 @@ ROWS: list[tuple[str, str | bytes, str]] = [
         '{"edge": "Knows", "from": "ann", "to": 3}',
         "Knows.to: expected a text, found a number; an id is a text",
     ),
-    ("ends among the data", '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}', "Knows.src: the ends"),
+    (
+        "ends among the data",
+        '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
+        "Knows.src: 'from' and 'to'",
+    ),
     ("an array around the records", f"[{GOOD}]", "expected an object with 'type' or 'edge', found a list"),
     ("two records on a line", f"{GOOD} {GOOD}", "something follows the record on its line"),
     ("something behind a record", f"{GOOD} oops", "something follows the record on its line"),
@@ -169,7 +173,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("a record without an end", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
     ("a string without an end", '{"type": "Note", "data": {"text": "x}}', "input: "),
     ("deep nesting", person(age="[" * 50_000 + "]" * 50_000), "nested too deeply"),
-    ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text holds half"),
+    ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text contains half"),
     ("a NUL byte", b'{"type": "Note", "data": {"text": "a\x00b"}}', "not JSON"),
     ("a tab in a string", '{"type": "Note", "data": {"text": "a\tb"}}', "not JSON: Invalid control character"),
     ("bytes that are not UTF-8", b'{"type": "Note", "data": {"text": "\xff"}}', "the text is not UTF-8"),
@@ -287,7 +291,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
         BadRowsError,
         "line 2: Person.face: expected a list",
     ),
-    ("bad base64", "name,photo\nbob,base64:a\n", BadRowsError, "line 2: Person.photo: the text behind base64:"),
+    ("bad base64", "name,photo\nbob,base64:a\n", BadRowsError, "line 2: Person.photo: the text after base64:"),
     ("no key", "name,age\n,3\n", BadRowsError, "Person.csv, line 2: Person.name: is required"),
     ("a key twice", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
     ("a key that exists", "name\nann\n", KeyConflictError, "'ann'"),
@@ -331,7 +335,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         BadRowsError,
         "Person.aeg: there is no such property",
     ),
-    ("a column twice", _twice(), InputError, "the column 'name' is there twice"),
+    ("a column twice", _twice(), InputError, "the column 'name' occurs twice"),
     ("a null key", pa.table({"name": ["bob", None]}), BadRowsError, "row 2: Person.name: is required"),
     (
         "a short vector",
@@ -387,7 +391,7 @@ def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> N
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
-    said = "the type is the name of the file, unless --type (type_name=) or a mapping says it"
+    said = "the file name is the type, unless --type (type_name=) or a mapping gives it"
     assert error.hint == f"{said}; did you mean 'Person'?"
     parts = tmp_path / "Persn.parquet"
     parts.mkdir()
@@ -427,7 +431,7 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
         "half a surrogate pair",
         {"Person": [{"name": "\ud800"}]},
         BadRowsError,
-        "row 1: Person.name: the text holds half",
+        "row 1: Person.name: the text contains half",
     ),
     ("an unknown type", {"Persom": [{"name": "bob"}]}, InputError, "there is no type 'Persom'"),
     ("rows that are a mapping", {"Person": {"name": "bob"}}, InputError, "the rows of Person are a dict"),
@@ -496,7 +500,7 @@ FILES = {
     "a missing file": FileCase(lambda path: path / "none.ndjson", "there is no "),
     "a pattern that nothing matches": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
     "an ending that means nothing": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
-    "a directory without a file": FileCase(_directory, "holds no file that can be loaded"),
+    "a directory without a file": FileCase(_directory, "contains no file that can be loaded"),
     "a truncated gzip file": FileCase(_truncated_gzip, "people.ndjson.gz cannot be read: Truncated compressed stream"),
     "a gzip file that is none": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
     "a truncated Parquet file": FileCase(_truncated_parquet, "Person.parquet cannot be read"),
@@ -513,9 +517,9 @@ FILES = {
         _written("x.ndjson", GOOD.encode()), "'replace' is not a mode", {"mode": "replace"}
     ),
     "a type beside a mapping": FileCase(
-        lambda path: {"Person": pa.table({"name": ["x"]})}, "says the types itself", {"type_name": "Person"}
+        lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}
     ),
-    "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not say which type"),
+    "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not name the type"),
     "paths and other things": FileCase(lambda path: [_written("a.ndjson", b"")(path), 3], "expected another path"),
 }
 
@@ -658,7 +662,7 @@ def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
 
 
 def test_large_loads_remember_no_places(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_module, "Places", lambda: Places(most=1))
+    monkeypatch.setattr(load_module, "RowLocations", lambda: RowLocations(most=1))
     people = pa.table({"name": ["bob", "cid"], "pages": [1, 77]})
     with pytest.raises(ConstraintError, match=r"^Person\.pages: 'cid': 77 is outside"):
         graph.load({"Person": people}, mode="append")

@@ -119,7 +119,7 @@ def test_edges_and_ids() -> None:
     assert table["id"].to_pylist()[0] == "e"
     assert len(table["id"].to_pylist()[1]) == 26
     assert read("src,dst\na,b\n", TypeKind.EDGE, "Link")[1][0] == (
-        "f.csv, line 1: Link.dst: the ends of an edge are the columns 'from' and 'to'"
+        "f.csv, line 1: Link.dst: the columns for the ends of an edge are 'from' and 'to'"
     )
 
 

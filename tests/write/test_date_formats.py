@@ -62,12 +62,12 @@ def test_a_cell_in_another_format_is_told(cell: str) -> None:
 @pytest.mark.parametrize(
     ("format", "reason"),
     [
-        ("%d.%m", "does not say the year"),
+        ("%d.%m", "needs the year exactly once"),
         ("%Y-%m-%d %q", "'%q' is not a code"),
-        ("%Y %Y-%m-%d", "'%Y' is twice"),
-        ("%Y-%m-%d %I:%M", "%I belongs together"),
-        ("", "does not say"),
-        ("dd.mm.yyyy", "does not say the year"),
+        ("%Y %Y-%m-%d", "'%Y' is used twice"),
+        ("%Y-%m-%d %I:%M", "%I needs %p"),
+        ("", "needs the year"),
+        ("dd.mm.yyyy", "needs the year exactly once"),
         ("%Y-%m-%d %", "not a code"),
     ],
 )

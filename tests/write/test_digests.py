@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.write.rows.hashing import digests
-from omnigraph.write.rules.constraints import Room, sharing, twice
+from omnigraph.write.rules.constraints import MemoryLimit, duplicate_hashes, duplicate_tuples
 
 TEXTS = st.text(max_size=20) | st.text("ab", min_size=5, max_size=40)
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -62,8 +62,8 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
         if len(held) > 1
     ]
     rows = pa.table({"id": pa.array(ids, pa.utf8()), "text": pa.array(texts, pa.utf8())})
-    for room in (Room(), Room(1000)):
-        found = sharing(["text"], rows, "texts", room).to_pylist()
+    for memory in (MemoryLimit(), MemoryLimit(1000)):
+        found = duplicate_tuples(["text"], rows, "texts", memory).to_pylist()
         assert found == sorted(expected, key=lambda row: row["other"])
 
 
@@ -72,9 +72,11 @@ def test_rows_whose_digests_collide_are_told_apart(monkeypatch: Any) -> None:
         "omnigraph.write.rules.constraints.digests", lambda columns: np.zeros(len(columns[0]), np.uint64)
     )
     rows = pa.table({"id": ["a", "b", "c"], "text": ["x", "y", "x"]})
-    assert sharing(["text"], rows, "texts", Room()).to_pylist() == [{"id": "c", "other": "a", "shared": {"text": "x"}}]
+    assert duplicate_tuples(["text"], rows, "texts", MemoryLimit()).to_pylist() == [
+        {"id": "c", "other": "a", "shared": {"text": "x"}}
+    ]
 
 
 def test_twice() -> None:
     numbers = np.array([5, 1, 5, 3, 1, 1], np.uint64)
-    assert twice(numbers, "numbers", Room()).tolist() == [1, 5]
+    assert duplicate_hashes(numbers, "numbers", MemoryLimit()).tolist() == [1, 5]

@@ -23,7 +23,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.settings import FSYNC
 from omnigraph.write.request_digest import RowsDigest
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 
@@ -64,7 +64,7 @@ def digest(rows: list[dict[str, Any]], cuts: list[int], names: list[str] | None 
             if (names is not None and name in names) or any(name in row for row in part)
         }
         absent = {"mood": pa.array(["mood" not in row for row in part], pa.bool_())} if "mood" in columns else {}
-        made.take(RawRows(TypeKind.NODE, "Thing", columns, absent, Origin.counted(len(part), first=start + 1)))
+        made.take(RawRows(TypeKind.NODE, "Thing", columns, absent, Origin.consecutive(len(part), first=start + 1)))
     problems.check()
     return made.value()
 
@@ -91,10 +91,10 @@ def test_other_rows_have_another_digest(one: list[dict[str, Any]], other: list[d
 
 def test_pieces_are_pieces() -> None:
     table = pa.table({"text": [f"text {i}" if i % 3 else None for i in range(100)]})
-    raw = RawRows(TypeKind.NODE, "Thing", {"text": table["text"].combine_chunks()}, {}, Origin.counted(100))
+    raw = RawRows(TypeKind.NODE, "Thing", {"text": table["text"].combine_chunks()}, {}, Origin.consecutive(100))
     whole, cut = RowsDigest(ACCEPTED, Problems()), RowsDigest(ACCEPTED, Problems())
     whole.take(raw)
-    parts = list(pieces(raw, 64))
+    parts = list(chunks_of(raw, 64))
     assert len(parts) > 4
     for part in parts:
         cut.take(part)

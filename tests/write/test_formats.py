@@ -33,7 +33,7 @@ class Blocks(Batched):
 
     name: str = "blocks"
     endings: tuple[str, ...] = (".blocks",)
-    dense: bool = False
+    expands: bool = False
 
     def _blocks(self, file: RowFile) -> list[dict[str, list[object]]]:
         with file.input.open() as stream:

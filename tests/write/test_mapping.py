@@ -157,10 +157,10 @@ def test_a_column_says_which_type_a_row_has(graph: Graph, tmp_path: Path) -> Non
     assert (receipt.nodes, receipt.edges) == ((("Company", 1), ("Person", 2)), (("Works", 1),))
     (tmp_path / "all.csv").write_text("kind,a,b,age\nperson,cid,acme,7\nship,,x,\n,x,,\nfirm,,b,9\n")
     assert refused(graph, tmp_path / "all.csv", said) == [
-        "all.csv, line 2: Person.b: the mapping says nothing about this column in rows of Person",
+        "all.csv, line 2: Person.b: the mapping does not mention this column for rows of Person",
         "all.csv, line 3: input: column 'kind': expected one of person, firm, works, found 'ship'",
         "all.csv, line 4: input: column 'kind': expected one of person, firm, works, found nothing",
-        "all.csv, line 5: Company.age: the mapping says nothing about this column in rows of Company",
+        "all.csv, line 5: Company.age: the mapping does not mention this column for rows of Company",
     ]
 
 
@@ -183,13 +183,13 @@ def test_columns_that_nobody_mentions(graph: Graph) -> None:
     table = {"people": pa.table({"n": ["ann"], "age": [7], "x": [1]})}
     said = {"source": "people", "node": "Person", "properties": {"name": "n"}}
     assert refused(graph, table, said) == [
-        "people: Person.x: there is no such property; known: age, id, joined, name, source, tags; the mapping says "
-        "nothing about this column: name it under 'properties' or 'ignore'"
+        "people: Person.x: there is no such property; known: age, id, joined, name, source, tags; the mapping does not "
+        "mention this column: name it under 'properties' or 'ignore'"
     ]
     assert len(refused(graph, table, {**said, "others": "refuse"})) == 2
     assert refused(graph, {"people": pa.table({"n": ["ann"], "name": ["x"]})}, said) == [
-        "people: Person.name: the mapping makes 'name' of something else: "
-        "name the column under 'ignore' to leave it out"
+        "people: Person.name: the mapping fills 'name' from another column: "
+        "name this one under 'ignore' to leave it out"
     ]
     receipt = load(graph, table, said, lenient=True)
     assert [str(each) for each in receipt.coerced] == ["Person.x: ignored property (1), first at people"]
@@ -230,7 +230,7 @@ def test_rows_that_are_wrong_name_the_column(graph: Graph, tmp_path: Path) -> No
 
 def test_columns_that_have_no_place_in_a_text(graph: Graph) -> None:
     table = {"firms": pa.table({"nr": [1.5], "title": ["a"]})}
-    with pytest.raises(InputError, match=r"Company.id: a column of double has no place in a text: 'nr'"):
+    with pytest.raises(InputError, match=r"Company.id: a column of double cannot be part of a text: 'nr'"):
         load(graph, table, {"source": "firms", "node": "Company", "id": "f{nr}"})
 
 
@@ -259,32 +259,40 @@ YAML = "sources:\n  - source: people\n    "
     ("text", "said", "hint"),
     [
         ("sources: 1", "m.yaml, line 1: sources: expected a list, found a number", None),
-        ("csv: {}", "m.yaml, line 1: it says nothing about any source", "write sources: with a list of them"),
-        ("sources:\n  - node: Person", "line 2: sources[0]: it does not say which tables it is about", "write source:"),
+        ("csv: {}", "m.yaml, line 1: it has no sources", "write sources: with a list of them"),
+        ("sources:\n  - node: Person", "line 2: sources[0]: it does not name its tables", "write source:"),
         (YAML + "nodes: Person", "line 3: sources[0].nodes: unknown name", "did you mean 'node'?"),
-        (YAML + "id: x", "line 2: sources[0]: it says no type, or two", "write node: or edge:"),
+        (YAML + "id: x", "line 2: sources[0]: it needs exactly one type", "write node: or edge:"),
         (YAML + "node: Persn", "line 3: sources[0].node: there is no node type 'Persn'", "did you mean 'Person'?"),
         (YAML + "edge: Person", "line 3: sources[0].edge: there is no edge type 'Person'", "known: Born, Works"),
-        (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put a text in quotes"),
-        (YAML + "node: Person\n    from: x", "line 4: sources[0].from: a node has no ends", None),
+        (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put it in quotes"),
+        (YAML + "node: Person\n    from: x", "line 4: sources[0].from: a node has no 'from' and 'to'", None),
         (YAML + "node: Person\n    properties: {agee: x}", "properties.agee: Person has no property 'agee'", "'age'"),
-        (YAML + "node: Person\n    properties: {id: x}", "properties.id: 'id' is no property", "beside properties:"),
+        (
+            YAML + "node: Person\n    properties: {id: x}",
+            "properties.id: 'id' is not a property",
+            "next to properties:",
+        ),
         (YAML + "node: Person\n    properties: {age: {value: old}}", "age.value: expected a whole number", None),
         (YAML + "node: Person\n    properties: {age: {vale: 1}}", "age.vale: unknown name", "'value'"),
         (YAML + "node: Person\n    properties: {name: {value: null}}", "name.value: null is not allowed", None),
-        (YAML + "node: Person\n    properties: {name: 'a{b'}", "name: a brace without its fellow in 'a{b'", "{{"),
+        (YAML + "node: Person\n    properties: {name: 'a{b'}", "name: an unmatched brace in 'a{b'", "{{"),
         (YAML + "node: Person\n    properties: {name: ''}", "properties.name: the text is empty", None),
-        (YAML + "node: Person\n    others: some", "others: 'some' means nothing here", "match, ignore or refuse"),
+        (YAML + "node: Person\n    others: some", "others: 'some' is not valid here", "match, ignore or refuse"),
         (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one character of ASCII", None),
         (YAML + "node: Person\n    csv: {separator: '\"'}", "csv: separator and quote are the same character", None),
         (YAML + "node: Person\n    csv: {null: [NA, null]}", "null[1]: expected a text, found nothing", '"null"'),
-        (YAML + "node: Person\n    column: kind", "column: it says nothing without 'when'", "say under when:"),
-        (YAML + "when: {a: {node: Person}}", "when: there is no 'column' that says which rows these are", None),
-        (YAML + "column: k\n    node: Person\n    when: {a: {node: Person}}", "'when', 'node' stands under it", None),
+        (YAML + "node: Person\n    column: kind", "column: it needs 'when'", "under when:"),
+        (YAML + "when: {a: {node: Person}}", "when: it needs a 'column' that selects the type of a row", None),
+        (
+            YAML + "column: k\n    node: Person\n    when: {a: {node: Person}}",
+            "with 'when', 'node' belongs under it",
+            None,
+        ),
         (YAML + "column: k\n    when: {}", "sources[0].when: it is empty", None),
         (YAML + "edge: Born\n    from: a\n    to: {country: c}", "to: the key of Day is country, day", "each of them"),
-        (YAML + "edge: Works\n    from: a\n    to: {title: c}", "to: Company has no key", "what its id is made of"),
-        (YAML + "edge: Works\n    to: a\n    others: ignore", "nothing says what 'from' is made of", None),
+        (YAML + "edge: Works\n    from: a\n    to: {title: c}", "to: Company has no key", "give its id"),
+        (YAML + "edge: Works\n    to: a\n    others: ignore", "its 'from' is missing", None),
     ],
 )
 def test_a_mapping_that_is_wrong(graph: Graph, tmp_path: Path, text: str, said: str, hint: str | None) -> None:
@@ -301,7 +309,7 @@ def test_a_mapping_that_is_wrong(graph: Graph, tmp_path: Path, text: str, said: 
     ("source", "said"),
     [
         ({"people": [{"n": "ann"}]}, "people is a list of records, and a mapping is for tables"),
-        ("people.ndjson", "people.ndjson: each record says its type and properties, and a mapping is for tables"),
+        ("people.ndjson", "people.ndjson: each record names its type and properties, and a mapping is for tables"),
         ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
     ],
 )
@@ -315,7 +323,7 @@ def test_tables_that_do_not_fit_the_mapping(graph: Graph, tmp_path: Path, source
 
 def test_a_type_and_a_mapping(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("n\nann\n")
-    with pytest.raises(InputError, match=r"the mapping says what people.csv is: leave --type"):
+    with pytest.raises(InputError, match=r"the mapping gives the type of people.csv: leave --type"):
         load(graph, tmp_path / "people.csv", {"source": "people.csv", "node": "Person"}, type_name="Person")
 
 
@@ -370,7 +378,7 @@ def test_dates_in_a_format_of_their_own(graph: Graph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"column": "age", "format": "%Y"}, "does not say the month"),
+        ({"column": "age", "format": "%Y"}, "needs the month exactly once"),
         ({"format": "days"}, "neither a value nor a column"),
         ({"column": "age", "value": 3}, "neither a value nor a column"),
         ({}, "it is empty"),

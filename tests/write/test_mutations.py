@@ -309,7 +309,7 @@ def test_every_type_of_value(graph: Graph) -> None:
         ("$v: F64", "age: $v", 1.5, "Person.age: expected a whole number"),
         ("$v: F64", "age: $v", 1e30, "Person.age: expected a whole number"),
         ("$v: F64", "age: $v", 3e9, "Person.age: out of range for I32"),
-        ("$v: Blob", "face: $v", "base64:?", "Person.face: the text behind base64: is not base64"),
+        ("$v: Blob", "face: $v", "base64:?", "Person.face: the text after base64: is not base64"),
         ("$v: F64?", "score: $v", None, "Person.score: is required"),
         ("$v: String?", "name: $v", None, "Person.name: is required"),
     ],

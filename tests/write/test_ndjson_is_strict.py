@@ -80,7 +80,7 @@ GOOD = '{"type": "Person", "data": {"name": "ann"}}'
         ('{"type": "Person", "data": {"name": "a", "face": [1]}}', "Person.face: a vector has 2 numbers"),
         ('{"type": "Person", "data": {"name": "a", "face": [1, "x"]}}', "Person.face: expected a number"),
         ('{"type": "Person", "data": {"name": "a", "face": [1, null]}}', "Person.face: every element of a vector"),
-        ('{"type": "Person", "data": {"name": "a", "photo": "base64:x"}}', "Person.photo: the text behind base64:"),
+        ('{"type": "Person", "data": {"name": "a", "photo": "base64:x"}}', "Person.photo: the text after base64:"),
         (
             '{"type": "Person", "data": {"name": "a", "nmae": 1}}',
             "Person.nmae: there is no such property; did",
@@ -98,7 +98,7 @@ GOOD = '{"type": "Person", "data": {"name": "ann"}}'
         ('{"edge": "Knows", "from": 1, "to": "b"}', "Knows.from: expected a text"),
         (
             '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
-            "Knows.src: the ends of an edge",
+            "Knows.src: 'from' and 'to'",
         ),
         ('{"data": {}}', "expected a 'type' or an 'edge'"),
         ("[1]", "expected an object with 'type' or 'edge'"),

@@ -38,7 +38,7 @@ def build(accepted: AcceptedSchema, name: str, raw: dict[str, pa.Array]) -> tupl
     kind = TypeKind.NODE if name in accepted.catalog.nodes else TypeKind.EDGE
     count = len(next(iter(raw.values())))
     table = RowBuilder(accepted, kind, name, NOW, problems).build(
-        raw, Origin.counted(count, lambda record: f"line {record}")
+        raw, Origin.consecutive(count, lambda record: f"line {record}")
     )
     return table, problems
 

@@ -220,7 +220,7 @@ def test_nan_is_missing_in_pandas_and_wrong_elsewhere(graph: Graph) -> None:
 
 
 def test_a_frame_that_cannot_be_handed_over(graph: Graph) -> None:
-    with pytest.raises(InputError, match="the rows of Person cannot be handed over"):
+    with pytest.raises(InputError, match="the rows of Person cannot be read as Arrow data"):
         graph.load({"Person": pd.DataFrame({"name": ["a", 3]}, dtype=object)}, mode="append")
 
 

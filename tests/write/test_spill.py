@@ -25,7 +25,7 @@ from omnigraph.settings import FSYNC, LOAD_MEMORY
 from omnigraph.write import load as load_module
 from omnigraph.write.load import Load, LoadMode
 from omnigraph.write.rows.builder import RowBuilder
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 from omnigraph.write.spill import Spool, memory_budget
 
@@ -98,7 +98,7 @@ def test_rows_beyond_the_budget_are_in_files(scratch: Path) -> None:
 
 def raw(name: str, **columns: Any) -> RawRows:
     arrays = {key: values if isinstance(values, pa.Array) else pa.array(values) for key, values in columns.items()}
-    return RawRows(TypeKind.NODE, name, arrays, {}, Origin.counted(len(next(iter(arrays.values())))))
+    return RawRows(TypeKind.NODE, name, arrays, {}, Origin.consecutive(len(next(iter(arrays.values())))))
 
 
 def test_what_is_put_aside_is_not_in_memory(scratch: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_check_that_does_not_fit_says_how_large_it_is(tmp_path: Path, scratch:
         with pytest.raises(ResourceLimitError, match="the ids of node:Note") as caught:
             graph.load(tables(), mode="append", memory_budget=4096)
         assert (caught.value.limit, caught.value.actual) == (4096, 600 * 16)
-        assert "pipeline" in str(caught.value.hint)
+        assert "engine spark" in str(caught.value.hint)
         assert graph.snapshot().pin("node:Person").row_count == 0
 
 
@@ -166,8 +166,8 @@ def test_pieces_are_small_and_in_order() -> None:
     texts = ["x" * (i % 97) for i in range(1000)] + ["y" * 50_000]
     for kind in (pa.utf8(), pa.large_utf8(), pa.string_view()):
         column = pa.array(texts, kind)
-        given = RawRows(TypeKind.NODE, "Note", {"text": column}, {"text": column.is_null()}, Origin.counted(1001))
-        cut = list(pieces(given, 4096))
+        given = RawRows(TypeKind.NODE, "Note", {"text": column}, {"text": column.is_null()}, Origin.consecutive(1001))
+        cut = list(chunks_of(given, 4096))
         assert len(cut) > 10
         assert [text for piece in cut for text in piece.columns["text"].to_pylist()] == texts
         assert [n for piece in cut for n in piece.origin.records.tolist()] == list(range(1, 1002))
@@ -179,7 +179,7 @@ def test_pieces_are_small_and_in_order() -> None:
 
 def test_a_dictionary_is_counted_by_what_it_spells() -> None:
     column = pa.array(["x" * 1000, "y" * 1000] * 500).dictionary_encode()
-    cut = list(pieces(RawRows(TypeKind.NODE, "Note", {"text": column}, {}, Origin.counted(1000)), 100_000))
+    cut = list(chunks_of(RawRows(TypeKind.NODE, "Note", {"text": column}, {}, Origin.consecutive(1000)), 100_000))
     assert 10 <= len(cut) <= 20
 
 
@@ -193,7 +193,7 @@ def test_text_that_one_column_cannot_hold_is_loaded(tmp_path: Path, monkeypatch:
         sizes.append(sum(len(text) for texts in columns.values() for text in texts.to_pylist()))
         return original(self, columns, *more)
 
-    monkeypatch.setattr(load_module, "pieces", lambda rows: pieces(rows, limit))
+    monkeypatch.setattr(load_module, "chunks_of", lambda rows: chunks_of(rows, limit))
     monkeypatch.setattr(RowBuilder, "build", guarded)
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         column = pa.array([str(i) * 20 for i in range(500)], pa.large_utf8())

@@ -20,7 +20,7 @@ from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write.rules import constraints as checks
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import validate
 from omnigraph.write.rules.verify import verify
 
@@ -92,14 +92,16 @@ def table(key: str, rows: Rows) -> pa.Table:
     return pa.Table.from_pylist(records, schema=schema)
 
 
-def found(before: dict[str, Rows], write: dict[str, Write], room: Room | None = None) -> set[tuple[str, str, str]]:
+def found(
+    before: dict[str, Rows], write: dict[str, Write], memory: MemoryLimit | None = None
+) -> set[tuple[str, str, str]]:
     changes = {
         key: TableChange(*KINDS[key], table(key, w.rows), pa.array(sorted(w.deleted), pa.utf8()), w.replaced)
         for key, w in write.items()
     }
     stored = Stored({key: table(key, rows) for key, rows in before.items()})
     try:
-        validate(ACCEPTED, changes, stored, room)
+        validate(ACCEPTED, changes, stored, memory)
     except ConstraintError as error:
         caught = error
     else:
@@ -178,7 +180,7 @@ def test_same_violations_as_row_by_row(
     # The same in parts, as when the memory is short.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checks, "_SMALL", 0)
-        assert found(before, write, Room(256)) == expected(before, write)
+        assert found(before, write, MemoryLimit(256)) == expected(before, write)
 
 
 def test_what_is_wrong_already_is_not_blamed_on_the_change() -> None:

@@ -32,7 +32,7 @@ from omnigraph.read.export.files import ExportReceipt
 from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import Workers
-from omnigraph.upkeep.vectors import Chosen, Counts
+from omnigraph.upkeep.vectors import Counts, EmbedPlan
 from omnigraph.write.input.row_files import row_files
 from omnigraph.write.receipt import MergedType
 from omnigraph.write.rows.problems import Coercion
@@ -139,7 +139,7 @@ class Computed:
 class ComputeVectors(Protocol):
     """Compute the vectors of a type."""
 
-    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed: ...
+    def __call__(self, chosen: EmbedPlan, pin: TablePin, report: Callable[[Counts], None]) -> Computed: ...
 
 
 class Backend(Protocol):

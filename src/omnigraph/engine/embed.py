@@ -21,13 +21,13 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import node_key
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.upkeep.vectors import (
-    Chosen,
     Counts,
     EmbeddedType,
+    EmbedPlan,
     EmbedProgress,
     EmbedReceipt,
     Which,
-    choose,
+    plan_embedding,
     revision,
 )
 
@@ -104,7 +104,7 @@ class _Work:
 
     def prepare(self, view: Manifest) -> Prepared:
         request, accepted = self.request, self.session.schemas.of(view)
-        found = choose(
+        found = plan_embedding(
             accepted.catalog, view.tables, self.session.embedder, self.which, request.types, request.properties
         )
         total = sum(view.tables[chosen.key].row_count for chosen in found)
@@ -118,7 +118,7 @@ class _Work:
                 writes.append(self._write(accepted, chosen, pin, computed))
         return Prepared(writes, (("model", self.session.embedder.name),) if writes else ())
 
-    def _computed(self, chosen: Chosen, pin: TablePin, total: int) -> Computed:
+    def _computed(self, chosen: EmbedPlan, pin: TablePin, total: int) -> Computed:
         found = self._done.get((chosen.key, pin.ref))
         if found is None:
             before = sum((done.counts for done in self._types), Counts())
@@ -134,7 +134,7 @@ class _Work:
             found = self._done[chosen.key, pin.ref] = self.compute(chosen, pin, report)
         return found
 
-    def _write(self, accepted: AcceptedSchema, chosen: Chosen, pin: TablePin, computed: Computed) -> TableWrite:
+    def _write(self, accepted: AcceptedSchema, chosen: EmbedPlan, pin: TablePin, computed: Computed) -> TableWrite:
         schema = arrow_schema(accepted, TypeKind.NODE, chosen.declared.name)
         source = revision(self.session.store.tables, pin.ref, schema, computed.parts)
         return Change(chosen.key, source, models=chosen.models(pin.models))

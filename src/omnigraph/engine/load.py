@@ -33,7 +33,7 @@ from omnigraph.errors import (
     ReadSetChangedError,
 )
 from omnigraph.write.input.table_mapping import TableMapping
-from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, answered
+from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, earlier_receipt
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:
@@ -118,7 +118,7 @@ class _Run:
         if not missing:
             earlier = find_idempotent(view, request.idempotency_key)
             if earlier is not None:
-                return answered(self.branch, self.mode, lambda: rows.digest(view), earlier)
+                return earlier_receipt(self.branch, self.mode, lambda: rows.digest(view), earlier)
         if request.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(self.branch, str(request.expect_head), view.head.id)
         base, created, begun = view, None, view
@@ -147,7 +147,7 @@ class _Run:
                 delete_failed_branch(self.session, created, base)
             raise
         if commit is not None and not _is_commit_of(commit, answer):
-            return answered(self.branch, self.mode, lambda: str(rows.fingerprint), commit)
+            return earlier_receipt(self.branch, self.mode, lambda: str(rows.fingerprint), commit)
         return replace(answer.receipt(self.branch, self.session.actor, commit), merges=rows.merges)
 
     def _answer(self, *, created: bool) -> LoadAnswer:

@@ -19,14 +19,14 @@ from omnigraph.merge.compare import LocalComparer
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, write_export
-from omnigraph.upkeep.optimize import Here
-from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
+from omnigraph.upkeep.optimize import LocalWorkers
+from omnigraph.upkeep.vectors import BATCH_ROWS, Counts, EmbedPlan, new_vectors
 from omnigraph.write.input.sources import Source, open_source
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import Load, LoadProgress, loaded
 from omnigraph.write.receipt import LoadMode, MergedType
 from omnigraph.write.request_digest import RowsDigest
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.problems import Coercion, Coercions, Problems
 from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.spill import Spool, memory_budget
@@ -55,8 +55,8 @@ class LocalBackend:
         yield LocalVectors(session, memory_budget(request.memory_budget))
 
     @contextmanager
-    def workers(self, session: Session) -> Iterator[Here]:
-        yield Here(session.store.tables)
+    def workers(self, session: Session) -> Iterator[LocalWorkers]:
+        yield LocalWorkers(session.store.tables)
 
     def write_export(
         self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
@@ -91,7 +91,7 @@ class LocalRows:
         accepted, problems = self._session.schemas.of(view), Problems()
         digest = RowsDigest(accepted, problems)
         for raw in self._open(accepted)(problems):
-            for piece in pieces(raw):
+            for piece in chunks_of(raw):
                 digest.take(piece)
         problems.check()
         return digest.value(self._request.embed)
@@ -165,7 +165,7 @@ class LocalVectors:
         self._tables = session.store.tables
         self._budget = budget
 
-    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
+    def __call__(self, chosen: EmbedPlan, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
         spool, counts = Spool(self._budget), Counts()
         if pin.row_count == 0:
             return Computed(counts, lambda: iter(()))
@@ -173,7 +173,7 @@ class LocalVectors:
         batches = self._tables.at(pin.ref).read_fragments(
             numbers, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
         )
-        for rows, more in revised(chosen, batches):
+        for rows, more in new_vectors(chosen, batches):
             if rows is not None:
                 spool.add(chosen.key, rows)
             counts += more

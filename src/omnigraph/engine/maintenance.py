@@ -25,7 +25,7 @@ from omnigraph.upkeep.optimize import OptimizeReceipt, Workers
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
 from omnigraph.upkeep.verify_files import verify_files
-from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.verify import IntegrityReport
 from omnigraph.write.rules.verify import verify as verify_rows
 from omnigraph.write.spill import memory_budget
@@ -90,7 +90,7 @@ def verify(session: Session, *, branch: str | None, commit: str | None) -> Integ
         files = verify_files(session.store, view.manifest)
         if files.lost:
             return IntegrityReport(view.branch, view.commit, entities, (), 0, files)
-        found = verify_rows(session.schemas.at(view), view, Room(memory_budget(None)))
+        found = verify_rows(session.schemas.at(view), view, MemoryLimit(memory_budget(None)))
     return IntegrityReport(view.branch, view.commit, entities, tuple(found.first), found.total, files)
 
 

@@ -26,8 +26,8 @@ from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, Pr
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge, Merged
-from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, answered
-from omnigraph.write.rules.constraints import Room
+from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, earlier_receipt
+from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
 
@@ -52,7 +52,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if digest is not None and not request.preview:
         earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
         if earlier is not None:
-            return answered(request.into, digest, earlier)
+            return earlier_receipt(request.into, digest, earlier)
     source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
@@ -60,7 +60,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     choice = choose(session, request, lambda: _compared_bytes(session, source, target))
     budget = memory_budget(request.memory_budget)
     with backend_of(choice, request).comparer(session, budget) as comparer:
-        work = Merge(store, source, session.schemas.of, choices, comparer, Room(budget))
+        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))
         if request.preview:
             if request.expect_head not in (None, target.head.id):
                 raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
@@ -78,12 +78,12 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
             # Later merges need the source and the base. The commit checks that cleanup has not removed them.
             needs = state_refs(source) | merged.base_refs
             writes, label = work.writes(merged, now), receipts[-1].label(digest)
-            return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.brought, needs)
+            return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.new_commits, needs)
 
         with at_work(store.leases, WorkKind.MERGE, source, target) as record:
             commit = write_tables(session, replace(write, work=record), prepare)
     if commit is not None and (not receipts or (LABEL, dict(commit.labels).get(LABEL)) != receipts[-1].label(digest)):
-        receipt = answered(request.into, digest, commit)  # the same request was committed by another process
+        receipt = earlier_receipt(request.into, digest, commit)  # the same request was committed by another process
     else:
         receipt = receipts[-1].committed(commit)
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
@@ -101,7 +101,7 @@ def _compared_bytes(session: Session, source: Manifest, target: Manifest) -> int
     bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
     if bound < spark_threshold():
         return bound
-    work = Merge(session.store, source, session.schemas.of, Choices(), LocalComparer(tables), Room())
+    work = Merge(session.store, source, session.schemas.of, Choices(), LocalComparer(tables), MemoryLimit())
     return work.weight(target)
 
 

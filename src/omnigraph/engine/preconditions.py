@@ -27,7 +27,7 @@ from omnigraph.engine.requests import QueryRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import ChangedSinceError, InputError, shown
 from omnigraph.merge.classify import classify
-from omnigraph.merge.sides import Columns, looked_up
+from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.merge.touched import touched
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
@@ -173,7 +173,7 @@ def _rows(tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
     """Rows for the comparison, without the metadata of columns."""
     stored = tables.at(ref).schema()
     columns = Columns.of(stored)
-    rows, schema = looked_up(tables, ref, ids, columns), columns.schema(stored)
+    rows, schema = lookup_rows(tables, ref, ids, columns), columns.schema(stored)
     return pa.table([rows[name] for name in schema.names], schema=schema)
 
 

@@ -28,7 +28,7 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
 from omnigraph.write.mutation import Mutation
-from omnigraph.write.rules.constraints import Room
+from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
 
@@ -109,7 +109,7 @@ def _commit(
         session.schemas.of,
         Choices(),
         comparer,
-        Room(budget),
+        MemoryLimit(budget),
         "the transaction",
     )
 

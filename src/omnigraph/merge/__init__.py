@@ -1,1 +1,1 @@
-"""Merging: what two branches have done since they parted, brought together as one commit."""
+"""Merging: combines the changes of two branches since their base into one commit."""

@@ -1,7 +1,7 @@
-"""The base of a merge: the best common ancestor, or a virtual one where there are several.
+"""The base of a merge: the best common ancestor, or a virtual base if there are several.
 
-Several best ancestors are merged with each other first, as branches are, and recursively. What they disagree on is
-undecided: no value of theirs is taken for the one that both branches had.
+Several best ancestors are merged with each other first, recursively. Rows on which they conflict are undecided: the
+base has no value for them.
 """
 
 # See docs/decisions/0142-several-bases-make-a-virtual-one.md
@@ -21,17 +21,17 @@ from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileEr
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer
-from omnigraph.merge.holders import holders
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
+from omnigraph.merge.violating_entities import violating_entities
 from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.table_ref import manifest_name, table_directory
-from omnigraph.write.rules.constraints import Room
-from omnigraph.write.rules.validator import broken
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.validator import violations
 
-DEEPEST = 100
-"""So many times bases of bases are looked for. Whatever differs beyond that is undecided."""
+MAX_DEPTH = 100
+"""Maximum depth of recursion. Beyond it the base is unknown."""
 
 UNKNOWN = State(None)
 """The state of a commit that cannot be read."""
@@ -39,34 +39,34 @@ UNKNOWN = State(None)
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Makes the base of a merge.
+    """Computes the base of a merge.
 
     Attributes:
         store: the graph.
         history: the commits of both branches.
-        schema_of: the schema that a state follows.
+        schema_of: returns the schema of a state.
         comparer: compares the tables.
-        room: how much memory a check of constraints may take.
-        by_strategy: whether one side is chosen for all conflicts. Then a base that is damaged is an error: rows that
-            only the other side has would be conflicts, and go.
+        memory: the memory limit of a constraint check.
+        by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without it, rows that
+            only one side has would be conflicts, and the strategy could delete them.
     """
 
     store: Store
     history: History
     schema_of: SchemaOf
     comparer: Comparer
-    room: Room
+    memory: MemoryLimit
     by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
-        """The base that some best common ancestors make."""
-        if depth > DEEPEST:
+        """The base from the best common ancestors."""
+        if depth > MAX_DEPTH:
             return UNKNOWN
         views = [self._view(name) for name in best]
         known = [view for view in views if view is not None]
         if not known or len(known) < len(views):
             return UNKNOWN
-        if len(known) > 1 and not all(self._is_there(view) for view in known):
+        if len(known) > 1 and not all(self._is_readable(view) for view in known):
             return UNKNOWN
         state = State(known[0])
         for i, view in enumerate(known[1:], 1):
@@ -85,35 +85,35 @@ class Bases:
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             if not self.by_strategy or self.store.manifest.open(commit.ledger) is None:
                 return None
-        # Cleanup removes the manifest of a deleted branch as a whole, and no version of another.
+        # Cleanup removes the whole manifest of a deleted branch, but never a single version that is still needed.
         path = f"{table_directory(MANIFEST_PATH, commit.ledger)}/{VERSIONS}/{manifest_name(commit.manifest_version)}"
         raise DamagedFileError(
             str(self.store.objects.uri),
             path,
-            "it is missing, and the branches parted there",
-            hint="put the file back from a backup; without a strategy, each row that differs is a conflict to resolve",
+            "it is missing, and it is the base of the merge",
+            hint="restore the file from a backup; without a strategy, each row that differs is a conflict to resolve",
         )
 
-    def _is_there(self, view: Manifest) -> bool:
-        """Whether all tables of a state can be read. Of a single base, that is asked where a table is compared."""
+    def _is_readable(self, view: Manifest) -> bool:
+        """Whether all tables of a state can be read. For a single base, the comparison of each table checks this."""
         heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
         return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
-        """One state merged into another. Whatever is in conflict is undecided."""
+        """Merge one state into another. Rows in conflict become undecided."""
         accepted = self.schema_of(target)
-        budget = self.room.limit
+        budget = self.memory.limit
         work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True, budget=budget)
         tables = work.compare(Choices(), accepted)
-        undecided = {key: [one.torn["id"].combine_chunks()] for key, one in tables.compared.items()}
+        undecided = {key: [one.conflict_rows["id"].combine_chunks()] for key, one in tables.compared.items()}
         for key in source.overlays:
             undecided.setdefault(key, []).append(source.undecided(key))
         changes = {key: change_of(accepted, one) for key, one in tables.compared.items() if not one.is_empty}
         committed = Snapshot(self.store, target)
-        for rows, spell in broken(accepted, changes, committed, self.room):
+        for rows, describe in violations(accepted, changes, committed, self.memory):
             if rows.num_rows:
-                said = spell(rows.slice(0, 1).to_pylist()[0])
-                for key, ids in holders(accepted, changes, committed, rows, said):
+                violation = describe(rows.slice(0, 1).to_pylist()[0])
+                for key, ids in violating_entities(accepted, changes, committed, rows, violation):
                     undecided.setdefault(key, []).append(ids)
         overlays = {}
         for key, ids in undecided.items():
@@ -121,7 +121,7 @@ class Bases:
                 overlay = self._overlay(key, tables.compared.get(key), pa.concat_arrays(ids).unique(), target)
                 if len(overlay.ids):
                     overlays[key] = overlay
-        return State(target, overlays, frozenset([*tables.apart, *tables.unknown]))
+        return State(target, overlays, frozenset([*tables.incompatible, *tables.unknown]))
 
     def _overlay(self, key: str, compared: Compared | None, undecided: pa.Array, target: Manifest) -> Overlay:
         if compared is not None:

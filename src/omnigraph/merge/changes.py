@@ -1,4 +1,4 @@
-"""What a merge does to a type, as the validator looks at it."""
+"""The change of a type by a merge, as input of the validator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.write.rules.changes import TableChange
 
 
 def change_of(accepted: AcceptedSchema, compared: Compared) -> TableChange:
-    """The change of one type: of its rows, the columns that constraints look at."""
+    """The change of one type, with the columns that constraints read."""
     kind, name = TypeKey.parse(compared.versions.key)
     declared = row_schema(arrow_schema(accepted, kind, name))
     names = checked_columns(accepted, compared.versions.key)

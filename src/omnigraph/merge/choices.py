@@ -1,4 +1,4 @@
-"""Which side is right where two branches disagree: said for all conflicts, or for each."""
+"""Choices of a side for conflicts: for all of them, or one by one."""
 
 # See docs/decisions/0115-a-side-has-a-row.md
 
@@ -19,28 +19,28 @@ from omnigraph.merge.equality import Mask
 _NONE = pa.array([], pa.utf8())
 _THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
 BY_THEIRS = "__theirs"
-SETTLED = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
-"""Conflicts between a row and its absence that were resolved: the entity, the conflict, and whether the source won."""
+RESOLVED_DELETE_SCHEMA = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
+"""Resolved conflicts in which one side deleted the row: the id, the conflict, and whether the source won."""
 
 
 class Strategy(StrEnum):
-    """Which side is right."""
+    """The side that wins a conflict."""
 
     OURS = "ours"
-    """The target: what it has stays."""
+    """The target wins: its rows stay."""
     THEIRS = "theirs"
-    """The source: what it has is taken."""
+    """The source wins: its rows are taken."""
 
 
 Resolutions = Mapping[Conflict | tuple[str, str], Strategy | str]
-"""What is right for each conflict: for a conflict as a preview gives it, or for a type and an id."""
+"""The side for each conflict: by a conflict of a preview, or by a type and an id."""
 
 
 def strategy(name: Strategy | str) -> Strategy:
     """The strategy of a name.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such strategy.
     """
     try:
         return Strategy(name)
@@ -50,12 +50,12 @@ def strategy(name: Strategy | str) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is right for the entities of one type.
+    """The choices for the entities of one type.
 
     Attributes:
-        default: for all of which nothing else is said.
-        ours: the ids of those for which the target is right.
-        theirs: the ids of those for which the source is right.
+        default: the side for all other entities.
+        ours: the ids for which the target wins.
+        theirs: the ids for which the source wins.
     """
 
     default: Strategy | None = None
@@ -63,30 +63,30 @@ class Choice:
     theirs: pa.Array = field(default_factory=lambda: _NONE)
 
     def named(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Which of some entities something is said about that is not said about all."""
-        said = pa.concat_arrays([self.ours, self.theirs])
-        found = ids.filter(pc.is_in(ids, value_set=said))
+        """The ids that have a choice of their own."""
+        sides_by_id = pa.concat_arrays([self.ours, self.theirs])
+        found = ids.filter(pc.is_in(ids, value_set=sides_by_id))
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
     def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
-        """For which of some entities a side is right."""
-        own, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
+        """Mask of the entities for which a side wins."""
+        chosen, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
         found = np.full(len(ids), self.default is wanted)
         if len(other):
-            found[_among(ids, other)] = False
-        if len(own):
-            found[_among(ids, own)] = True
+            found[_is_in(ids, other)] = False
+        if len(chosen):
+            found[_is_in(ids, chosen)] = True
         return found
 
 
-def _among(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
+def _is_in(ids: pa.Array | pa.ChunkedArray, others: pa.Array) -> Mask:
     found: Mask = pc.is_in(ids, value_set=others).to_numpy(zero_copy_only=False)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What is right for all types."""
+    """The choices for all types."""
 
     default: Strategy | None = None
     by_type: Mapping[str, Mapping[str, Strategy]] = field(default_factory=dict)
@@ -95,15 +95,15 @@ class Choices:
     def given(
         cls, default: Strategy | str | None, resolutions: Resolutions | None, type_key: Callable[[str], str]
     ) -> Choices:
-        """What a caller says.
+        """The choices of a caller.
 
         Args:
-            default: for all conflicts.
-            resolutions: for single ones.
-            type_key: the type key of a name.
+            default: the side for all conflicts.
+            resolutions: the sides of single conflicts.
+            type_key: returns the type key of a name.
 
         Raises:
-            InputError: it is no strategy, or a conflict that has no id.
+            InputError: a side is not a strategy, or a conflict has no id.
         """
         by_type: dict[str, dict[str, Strategy]] = {}
         for about, side in (resolutions or {}).items():
@@ -121,26 +121,29 @@ class Choices:
         return self.default is not None or bool(self.by_type)
 
     def of(self, key: str) -> Choice:
-        """What is right for one type."""
-        said = self.by_type.get(key, {})
-        sides = {side: [entity for entity, own in said.items() if own is side] for side in Strategy}
+        """The choices for one type."""
+        sides_by_id = self.by_type.get(key, {})
+        sides = {side: [entity for entity, chosen in sides_by_id.items() if chosen is side] for side in Strategy}
         return Choice(
             self.default, pa.array(sides[Strategy.OURS], pa.utf8()), pa.array(sides[Strategy.THEIRS], pa.utf8())
         )
 
-    def unmet(self, met: Mapping[str, set[str]]) -> Choices:
-        """The choices by name that no conflict asked for."""
-        left = {key: {e: s for e, s in said.items() if e not in met.get(key, ())} for key, said in self.by_type.items()}
-        return Choices(None, {key: said for key, said in left.items() if said})
+    def unused(self, used: Mapping[str, set[str]]) -> Choices:
+        """The choices for single entities that have no conflict."""
+        left = {
+            key: {e: s for e, s in sides_by_id.items() if e not in used.get(key, ())}
+            for key, sides_by_id in self.by_type.items()
+        }
+        return Choices(None, {key: sides_by_id for key, sides_by_id in left.items() if sides_by_id})
 
     def refuse(self) -> None:
-        """Raise that there is no such conflict, if there is a choice by name.
+        """Refuse choices for entities without a conflict.
 
         Raises:
-            InputError: there is one.
+            InputError: there is such a choice.
         """
-        for key, said in sorted(self.by_type.items()):
-            for entity in sorted(said):
+        for key, sides_by_id in sorted(self.by_type.items()):
+            for entity in sorted(sides_by_id):
                 raise InputError(
                     f"there is no conflict about {key.partition(':')[2]} '{cut(entity)}'",
                     hint="a preview lists the conflicts",
@@ -150,45 +153,54 @@ class Choices:
 def _pair(about: object) -> tuple[str, str]:
     if isinstance(about, tuple) and len(about) == 2 and all(isinstance(part, str) for part in about):
         return about
-    raise InputError(f"{shown(about)} is no conflict", hint="give a conflict, or a type and an id")
+    raise InputError(f"{shown(about)} is not a conflict", hint="give a conflict, or a type and an id")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a comparison says once conflicts are resolved.
+    """The result of a comparison after conflicts are resolved.
 
     Attributes:
-        done: what is to be done.
-        torn: the conflicts for which nothing is said.
-        count: how many others there were.
-        named: the ids of those about which something is said by name.
-        settled: those of the others between a row and its absence.
+        done: the entities to change.
+        conflict_rows: the conflicts without a choice.
+        count: the number of resolved conflicts.
+        named: the ids of those with a choice of their own.
+        resolved_deletes: those of the resolved conflicts in which one side deleted the row.
     """
 
     done: pa.Table
-    torn: pa.Table
+    conflict_rows: pa.Table
     count: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
-    settled: pa.Table = field(default_factory=SETTLED.empty_table)
+    resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
 
 
 def resolved(answer: pa.Table, choice: Choice) -> Resolved:
     """Resolve conflicts.
 
     Args:
-        answer: what `classify` says.
-        choice: which side is right.
+        answer: the result of `classify`.
+        choice: the choices for the type.
     """
     verdicts = answer[VERDICT].to_numpy()
-    torn = verdicts >= Verdict.DIVERGENT_INSERT
-    if not torn.any():
+    conflicting = verdicts >= Verdict.DIVERGENT_INSERT
+    if not conflicting.any():
         return Resolved(answer, answer.slice(0, 0))
-    theirs, ours = torn & choice.of(answer["id"], Strategy.THEIRS), torn & choice.of(answer["id"], Strategy.OURS)
-    left = torn & ~theirs & ~ours
-    settled = np.where(theirs, _THEIRS[verdicts], verdicts)
+    theirs, ours = (
+        conflicting & choice.of(answer["id"], Strategy.THEIRS),
+        conflicting & choice.of(answer["id"], Strategy.OURS),
+    )
+    left = conflicting & ~theirs & ~ours
+    new_verdicts = np.where(theirs, _THEIRS[verdicts], verdicts)
     place = answer.schema.get_field_index(VERDICT)
-    done = answer.set_column(place, VERDICT, pa.array(settled)).filter(pa.array(~ours & ~left))
-    met = answer["id"].filter(pa.array(theirs | ours))
+    done = answer.set_column(place, VERDICT, pa.array(new_verdicts)).filter(pa.array(~ours & ~left))
+    used = answer["id"].filter(pa.array(theirs | ours))
     one_sided = pa.array((theirs | ours) & (verdicts >= Verdict.DELETED_BY_SOURCE))
-    settled = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)
-    return Resolved(done, answer.filter(pa.array(left)), len(met), choice.named(met), settled.cast(SETTLED))
+    resolved_deletes = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)
+    return Resolved(
+        done,
+        answer.filter(pa.array(left)),
+        len(used),
+        choice.named(used),
+        resolved_deletes.cast(RESOLVED_DELETE_SCHEMA),
+    )

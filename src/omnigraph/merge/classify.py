@@ -1,7 +1,7 @@
-"""The three-way comparison, as one relation: rows of a table in three versions, and what becomes of each.
+"""The three-way comparison as one relation: classifies the rows of three versions of a table by id.
 
-It looks at rows that have the same id, and at nothing else. So it may be given all rows, or those of some ids, as long
-as they are complete: that is what keeps a merge within its memory, and what lets it run on many machines.
+It only compares rows with the same id. So its input may be all rows, or all rows of some ids. Therefore a merge can
+work in partitions within its memory budget, or on many machines.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ DIFFERS = "__differs"
 UNDECIDED = "__undecided"
 ROW_ID = "_rowid"
 
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Verdict(IntEnum):
-    """What becomes of an entity. Those that stay as the target has them have none."""
+    """The classification of an entity. Entities that stay as in the target have none."""
 
     INSERT = 1
-    """The source has it, and the target has not."""
+    """Only the source has it."""
     UPDATE = 2
-    """The source has changed it."""
+    """The source changed it."""
     DELETE = 3
-    """The source has removed it."""
+    """The source deleted it."""
     DIVERGENT_INSERT = 4
-    """Both have made it, and not the same."""
+    """Both sides created it, with different values."""
     DIVERGENT_UPDATE = 5
-    """Both have changed it, and not in the same way."""
+    """Both sides changed it, in different ways."""
     DELETED_BY_SOURCE = 6
-    """The source has removed what the target has changed."""
+    """The source deleted it and the target changed it."""
     DELETED_BY_TARGET = 7
-    """The source has changed what the target has removed."""
+    """The target deleted it and the source changed it."""
 
     @property
     def is_conflict(self) -> bool:
@@ -46,7 +46,7 @@ class Verdict(IntEnum):
 
     @property
     def theirs(self) -> Verdict:
-        """What it is when the source is right."""
+        """The classification after the conflict is resolved for the source."""
         return _THEIRS.get(self, self)
 
 
@@ -66,49 +66,52 @@ def classify(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Compare some rows of a table, by id.
+    """Compare some rows of a table by id.
 
     Args:
-        base: the rows as they were when the branches parted. All three have the same columns, and an id once.
-        source: as the branch has them that is merged.
-        target: as the branch has them that it is merged into.
-        undecided: the ids of rows of which nobody can say what they were: those that differ are conflicts.
-        unknown: whether that holds for all rows.
+        base: the rows of the base. All three tables have the same columns and unique ids.
+        source: the rows of the branch that is merged.
+        target: the rows of the branch that it is merged into.
+        undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
+        unknown: whether the base values of all rows are unknown.
 
     Returns:
-        The entities that do not stay as the target has them: the rows of the source, with nothing but the id where
-        there is none, what becomes of each, and for a conflict the places of the columns in which the branches differ
-        and whether it is one because the base is undecided.
+        The entities that do not stay as in the target: the rows of the source (only the id if it has none), the
+        classification, and for a conflict the indexes of the columns that differ and whether the base is undecided.
     """
     whole = base.combine_chunks()
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
     ids, places = _aligned(sides)
     present = [place >= 0 for place in places]
-    unmoved = _same(sides[0], sides[1], places[0], places[1])
-    kept = _same(sides[0], sides[2], places[0], places[2])
-    agreed = _same(sides[1], sides[2], places[1], places[2])
+    source_unchanged = _same(sides[0], sides[1], places[0], places[1])
+    target_unchanged = _same(sides[0], sides[2], places[0], places[2])
+    sides_equal = _same(sides[1], sides[2], places[1], places[2])
     verdicts = np.zeros(len(ids), np.int8)
-    was, has, had = present
-    open_ = np.full(len(ids), unknown)
+    in_base, in_source, in_target = present
+    undecided_base = np.full(len(ids), unknown)
     if undecided is not None and len(undecided):
-        open_ |= pc.is_in(ids, value_set=undecided).to_numpy(zero_copy_only=False)
-    unmoved, kept, was = unmoved & ~open_, kept & ~open_, was | open_
-    taken = kept & ~unmoved
-    verdicts[taken & has & ~had] = Verdict.INSERT
-    verdicts[taken & has & had] = Verdict.UPDATE
-    verdicts[taken & ~has] = Verdict.DELETE
-    torn = ~(unmoved | kept | agreed)
-    verdicts[torn & ~was] = Verdict.DIVERGENT_INSERT
-    verdicts[torn & was & has & had] = Verdict.DIVERGENT_UPDATE
-    verdicts[torn & was & ~has] = Verdict.DELETED_BY_SOURCE
-    verdicts[torn & was & ~had] = Verdict.DELETED_BY_TARGET
+        undecided_base |= pc.is_in(ids, value_set=undecided).to_numpy(zero_copy_only=False)
+    source_unchanged, target_unchanged, in_base = (
+        source_unchanged & ~undecided_base,
+        target_unchanged & ~undecided_base,
+        in_base | undecided_base,
+    )
+    taken = target_unchanged & ~source_unchanged
+    verdicts[taken & in_source & ~in_target] = Verdict.INSERT
+    verdicts[taken & in_source & in_target] = Verdict.UPDATE
+    verdicts[taken & ~in_source] = Verdict.DELETE
+    conflicting = ~(source_unchanged | target_unchanged | sides_equal)
+    verdicts[conflicting & ~in_base] = Verdict.DIVERGENT_INSERT
+    verdicts[conflicting & in_base & in_source & in_target] = Verdict.DIVERGENT_UPDATE
+    verdicts[conflicting & in_base & ~in_source] = Verdict.DELETED_BY_SOURCE
+    verdicts[conflicting & in_base & ~in_target] = Verdict.DELETED_BY_TARGET
     chosen = np.flatnonzero(verdicts)
     answer = _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
-    return answer.append_column(UNDECIDED, pa.array(open_[chosen]))
+    return answer.append_column(UNDECIDED, pa.array(undecided_base[chosen]))
 
 
-def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
-    """All ids, and where each stands on every side; -1 where it does not."""
+def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Positions]]:
+    """All ids, and the row of each id on every side; -1 if it has none."""
     together = pa.chunked_array([chunk for side in sides for chunk in side["id"].chunks], pa.utf8()).combine_chunks()
     encoded = together.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -122,8 +125,8 @@ def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Places]]:
     return encoded.dictionary, places
 
 
-def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Mask:
-    """Which entities two sides have alike; what neither has is alike, too."""
+def _same(left: pa.Table, right: pa.Table, places: Positions, others: Positions) -> Mask:
+    """Mask of the entities that are equal on two sides. Entities that neither side has are equal, too."""
     both = (places >= 0) & (others >= 0)
     same = (places < 0) & (others < 0)
     if left is right:
@@ -139,11 +142,11 @@ def _same(left: pa.Table, right: pa.Table, places: Places, others: Places) -> Ma
 
 
 def compared(rows: pa.Table) -> list[str]:
-    """The columns that say what an entity is: all but its id, and the number that Lance gives its row."""
+    """The columns to compare: all but the id and Lance's row id."""
     return [name for name in rows.column_names if name not in ("id", ROW_ID)]
 
 
-def _column(rows: pa.Table, name: str, places: Places) -> pa.Array:
+def _column(rows: pa.Table, name: str, places: Positions) -> pa.Array:
     column = rows[name].combine_chunks()
     whole = len(places) == len(column) and bool(np.all(places == np.arange(len(column))))
     return column if whole else column.take(pa.array(places))
@@ -153,8 +156,8 @@ def _answer(
     sides: list[pa.Table],
     ids: pa.Array,
     verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
-    places: list[Places],
-    chosen: Places,
+    places: list[Positions],
+    chosen: Positions,
 ) -> pa.Table:
     _, source, target = sides
     rows = pa.array(places[1], mask=places[1] < 0)
@@ -167,17 +170,17 @@ def _differing(
     source: pa.Table,
     target: pa.Table,
     verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
-    places: Places,
-    others: Places,
+    places: Positions,
+    others: Positions,
 ) -> pa.Array:
-    """For each conflict in which both have a row, the places of the columns in which the rows differ."""
-    torn = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
+    """For each conflict in which both sides have a row, the indexes of the columns that differ."""
+    conflicting = np.flatnonzero((verdicts == Verdict.DIVERGENT_INSERT) | (verdicts == Verdict.DIVERGENT_UPDATE))
     names = compared(source)
     found = np.zeros((len(verdicts), len(names)), bool)
-    if len(torn):
+    if len(conflicting):
         for i, name in enumerate(names):
-            left, right = _column(source, name, places[torn]), _column(target, name, others[torn])
-            found[torn, i] = ~identical(left, right)
+            left, right = _column(source, name, places[conflicting]), _column(target, name, others[conflicting])
+            found[conflicting, i] = ~identical(left, right)
     offsets = np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32)
     numbers = np.nonzero(found)[1].astype(np.int16)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int16()))

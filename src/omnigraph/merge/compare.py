@@ -1,4 +1,4 @@
-"""The comparison of one table in this process: in one go, or in parts of its ids that fit the memory one by one."""
+"""Compares one table in this process: at once, or in hash partitions of its ids that fit the memory budget."""
 
 from __future__ import annotations
 
@@ -12,54 +12,56 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.table_writes import Change, TableWrite
-from omnigraph.merge.choices import SETTLED, Choice, Resolved, resolved
+from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, compared
-from omnigraph.merge.sides import TakenRows, Versions, differing_parts, looked_up, part_rows
+from omnigraph.merge.sides import TakenRows, Versions, differing_fragments, fragment_rows, lookup_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import digests
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
-MOST = 10_000
-"""So many conflicts of a merge are put into words at most; beyond that they are counted."""
+MAX_CONFLICTS = 10_000
+"""Maximum number of conflicts that a merge describes. The others are only counted."""
 
 _NONE = pa.array([], pa.utf8())
 _TEXT, _LIST = 64, 256
-"""About how many bytes a text and a list take."""
+"""Approximate size of a text and of a list in bytes."""
 
 _SHARE = 8
-"""The rows of a part take up to so much less than the memory; comparing them takes several copies."""
+"""The fraction of the memory for the rows of a partition is 1 / this. The comparison makes several copies."""
 
-TORN = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())])
-"""What is kept of a conflict."""
+CONFLICT_SCHEMA = pa.schema(
+    [("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())]
+)
+"""The columns that are kept of a conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a merge does to one table.
+    """The changes of a merge to one table.
 
     Attributes:
-        versions: the table.
-        rows: the rows of the source that are taken.
-        inserted: how many of them the target does not have.
-        deleted: the ids of the rows that go.
-        torn: conflicts for which nothing is said, the first by id.
-        conflicts: how many there are.
-        resolved: how many others there were.
-        named: the ids of those for which a side was chosen by name.
-        settled: those of the others between a row and its absence.
+        versions: the three versions of the table.
+        rows: the rows of the source to take.
+        inserted: how many of them are not in the target.
+        deleted: the ids of the rows to delete.
+        conflict_rows: the conflicts without a choice, sorted by id; only the first if there are many.
+        conflicts: the number of conflicts without a choice.
+        resolved: the number of resolved conflicts.
+        named: the ids of resolved conflicts with a choice of their own.
+        resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 
     versions: Versions
     rows: pa.Table
     inserted: int = 0
     deleted: pa.Array = field(default_factory=lambda: _NONE)
-    torn: pa.Table = field(default_factory=TORN.empty_table)
+    conflict_rows: pa.Table = field(default_factory=CONFLICT_SCHEMA.empty_table)
     conflicts: int = 0
     resolved: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
-    settled: pa.Table = field(default_factory=SETTLED.empty_table)
+    resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
 
     @property
     def updated(self) -> int:
@@ -67,44 +69,44 @@ class Compared:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the table stays as the target has it."""
+        """Whether the table does not change."""
         return self.rows.num_rows == 0 and len(self.deleted) == 0
 
     def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
-        """The rows that are taken, to be written."""
+        """The rows to take, as a source of a write."""
         return TakenRows(tables, self.versions.source, self.rows, self.versions.columns, tuple(names))
 
     def differing(self, places: list[int]) -> list[str]:
-        """The names of columns at some places."""
+        """The names of columns by index."""
         names = compared(self.versions.schema.empty_table())
         return [names[place] for place in places]
 
     def joined(self, other: Compared) -> Compared:
-        """With what a comparison of other ids of the same table says."""
-        torn = pa.concat_tables([self.torn, other.torn]).sort_by("id")
+        """This comparison with that of other ids of the same table."""
+        conflict_rows = pa.concat_tables([self.conflict_rows, other.conflict_rows]).sort_by("id")
         return replace(
             self._with(other.rows, other.inserted),
             deleted=pa.concat_arrays([self.deleted, other.deleted]).sort(),
-            torn=torn if self.versions.virtual else torn.slice(0, MOST),
+            conflict_rows=conflict_rows if self.versions.virtual else conflict_rows.slice(0, MAX_CONFLICTS),
             conflicts=self.conflicts + other.conflicts,
             resolved=self.resolved + other.resolved,
             named=pa.concat_arrays([self.named, other.named]),
-            settled=pa.concat_tables([self.settled, other.settled]),
+            resolved_deletes=pa.concat_tables([self.resolved_deletes, other.resolved_deletes]),
         )
 
     def _with(self, rows: pa.Table, inserted: int) -> Compared:
-        """With some more rows, of which so many are new."""
+        """With more rows, of which `inserted` are new."""
         return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
 
-    # What resolving a conflict does
+    # Effects of a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
-        """Without some of the rows, of which so many are new."""
+        """Without some of the rows, of which `inserted` are new."""
         kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
         return replace(self, rows=kept, inserted=self.inserted - inserted)
 
     def with_rows(self, rows: pa.Table) -> Compared:
-        """With some more rows, all of them new."""
+        """With more rows, all of them new."""
         return self._with(rows, rows.num_rows)
 
     def without_deleted(self, ids: pa.Array) -> Compared:
@@ -115,35 +117,35 @@ class Compared:
 
 
 class Comparer(Protocol):
-    """Compares tables and writes what comes of it, wherever that is done."""
+    """Compares tables and writes the results, in this process or on Spark."""
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         """Compare one table.
 
         Args:
             versions: the table.
-            choice: which side is right where the branches disagree.
-            checked: the columns that the rows which are taken must have, to be checked.
+            choice: the choices for conflicts.
+            checked: the columns that the constraint checks need of the rows to take.
         """
         ...
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
-        """What writes the changes of tables.
+        """The writes for the changes of tables.
 
         Args:
-            changes: each with what computed the vectors that the table has afterwards.
-            target: the state that they are made for.
+            changes: each with the models that computed the vectors of the table.
+            target: the state that they are based on.
         """
         ...
 
 
 class Collected:
-    """Takes in what comparisons of parts of a table say.
+    """Collects the comparisons of the partitions of a table.
 
     Args:
-        versions: the table.
-        budget: how many bytes of rows stay in memory.
-        columns: what is kept of the rows; by default everything.
+        versions: the three versions of the table.
+        budget: bytes of rows that stay in memory.
+        columns: the columns to keep of the rows; by default all.
     """
 
     def __init__(self, versions: Versions, budget: int, columns: Sequence[str] | None = None) -> None:
@@ -153,31 +155,33 @@ class Collected:
         self._spool = Spool(budget)
         self._inserted = 0
         self._deleted: list[pa.Array] = [_NONE]
-        self._torn = TORN.empty_table()
+        self._conflict_rows = CONFLICT_SCHEMA.empty_table()
         self._conflicts = 0
         self._resolved = 0
         self._named: list[pa.Array] = [_NONE]
-        self._settled: list[pa.Table] = [SETTLED.empty_table()]
+        self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
-        """Take in what one of them says; `conflicts` says how many are left, if these are only the first."""
-        done, torn = found.done, found.torn
+        """Add the comparison of one partition. `conflicts` is their number, if it has only the first."""
+        done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
-        goes = pa.array(verdicts == Verdict.DELETE)
-        rows = plain(done, self._schema).filter(pc.invert(goes))
+        deleted = pa.array(verdicts == Verdict.DELETE)
+        rows = plain(done, self._schema).filter(pc.invert(deleted))
         self._inserted += int(np.count_nonzero(verdicts == Verdict.INSERT))
         if rows.num_rows:
             self._spool.add("rows", rows)
-        self._deleted.append(done["id"].filter(goes).combine_chunks())
-        self._conflicts += torn.num_rows if conflicts is None else conflicts
-        both = pa.concat_tables([self._torn, torn.select(TORN.names).cast(TORN)]).sort_by("id")
-        self._torn = both if self._versions.virtual else both.slice(0, MOST)
+        self._deleted.append(done["id"].filter(deleted).combine_chunks())
+        self._conflicts += conflict_rows.num_rows if conflicts is None else conflicts
+        both = pa.concat_tables(
+            [self._conflict_rows, conflict_rows.select(CONFLICT_SCHEMA.names).cast(CONFLICT_SCHEMA)]
+        ).sort_by("id")
+        self._conflict_rows = both if self._versions.virtual else both.slice(0, MAX_CONFLICTS)
         self._resolved += found.count
         self._named.append(found.named)
-        self._settled.append(found.settled)
+        self._resolved_deletes.append(found.resolved_deletes)
 
     def delete(self, ids: pa.Array) -> None:
-        """Take in ids of rows that go."""
+        """Add ids of rows to delete."""
         self._deleted.append(ids)
 
     def compared(self) -> Compared:
@@ -187,53 +191,55 @@ class Collected:
             rows,
             self._inserted,
             pa.concat_arrays(self._deleted).sort(),
-            self._torn,
+            self._conflict_rows,
             self._conflicts,
             self._resolved,
             pa.concat_arrays(self._named),
-            pa.concat_tables(self._settled),
+            pa.concat_tables(self._resolved_deletes),
         )
 
 
 class LocalComparer:
-    """Compares in this process.
+    """Compares tables in this process.
 
     Args:
-        tables: where the tables are.
-        budget: how many bytes of rows stay in memory.
+        tables: the table storage.
+        budget: bytes of rows that stay in memory.
     """
 
     def __init__(self, tables: TableStorage, budget: int = DEFAULT_BUDGET) -> None:
         self._tables = tables
         self._budget = budget
         self.parts = 0
-        """In how many parts rows were compared."""
+        """The number of partitions that were compared."""
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
-        may = touched(self._tables, versions.all)
+        touched_ids = touched(self._tables, versions.all)
         collected = Collected(versions, self._budget)
-        for sides in self._sides(versions, may):
+        for sides in self._sides(versions, touched_ids):
             self.parts += 1
-            base, source, target = map(versions.here, sides)
+            base, source, target = map(versions.without_separate_ids, sides)
             collected.add(resolved(classify(base, source, target, unknown=versions.unknown), choice))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
-    def _sides(self, versions: Versions, may: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """The rows of the three versions, in parts with complete ids."""
-        if may is not None and may.ids is not None:
-            found = {ref: looked_up(self._tables, ref, may.ids, versions.columns) for ref in set(versions.all)}
+    def _sides(self, versions: Versions, touched_ids: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
+        """The rows of the three versions, in partitions with complete ids."""
+        if touched_ids is not None and touched_ids.ids is not None:
+            found = {
+                ref: lookup_rows(self._tables, ref, touched_ids.ids, versions.columns) for ref in set(versions.all)
+            }
             rows = {ref: plain(table, versions.schema) for ref, table in found.items()}
             yield rows[versions.base], rows[versions.source], rows[versions.target]
             return
-        numbers = dict(zip(versions.all, differing_parts(self._tables, versions), strict=True))
-        count = may.count if may is not None else self._rows(numbers)
+        numbers = dict(zip(versions.all, differing_fragments(self._tables, versions), strict=True))
+        count = touched_ids.count if touched_ids is not None else self._rows(numbers)
         parts = max(1, -(-3 * count * _width(versions.schema) * _SHARE // self._budget))
         spool = Spool(self._budget // 2)
         for side, (ref, some) in enumerate(numbers.items()):
-            for table in part_rows(self._tables, ref, some, versions.columns, may):
+            for table in fragment_rows(self._tables, ref, some, versions.columns, touched_ids):
                 for part, rows in _cut(plain(table, versions.schema), parts):
                     spool.add(_name(part, side), rows)
         sides = {ref: side for side, ref in enumerate(numbers)}
@@ -242,7 +248,7 @@ class LocalComparer:
             yield taken[versions.base], taken[versions.source], taken[versions.target]
 
     def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
-        """About how many entities the parts of a table hold, at most."""
+        """An upper bound of the number of entities in some fragments of a table."""
         counts = []
         for ref, some in numbers.items():
             chosen = set(some)
@@ -254,7 +260,7 @@ class LocalComparer:
 
 
 def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:
-    """What writes a change whose rows are here."""
+    """The write of a change whose rows are in this process."""
     key = compared.versions.key
     source = compared.source(tables, tables.at(target.tables[key].ref).schema().names)
     return Change(key, source, compared.deleted, models=models)
@@ -269,7 +275,7 @@ def plain(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cut(rows: pa.Table, parts: int) -> Iterator[tuple[int, pa.Table]]:
-    """Rows by the part that their ids belong to."""
+    """Partition rows by the hash of their ids."""
     if parts == 1:
         yield 0, rows
         return
@@ -283,7 +289,7 @@ def _cut(rows: pa.Table, parts: int) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _width(schema: pa.Schema) -> int:
-    """About how many bytes a row takes."""
+    """The approximate size of a row in bytes."""
     return sum(_size(field.type) for field in schema)
 
 

@@ -1,4 +1,4 @@
-"""Conflicts as they are found: all are counted, and the first put into words, with the values of all three sides."""
+"""Collects the conflicts of a merge. Counts all, and describes the first with the values of all three sides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, edge_key
 from omnigraph.merge.classify import DIFFERS, ROW_ID, UNDECIDED, VERDICT, Verdict, compared
-from omnigraph.merge.compare import MOST, Compared
+from omnigraph.merge.compare import MAX_CONFLICTS, Compared
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.validator import Spell
+from omnigraph.write.rules.validator import Describe
 
 _KINDS = {
     "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
@@ -33,12 +33,12 @@ _LONGEST_TEXT, _LONGEST_LIST = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A conflict without values.
+    """A conflict without its values.
 
     Attributes:
-        key: the type key of the entities whose values are in question.
-        names: the properties in question; None for those that were changed on the side that has the entity.
-        node: the node whose edges are counted, for a conflict that is about their number; and at which end.
+        key: the type key of the entities.
+        names: the properties to show; None for those that changed on the side that has the entity.
+        node: for a cardinality conflict, the end and the node whose edges are counted.
     """
 
     conflict: Conflict
@@ -52,60 +52,60 @@ class Conflicts:
 
     Args:
         source: the name of the branch that is merged.
-        target: that of the branch that it is merged into.
+        target: the name of the branch that it is merged into.
     """
 
     def __init__(self, source: str, target: str) -> None:
         self._source = source
         self._target = target
-        self._torn: list[_Draft] = []
-        self._broken: list[_Draft] = []
+        self._row_conflicts: list[_Draft] = []
+        self._violations: list[_Draft] = []
         self.total = 0
 
-    def add_torn(self, compared: Compared) -> None:
-        """Take in the rows on which the branches disagree."""
+    def add_conflicts(self, compared: Compared) -> None:
+        """Add the rows on which the branches disagree."""
         key = compared.versions.key
         kind, name = TypeKey.parse(key)
         self.total += compared.conflicts
-        for row in compared.torn.slice(0, max(0, MOST - len(self._torn))).to_pylist():
+        for row in compared.conflict_rows.slice(0, max(0, MAX_CONFLICTS - len(self._row_conflicts))).to_pylist():
             verdict, differing = Verdict(row[VERDICT]), compared.differing(row[DIFFERS])
-            what, message = self._spelled(verdict, differing, undecided=row[UNDECIDED])
+            what, message = self._describe(verdict, differing, undecided=row[UNDECIDED])
             conflict = Conflict(kind.value, name, row["id"], what, message, base_undecided=row[UNDECIDED])
-            self._torn.append(_Draft(conflict, key, tuple(differing) if differing else None))
+            self._row_conflicts.append(_Draft(conflict, key, tuple(differing) if differing else None))
 
-    def _spelled(self, verdict: Verdict, differing: list[str], *, undecided: bool) -> tuple[ConflictKind, str]:
+    def _describe(self, verdict: Verdict, differing: list[str], *, undecided: bool) -> tuple[ConflictKind, str]:
         source, target = self._source, self._target
         where = f"differ in {', '.join(differing)}"
         if verdict in (Verdict.DIVERGENT_INSERT, Verdict.DIVERGENT_UPDATE):
             made = verdict is Verdict.DIVERGENT_INSERT
             kind = ConflictKind.DIVERGENT_INSERT if made else ConflictKind.DIVERGENT_UPDATE
             if undecided:
-                return kind, f"'{source}' and '{target}' {where}, and nobody can say which has changed it"
-            return kind, f"'{source}' and '{target}' have both {'made' if made else 'changed'} it, and {where}"
-        gone, changed = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
+                return kind, f"'{source}' and '{target}' {where}, and the base value is unknown"
+            return kind, f"'{source}' and '{target}' have both {'created' if made else 'changed'} it, and {where}"
+        deleter, changer = (source, target) if verdict is Verdict.DELETED_BY_SOURCE else (target, source)
         if undecided:
-            said = f"'{changed}' has it and '{gone}' has not, and nobody can say which has changed it"
-            return ConflictKind.DELETE_VS_UPDATE, said
-        return ConflictKind.DELETE_VS_UPDATE, f"'{gone}' has deleted what '{changed}' has changed"
+            message = f"'{changer}' has it and '{deleter}' does not, and the base value is unknown"
+            return ConflictKind.DELETE_VS_UPDATE, message
+        return ConflictKind.DELETE_VS_UPDATE, f"'{deleter}' has deleted it, and '{changer}' has changed it"
 
-    def add_broken(self, rows: pa.Table, spell: Spell, changes: Mapping[str, TableChange]) -> None:
-        """Take in rows that break a constraint together."""
+    def add_violations(self, rows: pa.Table, describe: Describe, changes: Mapping[str, TableChange]) -> None:
+        """Add rows that break a constraint together."""
         self.total += rows.num_rows
         order = next(name for name in ("id", "node") if name in rows.column_names)
-        for row in rows.sort_by(order).slice(0, max(0, MOST - len(self._broken))).to_pylist():
-            self._broken.append(_drafted(spell(row), changes))
+        for row in rows.sort_by(order).slice(0, max(0, MAX_CONFLICTS - len(self._violations))).to_pylist():
+            self._violations.append(_violation_draft(describe(row), changes))
 
     def entities(self) -> dict[str, set[str]]:
-        """The entities that conflicts are about, by type key."""
+        """The entities that have conflicts, by type key."""
         found: dict[str, set[str]] = {}
-        for draft in (*self._torn, *self._broken):
+        for draft in (*self._row_conflicts, *self._violations):
             if draft.conflict.entity_id is not None:
                 found.setdefault(draft.key, set()).add(draft.conflict.entity_id)
         return found
 
     def first(self, tables: TableStorage, base: State, source: Manifest, target: Manifest) -> tuple[Conflict, ...]:
-        """The first, in an order that depends on nothing but the conflicts, with the values of all sides."""
-        drafts = [*sorted(self._torn, key=_order), *sorted(self._broken, key=_order)][:MOST]
+        """The first conflicts in a deterministic order, with the values of all sides."""
+        drafts = [*sorted(self._row_conflicts, key=_order), *sorted(self._violations, key=_order)][:MAX_CONFLICTS]
         sides = _Sides(tables, base, State(source), State(target))
         by_key: dict[str, list[int]] = {}
         for i, draft in enumerate(drafts):
@@ -117,35 +117,35 @@ class Conflicts:
         return tuple(found)
 
 
-def _drafted(said: Violation, changes: Mapping[str, TableChange]) -> _Draft:
-    name = said.subject.partition(".")[0].partition(" ")[0]
-    kind = _KINDS[said.kind]
+def _violation_draft(violation: Violation, changes: Mapping[str, TableChange]) -> _Draft:
+    name = violation.subject.partition(".")[0].partition(" ")[0]
+    kind = _KINDS[violation.kind]
     edge, key = TypeKind.EDGE.value, edge_key(name)
     if kind is ConflictKind.ORPHAN_EDGE:
-        return _Draft(Conflict(edge, name, said.entity_id, kind, said.message), key, ("src", "dst"))
-    message = f"{said.subject}: '{cut(said.entity_id)}': {said.message}"
+        return _Draft(Conflict(edge, name, violation.entity_id, kind, violation.message), key, ("src", "dst"))
+    message = f"{violation.subject}: '{cut(violation.entity_id)}': {violation.message}"
     if kind is ConflictKind.CARDINALITY_VIOLATION:
-        end = "dst" if said.subject.endswith("@card_in") else "src"
-        return _Draft(Conflict(edge, name, None, kind, message), key, (), (end, said.entity_id))
-    about = _kind_of(changes, name, said.entity_id).value
-    names = said.subject.partition(".")[2].removeprefix("(").removesuffix(")").split(", ")
-    return _Draft(Conflict(about, name, said.entity_id, kind, message), f"{about}:{name}", tuple(names))
+        end = "dst" if violation.subject.endswith("@card_in") else "src"
+        return _Draft(Conflict(edge, name, None, kind, message), key, (), (end, violation.entity_id))
+    about = _kind_of(changes, name, violation.entity_id).value
+    names = violation.subject.partition(".")[2].removeprefix("(").removesuffix(")").split(", ")
+    return _Draft(Conflict(about, name, violation.entity_id, kind, message), f"{about}:{name}", tuple(names))
 
 
 def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:
-    """Nodes, then edges, each by name; then by what is wrong, and by id."""
+    """Sort key: nodes, then edges, each by name; then by kind of conflict, and by id."""
     conflict = draft.conflict
     edge = conflict.entity_kind == TypeKind.EDGE.value
     return edge, conflict.type_name, conflict.kind.value, conflict.entity_id or "", conflict.message
 
 
 def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> TypeKind:
-    """Whether a type is one of nodes or of edges. Where both have the name, by which has the entity."""
+    """The kind of a type. If a node type and an edge type have the name, the one that has the entity."""
     named = [change for change in changes.values() if change.name == name]
     if len(named) == 1:
         return named[0].kind
-    own = (c.kind for c in named if pc.any(pc.equal(c.rows["id"], entity)).as_py())
-    return next(own, TypeKind.NODE)
+    kinds = (c.kind for c in named if pc.any(pc.equal(c.rows["id"], entity)).as_py())
+    return next(kinds, TypeKind.NODE)
 
 
 class _Sides:
@@ -157,7 +157,7 @@ class _Sides:
         self._states = (base, target, source)
 
     def filled(self, key: str, drafts: Sequence[_Draft]) -> list[Conflict]:
-        """Conflicts about one type with their values."""
+        """Conflicts about one type, with their values."""
         ids = [draft.conflict.entity_id for draft in drafts if draft.conflict.entity_id is not None]
         named = {name for draft in drafts for name in draft.names or ()}
         whole = any(draft.names is None for draft in drafts)
@@ -171,9 +171,15 @@ class _Sides:
                 base, ours, theirs = (None if count is None else {"edges": count[draft.node]} for count in counts)
             else:
                 base, ours, theirs = _chosen(draft.names, [rows.get(name or "") for rows in found])
-            open_ = draft.conflict.base_undecided or self._base.is_unknown(key) or name in undecided
+            undecided_base = draft.conflict.base_undecided or self._base.is_unknown(key) or name in undecided
             filled.append(
-                replace(draft.conflict, base=None if open_ else base, ours=ours, theirs=theirs, base_undecided=open_)
+                replace(
+                    draft.conflict,
+                    base=None if undecided_base else base,
+                    ours=ours,
+                    theirs=theirs,
+                    base_undecided=undecided_base,
+                )
             )
         return filled
 
@@ -194,7 +200,7 @@ class _Sides:
         }
 
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
-        """How many edges some nodes have at an end; None when nobody can say."""
+        """The number of edges of some nodes at an end; None if it is unknown."""
         wanted = [draft.node for draft in drafts if draft.node is not None]
         pin = state.pin(key)
         found = dict.fromkeys(wanted, 0)
@@ -210,16 +216,16 @@ class _Sides:
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The values in question of each side; without names, those in which sides that have a row differ."""
-    there = [row for row in rows if row is not None]
+    """The values to show of each side; without names, those in which the sides that have a row differ."""
+    present = [row for row in rows if row is not None]
     if names is None:
-        every = list(there[0]) if there else []
-        names = [name for name in every if len(there) < 2 or any(row[name] != there[0][name] for row in there)]
+        every = list(present[0]) if present else []
+        names = [name for name in every if len(present) < 2 or any(row[name] != present[0][name] for row in present)]
     return [None if row is None else {name: row[name] for name in names if name in row} for row in rows]
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """Values for people: long texts and lists are cut."""
+    """Values for display: long texts and lists are truncated."""
     kind = column.type
     if pa.types.is_string(kind):
         return pc.utf8_slice_codeunits(column, 0, _LONGEST_TEXT)

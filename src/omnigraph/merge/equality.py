@@ -1,4 +1,4 @@
-"""When two rows are the same: value by value, and with the type that it has."""
+"""Equality of rows for a merge: value by value, including the type."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def identical(left: pa.Array, right: pa.Array) -> Mask:
-    """Which values of two columns are the same.
+    """Mask of the equal values of two columns.
 
-    Null is the same as null, and as nothing else: not as an empty text or list. A number is the same as one with the
-    same bits, and all that are no numbers are the same.
+    Null equals null only, not an empty text or list. Numbers are equal if their bits are. All NaNs are equal.
     """
-    there, here = _valid(left), _valid(right)
-    same = ~(there | here)
-    both = there & here
+    left_valid, right_valid = _valid(left), _valid(right)
+    same = ~(left_valid | right_valid)
+    both = left_valid & right_valid
     if both.all():
         return _equal(left, right)
     rows = pa.array(np.flatnonzero(both))
@@ -33,15 +32,15 @@ def _valid(column: pa.Array) -> Mask:
 
 
 def _equal(left: pa.Array, right: pa.Array) -> Mask:
-    """The same for columns without nulls."""
+    """Mask of the equal values of columns without nulls."""
     kind = left.type
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return _equal_lists(left, right)
     if pa.types.is_floating(kind):
         bits = pa.int32() if pa.types.is_float32(kind) else pa.int64()
         same: Mask = pc.equal(left.view(bits), right.view(bits)).to_numpy(zero_copy_only=False)
-        strange: Mask = pc.and_(pc.is_nan(left), pc.is_nan(right)).to_numpy(zero_copy_only=False)
-        return same | strange
+        both_nan: Mask = pc.and_(pc.is_nan(left), pc.is_nan(right)).to_numpy(zero_copy_only=False)
+        return same | both_nan
     found: Mask = pc.equal(left, right).to_numpy(zero_copy_only=False)
     return found
 

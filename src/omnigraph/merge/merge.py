@@ -1,6 +1,6 @@
-"""A merge: the rows that a branch brings to another, the conflicts between them, and the writes that follow.
+"""A merge: compares two branches, finds conflicts, and computes the writes.
 
-The commit of the source is fixed when the merge begins. What the target has is looked at anew in each attempt.
+The commit of the source is fixed at the start. Each attempt reads the current state of the target.
 """
 
 # See docs/decisions/0114-a-fast-forward-is-a-merge.md
@@ -27,28 +27,28 @@ from omnigraph.merge.compare import Compared, Comparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
-from omnigraph.merge.returning import Returning, Settled
-from omnigraph.merge.sides import differing_parts
+from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
+from omnigraph.merge.sides import differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import Room
-from omnigraph.write.rules.validator import Spell, broken
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.validator import Describe, violations
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge comes to, against one state of the target.
+    """The result of a merge against one state of the target.
 
     Attributes:
         outcome: how the branches are related.
-        bases: the best common ancestors, by id; several make a virtual base.
-        tables: what becomes of each table that the source has changed, by type key.
-        resolved: how many conflicts were resolved by choosing a side.
-        conflicts: those that are left; of very many, the first.
-        total: how many are left.
-        edges_kept: how many edges stay or come back with a node for which a side was chosen.
-        brought: the rows of the commits that lead to the source and that the target lacks.
+        bases: the ids of the best common ancestors; several make a virtual base.
+        tables: the changes of each table that the source changed, by type key.
+        resolved: number of resolved conflicts.
+        conflicts: the remaining conflicts; only the first if there are many.
+        total: number of remaining conflicts.
+        edges_kept: number of edges that stay or are restored with a node for which a side was chosen.
+        new_commits: the commits that the target does not have yet, as rows of the manifest.
     """
 
     outcome: MergeOutcome
@@ -58,16 +58,16 @@ class Merged:
     conflicts: tuple[Conflict, ...] = ()
     total: int = 0
     edges_kept: int = 0
-    brought: pa.Table | None = None
+    new_commits: pa.Table | None = None
 
     @property
     def base_refs(self) -> set[TableRef]:
-        """The versions of tables that rows were compared with. Others of the base may be gone, and are not needed."""
+        """The table versions of the base that rows were compared with. Other versions of the base are not needed."""
         return {one.versions.base for one in self.tables.values()}
 
     @property
     def changes(self) -> dict[str, MergedChanges]:
-        """What changes on the target, by type key."""
+        """The changes of the target, by type key."""
         return {
             key: MergedChanges(found.inserted, found.updated, len(found.deleted))
             for key, found in self.tables.items()
@@ -76,16 +76,16 @@ class Merged:
 
 
 class Merge:
-    """Brings what a branch has done to another.
+    """Merges a branch into another.
 
     Args:
         store: the graph.
         source: the branch that is merged, at its head.
-        schema_of: the schema that a state of a branch follows.
-        choices: which side is right where they disagree.
+        schema_of: returns the schema of a state.
+        choices: the choices for conflicts.
         comparer: compares the tables.
-        room: how much memory a check of constraints may take.
-        name: what conflicts call the source; by default the name of its branch.
+        memory: the memory limit of a constraint check.
+        name: the name of the source in conflicts; by default that of its branch.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Merge:
         schema_of: SchemaOf,
         choices: Choices,
         comparer: Comparer,
-        room: Room,
+        memory: MemoryLimit,
         name: str | None = None,
     ) -> None:
         self._name = name or source.branch
@@ -104,18 +104,18 @@ class Merge:
         self._schema_of = schema_of
         self._choices = choices
         self._comparer = comparer
-        self._room = room
+        self._memory = memory
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
-        """What the merge comes to.
+        """Compute the merge.
 
         Args:
             target: the branch that it is merged into.
-            base: the state that both come from, where the caller knows it. The lineage is not looked at then.
+            base: the common base, if the caller has it. Then the lineage is not read.
 
         Raises:
-            MergeSchemaError: rows cannot be carried between the schemas.
-            InputError: a side was chosen for something that is no conflict.
+            MergeSchemaError: the schemas do not allow the merge.
+            InputError: there is a choice for an entity without a conflict.
         """
         if base is not None:
             return self._merged(MergeOutcome.MERGED, (base.head.id,), State(base), target)
@@ -124,13 +124,13 @@ class Merge:
         common = history.common()
         if source.head.id in common.best:
             return Merged(MergeOutcome.ALREADY_UP_TO_DATE, common.best, {})
-        brought = history.brought(common)
+        new_commits = history.brought(common)
         if target.head.id in common.best:
-            return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, brought)
+            return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room, by_strategy)
-        begun = bases.of(common.best) if common.is_certain else UNKNOWN
-        return self._merged(MergeOutcome.MERGED, common.best, begun, target, brought)
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, by_strategy)
+        base_state = bases.of(common.best) if common.is_certain else UNKNOWN
+        return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 
     def _merged(
         self,
@@ -138,37 +138,37 @@ class Merge:
         bases: tuple[str, ...],
         base: State,
         target: Manifest,
-        brought: pa.Table | None = None,
+        new_commits: pa.Table | None = None,
     ) -> Merged:
-        work = _Work(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
-        unmet = self._choices.unmet(work.named)
-        if unmet:
-            # Another choice may have settled them. Then they are among the conflicts without any choice.
-            plain = _Work(self, base, target, Choices(), unchecked=False)
-            unmet.unmet(plain.listed()).refuse()
-        conflicts = work.found.first(self._store.tables, base, self._source, target)
-        tables, resolved, kept = work.tables, work.resolved, work.edges_kept
-        return Merged(outcome, bases, tables, resolved, conflicts, work.found.total, kept, brought)
+        comparison = _Comparison(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
+        unused = self._choices.unused(comparison.named)
+        if unused:
+            # Another choice may have resolved them. Then they are conflicts in a merge without choices.
+            plain = _Comparison(self, base, target, Choices(), unchecked=False)
+            unused.unused(plain.listed()).refuse()
+        conflicts = comparison.found.first(self._store.tables, base, self._source, target)
+        tables, resolved, kept = comparison.tables, comparison.resolved, comparison.edges_kept
+        return Merged(outcome, bases, tables, resolved, conflicts, comparison.found.total, kept, new_commits)
 
     def weight(self, target: Manifest) -> int:
-        """About how many bytes have to be compared."""
+        """The approximate number of bytes to compare."""
         history = History(self._store, self._source, target)
         best = history.common().best
         if self._source.head.id in best:
             return 0
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._room)
-        begun = State(target) if target.head.id in best else bases.of(best[-1:])
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory)
+        base_state = State(target) if target.head.id in best else bases.of(best[-1:])
         tables = self._store.tables
         size = 0
-        for versions in ThreeWay(tables, self._comparer, begun, State(self._source), target).versions(Tables()):
-            apart = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
-            for ref, numbers in apart.items():
+        for versions in ThreeWay(tables, self._comparer, base_state, State(self._source), target).versions(Tables()):
+            fragments_by_ref = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
+            for ref, numbers in fragments_by_ref.items():
                 chosen = set(numbers)
                 size += sum(part.size for part in tables.at(ref).fragments() if part.number in chosen)
         return size
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
-        """What the merge writes to the target."""
+        """The writes of the merge to the target."""
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
@@ -178,15 +178,15 @@ class Merge:
         return self._comparer.writes(changes, target)
 
 
-class _Work:
-    """One comparison of three states: what becomes of the tables, and what is in conflict.
+class _Comparison:
+    """One comparison of three states: the changes of the tables, and the conflicts.
 
     Attributes:
-        tables: what becomes of each table, by type key.
-        found: the conflicts that are left.
-        named: the entities in conflict for which a side was chosen by name, by type key.
-        resolved: how many conflicts were resolved.
-        edges_kept: how many edges stay or come back with a node.
+        tables: the changes of each table, by type key.
+        found: the remaining conflicts.
+        named: the entities whose conflict was resolved by a choice of their own, by type key.
+        resolved: number of resolved conflicts.
+        edges_kept: number of edges that stay or are restored with a node.
     """
 
     def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:
@@ -198,56 +198,56 @@ class _Work:
         self.tables = self._compared()
         self.found = Conflicts(merge._name, target.branch)
         for compared in self.tables.values():
-            self.found.add_torn(compared)
+            self.found.add_conflicts(compared)
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
         self.resolved = sum(compared.resolved for compared in self.tables.values())
         self.edges_kept = 0
-        # The rows of the source were checked by the same rules when they were written.
+        # A fast-forward needs no check: the same rules checked the rows of the source when they were written.
         if not unchecked or merge._source.schema_hash != target.schema_hash:
             self._check()
 
     def _compared(self) -> dict[str, Compared]:
         source, target = self._merge._source, self._target
-        begun = target if self._base.manifest is None else self._base.manifest
-        if source.schema_hash not in (begun.schema_hash, target.schema_hash):
+        base_state = target if self._base.manifest is None else self._base.manifest
+        if source.schema_hash not in (base_state.schema_hash, target.schema_hash):
             raise MergeSchemaError(
                 f"'{source.branch}' has a schema that '{target.branch}' does not have",
-                hint="a merge carries rows, and no schema: bring the schema there first",
+                hint="a merge does not change schemas: apply the schema to the target first",
             )
-        merge, budget = self._merge, self._merge._room.limit
-        work = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
-        found = work.compare(self._choices, self._accepted)
-        if found.apart:
-            names = ", ".join(TypeKey.parse(key).name for key in found.apart)
+        merge, budget = self._merge, self._merge._memory.limit
+        comparison = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
+        found = comparison.compare(self._choices, self._accepted)
+        if found.incompatible:
+            names = ", ".join(TypeKey.parse(key).name for key in found.incompatible)
             raise MergeSchemaError(
                 f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
-                found.apart,
-                hint="bring the rows to a branch with the schema of the target, and merge that",
+                found.incompatible,
+                hint="copy the rows to a branch with the schema of the target, and merge that branch",
             )
         return found.compared
 
     def _check(self) -> None:
-        """Find what the merge breaks, and resolve what choosing a side can resolve."""
+        """Find the constraints that the merge breaks, and resolve the conflicts that have a choice."""
         store, source, target, accepted = self._merge._store, self._merge._source, self._target, self._accepted
         snapshot = Snapshot(store, target)
-        settled = Settled.of(self.tables, self._choices)
-        returning = Returning(store.tables, self._base, source, target, accepted)
+        decisions = Decisions.of(self.tables, self._choices)
+        restorer = EdgeRestorer(store.tables, self._base, source, target, accepted)
         while True:
-            self.edges_kept += returning.bring(self.tables, settled)
+            self.edges_kept += restorer.restore(self.tables, decisions)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
-            orphans = Orphans(store, source, target, accepted, self.tables, self._choices, settled)
-            wrong: list[tuple[pa.Table, Spell]] = []
-            for rows, spell in broken(accepted, changes, snapshot, self._merge._room):
+            orphans = Orphans(store, source, target, accepted, self.tables, self._choices, decisions)
+            wrong: list[tuple[pa.Table, Describe]] = []
+            for rows, describe in violations(accepted, changes, snapshot, self._merge._memory):
                 if rows.num_rows:
-                    wrong.append((orphans.settle(rows, spell(rows.slice(0, 1).to_pylist()[0])), spell))
-            if not orphans.moved:
+                    wrong.append((orphans.resolve(rows, describe(rows.slice(0, 1).to_pylist()[0])), describe))
+            if not orphans.changed:
                 break
-            self.resolved += orphans.settled
+            self.resolved += orphans.resolved
             for key, ids in orphans.named.items():
                 self.named.setdefault(key, set()).update(ids)
             self.tables.update(orphans.tables)
-        for rows, spell in wrong:
-            self.found.add_broken(rows, spell, changes)
+        for rows, describe in wrong:
+            self.found.add_violations(rows, describe, changes)
 
     def listed(self) -> dict[str, set[str]]:
         """The entities that are in conflict, by type key."""

@@ -1,8 +1,8 @@
-"""Edges that a merge would leave without a node, and what choosing a side means for them.
+"""Edges that lose a node through a merge, and the effect of choices on them.
 
-One branch has removed a node, and the other has an edge there. Where the side with the edge is right, the node stays,
-or comes back as that side has it. Where the side without the node is right, the edge goes. It also goes, without a
-conflict, where the node was decided to be gone by name.
+One branch deleted a node, and the other has an edge to it. If the side with the edge wins, the node stays, or is
+restored from that side. If the side without the node wins, the edge is deleted. The edge is also deleted, without a
+conflict, if a choice for the node itself deletes the node.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.merge.choices import Choices, Strategy
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
-from omnigraph.merge.returning import Settled, untouched
-from omnigraph.merge.sides import looked_up
+from omnigraph.merge.restored_edges import Decisions, unchanged_table
+from omnigraph.merge.sides import lookup_rows
 
 _NONE = pa.array([], pa.utf8())
 
 
 class Orphans:
-    """Resolves what one check of the constraints finds.
+    """Resolves the orphan edges that one constraint check finds.
 
     Args:
         store: the graph.
         source: the branch that is merged.
         target: the branch that it is merged into.
-        accepted: the schema of that.
-        tables: what becomes of each table so far, by type key.
-        choices: which side is right.
-        decided: what that has decided before. What is decided here is noted there.
+        accepted: the schema of the target.
+        tables: the changes of each table so far, by type key.
+        choices: the choices for conflicts.
+        decisions: the decisions so far. Decisions made here are added.
 
     Attributes:
-        tables: what becomes of each table now.
-        settled: how many conflicts were resolved: ends of edges that had no node, and have one or are gone.
-        moved: whether anything became of a table.
-        named: the ids of those edges for which a side was chosen by name, by type key.
+        tables: the changes of each table now.
+        resolved: number of resolved conflicts: endpoints without a node that now have one, or whose edge is deleted.
+        changed: whether any table changed.
+        named: the ids of the resolved edges with a choice of their own, by type key.
     """
 
     def __init__(
@@ -52,93 +52,93 @@ class Orphans:
         accepted: AcceptedSchema,
         tables: dict[str, Compared],
         choices: Choices,
-        decided: Settled,
+        decisions: Decisions,
     ) -> None:
         self._store = store
         self._source = source
         self._target = target
         self._accepted = accepted
         self._choices = choices
-        self._decided = decided
+        self._decisions = decisions
         self._before = dict(tables)
         self.tables = dict(tables)
-        self.settled = 0
-        self.moved = False
+        self.resolved = 0
+        self.changed = False
         self.named: dict[str, set[str]] = {}
 
-    def settle(self, rows: pa.Table, said: Violation) -> pa.Table:
-        """Resolve what can be resolved of the rows that break a constraint.
+    def resolve(self, rows: pa.Table, violation: Violation) -> pa.Table:
+        """Resolve orphan edges among rows that break a constraint.
 
         Args:
             rows: the rows.
-            said: what is said about the first of them.
+            violation: the violation of the first row.
 
         Returns:
-            Those for which nothing is said.
+            The rows without a choice.
         """
-        if said.kind != "endpoint" or not self._choices:
+        if violation.kind != "endpoint" or not self._choices:
             return rows
-        edge, _, end = said.subject.rpartition(".")
+        edge, _, end = violation.subject.rpartition(".")
         key = edge_key(edge)
         choice = self._choices.of(key)
         theirs, ours = choice.of(rows["id"], Strategy.THEIRS), choice.of(rows["id"], Strategy.OURS)
-        brought = self._brought(key, rows["id"])
+        from_source = self._from_source(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = node_key(declared.from_type if end == "src" else declared.to_type)
-        # A side that was chosen for the node comes before the strategy, and after a side for the edge itself.
-        gone = _in(rows[end], self._decided.gone.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
-        ours, theirs = np.where(gone, brought, ours), np.where(gone, ~brought, theirs)
-        # An edge that the source brings, to a node that the target has removed.
-        self._without_edges(key, _ids(rows, "id", ours & brought))
-        back = self._brings_back(node, _ids(rows, end, theirs & brought))
-        # An edge that the target has, at a node that the source has removed.
-        self._keeps(node, _ids(rows, end, ours & ~brought))
-        self._without_stored(key, _ids(rows, "id", theirs & ~brought))
-        done = ours | (theirs & (~brought | _in(rows[end], back)))
-        self.settled += int(np.count_nonzero(done & ~gone))
-        self.moved |= bool(done.any())
+        # Precedence: a choice for the edge itself, then a choice for the node, then the strategy.
+        deleted = _in(rows[end], self._decisions.deleted.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
+        ours, theirs = np.where(deleted, from_source, ours), np.where(deleted, ~from_source, theirs)
+        # Edges from the source to a node that the target deleted.
+        self._drop_source_edges(key, _ids(rows, "id", ours & from_source))
+        restored = self._restore_nodes(node, _ids(rows, end, theirs & from_source))
+        # Edges of the target to a node that the source deleted.
+        self._keep_nodes(node, _ids(rows, end, ours & ~from_source))
+        self._delete_edges(key, _ids(rows, "id", theirs & ~from_source))
+        done = ours | (theirs & (~from_source | _in(rows[end], restored)))
+        self.resolved += int(np.count_nonzero(done & ~deleted))
+        self.changed |= bool(done.any())
         self.named.setdefault(key, set()).update(choice.named(_ids(rows, "id", done)).to_pylist())
         return rows.filter(pa.array(~done))
 
-    def _brought(self, key: str, ids: pa.ChunkedArray) -> Mask:
-        """Which edges the merge brings."""
+    def _from_source(self, key: str, ids: pa.ChunkedArray) -> Mask:
+        """Mask of the edges that the merge takes from the source."""
         compared = self._before.get(key)
         return np.zeros(len(ids), bool) if compared is None else _in(ids, compared.rows["id"])
 
-    def _without_edges(self, key: str, ids: pa.Array) -> None:
+    def _drop_source_edges(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             compared = self.tables[key]
-            own = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
-            known = self._store.tables.at(self._target.tables[key].ref).lookup("id", own, columns=["id"]).num_rows
-            self.tables[key] = compared.without_rows(ids, inserted=len(own) - known)
-            self._decided.note(self._decided.edges, key, ids)
+            dropped = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
+            known = self._store.tables.at(self._target.tables[key].ref).lookup("id", dropped, columns=["id"]).num_rows
+            self.tables[key] = compared.without_rows(ids, inserted=len(dropped) - known)
+            self._decisions.add(self._decisions.edges, key, ids)
 
-    def _brings_back(self, key: str, ids: pa.Array) -> pa.Array:
-        """Take nodes from the source that the target has removed. Returns those that are there now."""
+    def _restore_nodes(self, key: str, ids: pa.Array) -> pa.Array:
+        """Restore nodes that the target deleted from the source. Returns the ids that exist now."""
         if len(ids) == 0:
             return ids
         compared = self._table(key)
         missing = ids.filter(pc.invert(pc.is_in(ids, value_set=compared.rows["id"]))).unique()
         versions = compared.versions
-        rows = looked_up(self._store.tables, versions.source, missing, versions.columns)
+        rows = lookup_rows(self._store.tables, versions.source, missing, versions.columns)
         self.tables[key] = compared.with_rows(rows.select(versions.schema.names).cast(versions.schema))
-        self._decided.note(self._decided.theirs, key, rows["id"])
+        self._decisions.add(self._decisions.theirs, key, rows["id"])
         return self.tables[key].rows["id"].combine_chunks()
 
-    def _keeps(self, key: str, ids: pa.Array) -> None:
+    def _keep_nodes(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             self.tables[key] = self._table(key).without_deleted(ids)
-            self._decided.note(self._decided.ours, key, ids)
+            self._decisions.add(self._decisions.ours, key, ids)
 
-    def _without_stored(self, key: str, ids: pa.Array) -> None:
+    def _delete_edges(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             self.tables[key] = self._table(key).with_deleted(ids)
-            self._decided.note(self._decided.edges, key, ids)
+            self._decisions.add(self._decisions.edges, key, ids)
 
     def _table(self, key: str) -> Compared:
-        """What becomes of a table, also of one that the source has not changed."""
+        """The changes of a table, also of one that the source did not change."""
         if key not in self.tables:
-            self.tables[key] = untouched(self._store.tables, key, self._source, self._target)
+            self.tables[key] = unchanged_table(self._store.tables, key, self._source, self._target)
         return self.tables[key]
 
 

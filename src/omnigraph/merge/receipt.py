@@ -1,4 +1,4 @@
-"""What a merge answers, and how its commit remembers the answer for a request that is sent twice."""
+"""The receipt of a merge, and its copy in a label of the commit, which answers repeated requests."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from omnigraph.errors import Conflict
 from omnigraph.write.receipt import other_request
 
 LABEL = "merge"
-"""The label of a merge's commit: what the receipt said. A repeated request is answered from it."""
+"""The label of a merge's commit. It holds the receipt, for the answer to a repeated request."""
 
 
 class MergeOutcome(StrEnum):
-    """How a merge ended."""
+    """The outcome of a merge."""
 
     ALREADY_UP_TO_DATE = "already_up_to_date"
-    """The target had everything."""
+    """The target already has all commits of the source."""
     FAST_FORWARD = "fast_forward"
-    """The target had changed nothing since the source was made from it."""
+    """The target has no commits of its own since the base."""
     MERGED = "merged"
-    """Both had changed."""
+    """Both branches have commits of their own since the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedChanges:
-    """What a merge does to one type."""
+    """The changes of a merge to one type."""
 
     inserted: int
     updated: int
@@ -40,24 +40,24 @@ class MergedChanges:
 
 @dataclass(frozen=True, slots=True)
 class MergeReceipt:
-    """What a merge did, or would do.
+    """The result of a merge, or of its preview.
 
     Attributes:
         source: the branch that was merged.
         target: the branch that it was merged into.
-        outcome: how it ended. With conflicts it would not end at all; then it says how the branches are related.
-        source_commit: the head of the source that was merged, and nothing later.
+        outcome: the outcome. If there are conflicts, how the branches are related.
+        source_commit: the head of the source that was merged.
         base_commits: the best common ancestors of both heads; several were merged into a virtual base.
-        changes: what changed on the target, by type key; types that stayed are left out.
-        resolved: how many conflicts were resolved by choosing a side.
-        edges_kept: how many edges stay or come back with a node for which a side was chosen.
-        conflicts: those that are left, which only a preview can have; of more than 10,000 the first.
-        total_conflicts: how many there are.
+        changes: the changes of the target by type key; unchanged types are left out.
+        resolved: number of conflicts that were resolved by choosing a side.
+        edges_kept: number of edges that stay or are restored with a node for which a side was chosen.
+        conflicts: the remaining conflicts, in a preview only; of more than 10,000 the first.
+        total_conflicts: number of remaining conflicts.
         preview: whether nothing was written.
-        actor: who it was by.
+        actor: the actor of the commit.
         commit: the commit on the target; None when there is none.
-        branch_deleted: whether the source was deleted afterwards; None when nobody asked for that.
-        branch_delete_error: why it was not.
+        branch_deleted: whether the source was deleted afterwards; None if that was not requested.
+        branch_delete_error: the reason if it was not deleted.
         engine: where rows were compared: `local` or `spark`.
     """
 
@@ -80,16 +80,16 @@ class MergeReceipt:
 
     @property
     def base_commit(self) -> str | None:
-        """Where the branches had parted; None when there are several best common ancestors."""
+        """The best common ancestor; None if there are several."""
         return self.base_commits[0] if len(self.base_commits) == 1 else None
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is no conflict."""
+        """Whether there are no conflicts."""
         return self.total_conflicts == 0
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON members, the same on every surface."""
         members: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
@@ -114,7 +114,7 @@ class MergeReceipt:
         return members
 
     def label(self, digest: str | None) -> tuple[str, str]:
-        """The answer as a label of the commit; `digest` tells the request from others."""
+        """The receipt as a label of the commit; `digest` is the digest of the request."""
         members: dict[str, Any] = {
             "source": self.source,
             "source_commit": self.source_commit,
@@ -137,27 +137,27 @@ def _counts(changes: MergedChanges) -> dict[str, int]:
     return {"inserted": changes.inserted, "updated": changes.updated, "deleted": changes.deleted}
 
 
-def answered(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
-    """The receipt of a merge that was made before, from its commit.
+def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
+    """The receipt of an earlier merge, read from its commit.
 
     Raises:
-        InputError: the commit was made by another request, under the same idempotency key.
+        InputError: another request made the commit with the same idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
-    said: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.BRANCH_MERGE or not said:
+    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
+    if commit.writer != WriterKind.BRANCH_MERGE or not stored:
         raise other_request(commit, f"a write of kind {commit.writer}")
-    if said.get("request") != digest:
-        raise other_request(commit, f"another merge of '{said['source']}'")
+    if stored.get("request") != digest:
+        raise other_request(commit, f"another merge of '{stored['source']}'")
     return MergeReceipt(
-        said["source"],
+        stored["source"],
         target,
-        MergeOutcome(said["outcome"]),
-        said["source_commit"],
-        tuple(said["base_commits"]) if "base_commits" in said else (said["base_commit"],),
-        {key: MergedChanges(*counts) for key, counts in said["changes"].items()},
-        said["resolved"],
-        said.get("edges_kept", 0),
+        MergeOutcome(stored["outcome"]),
+        stored["source_commit"],
+        tuple(stored["base_commits"]) if "base_commits" in stored else (stored["base_commit"],),
+        {key: MergedChanges(*counts) for key, counts in stored["changes"].items()},
+        stored["resolved"],
+        stored.get("edges_kept", 0),
         actor=commit.actor,
         commit=commit,
     )

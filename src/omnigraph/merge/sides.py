@@ -1,7 +1,7 @@
-"""The rows of a table that a merge has to compare, in each of the three versions.
+"""The rows of a table that a merge compares, in each of the three versions.
 
-Parts of the table that are the same in all three are not read. Of the others only rows that may differ are kept. The
-content of a blob is compared by a digest that nobody can forge, so blobs need not be in memory side by side.
+Fragments that are equal in all three versions are not read. Of the others, only rows that may differ are kept. The
+content of blobs is compared by a cryptographic hash, so blobs are not held in memory together.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 1 << 16
-_BLOBS_AT_ONCE = 4096
-_PRINT = pa.binary(33)
+_BLOB_CHUNK_ROWS = 4096
+_BLOB_HASH = pa.binary(33)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is read of a table.
+    """The columns to read of a table.
 
     Attributes:
-        plain: the columns that are compared as they are, the id first.
-        blobs: those whose content is compared.
+        plain: the columns that are compared by value, the id first.
+        blobs: the columns whose content is compared by hash.
     """
 
     plain: tuple[str, ...]
@@ -49,14 +49,14 @@ class Columns:
 
     @property
     def read(self) -> list[str]:
-        """What a scan has to give. The content of blobs is found by the number of the row."""
+        """The columns of a scan. The content of blobs is read by row id."""
         return [*self.plain, ROW_ID] if self.blobs else list(self.plain)
 
     def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The rows that are compared."""
+        """The schema of the rows to compare."""
         fields = [(name, stored.field(name).type) for name in self.plain]
         if self.blobs:
-            fields += [(ROW_ID, pa.uint64()), *((name, _PRINT) for name in self.blobs)]
+            fields += [(ROW_ID, pa.uint64()), *((name, _BLOB_HASH) for name in self.blobs)]
         return pa.schema(fields)
 
 
@@ -66,14 +66,14 @@ class Versions:
 
     Attributes:
         key: the type key.
-        base: as it was when the branches parted.
-        source: as the branch has it that is merged.
-        target: as the branch has it that it is merged into.
-        columns: what is read of it.
-        schema: what is compared of it.
-        aside: ids that are compared elsewhere, and left out here.
-        unknown: whether nobody can say what the rows were. Those that differ are conflicts, and the target is the base.
-        virtual: whether the result becomes part of a virtual base: all rows and all conflicts are needed.
+        base: its version in the base.
+        source: its version in the branch that is merged.
+        target: its version in the branch that it is merged into.
+        columns: the columns to read.
+        schema: the schema of the rows to compare.
+        separate_ids: ids that are compared separately, and left out here.
+        unknown: whether the base values are unknown. Rows that differ are conflicts then, and the target is the base.
+        virtual: whether the result becomes part of a virtual base: it needs all rows and all conflicts.
     """
 
     key: str
@@ -82,7 +82,7 @@ class Versions:
     target: TableRef
     columns: Columns
     schema: pa.Schema
-    aside: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
+    separate_ids: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
     unknown: bool = False
     virtual: bool = False
 
@@ -90,13 +90,17 @@ class Versions:
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
         return self.base, self.source, self.target
 
-    def here(self, rows: pa.Table) -> pa.Table:
-        """Rows without those that are compared elsewhere."""
-        return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=self.aside))) if len(self.aside) else rows
+    def without_separate_ids(self, rows: pa.Table) -> pa.Table:
+        """Rows without those that are compared separately."""
+        return (
+            rows.filter(pc.invert(pc.is_in(rows["id"], value_set=self.separate_ids)))
+            if len(self.separate_ids)
+            else rows
+        )
 
 
-def differing_parts(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:
-    """The numbers of those parts of each version that are not in all three."""
+def differing_fragments(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:
+    """The numbers of the fragments of each version that are not in all three."""
     names = [tables.at(ref).fragment_digests() for ref in versions.all]
     common = set(names[0]).intersection(*names[1:])
     found = []
@@ -106,10 +110,10 @@ def differing_parts(tables: TableStorage, versions: Versions) -> list[tuple[int,
     return found
 
 
-def part_rows(
+def fragment_rows(
     tables: TableStorage, ref: TableRef, numbers: Sequence[int], columns: Columns, touched: Touched | None
 ) -> Iterator[pa.Table]:
-    """The rows of some parts of a version that may differ, as they are compared."""
+    """The rows of some fragments of a version that may differ, with the columns to compare."""
     if not numbers:
         return
     for batch in tables.at(ref).read_fragments(numbers, columns=columns.read, batch_rows=BATCH_ROWS):
@@ -117,40 +121,40 @@ def part_rows(
         if touched is not None:
             rows = rows.filter(pa.array(touched.among(rows["id"])))
         if rows.num_rows:
-            yield with_prints(tables, ref, rows, columns)
+            yield with_blob_hashes(tables, ref, rows, columns)
 
 
-def looked_up(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
-    """The rows of some ids, as they are compared."""
+def lookup_rows(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
+    """The rows of some ids, with the columns to compare."""
     rows = tables.at(ref).lookup("id", pa.chunked_array([ids], pa.utf8()), columns=columns.read)
-    return with_prints(tables, ref, rows, columns)
+    return with_blob_hashes(tables, ref, rows, columns)
 
 
-def with_prints(tables: TableStorage, ref: TableRef, rows: pa.Table, columns: Columns) -> pa.Table:
-    """Rows with a digest in the place of each blob."""
+def with_blob_hashes(tables: TableStorage, ref: TableRef, rows: pa.Table, columns: Columns) -> pa.Table:
+    """Rows with a hash instead of each blob."""
     if not columns.blobs:
         return rows
     found: dict[str, list[bytes | None]] = {name: [] for name in columns.blobs}
     for part in blob_cells(tables, ref, rows[ROW_ID].combine_chunks(), columns.blobs):
         for name in columns.blobs:
-            found[name] += [_print(cell) for cell in part[name].to_pylist()]
+            found[name] += [_blob_hash(cell) for cell in part[name].to_pylist()]
     for name, prints in found.items():
-        rows = rows.append_column(name, pa.array(prints, _PRINT))
+        rows = rows.append_column(name, pa.array(prints, _BLOB_HASH))
     return rows
 
 
 def blob_cells(
-    tables: TableStorage, ref: TableRef, row_ids: pa.Array, names: Sequence[str], beside: Sequence[str] = ()
+    tables: TableStorage, ref: TableRef, row_ids: pa.Array, names: Sequence[str], other_columns: Sequence[str] = ()
 ) -> Iterator[pa.Table]:
-    """The blobs of some rows with their content, and other columns beside them; a portion at a time."""
-    for first in range(0, len(row_ids), _BLOBS_AT_ONCE):
-        some = row_ids.slice(first, _BLOBS_AT_ONCE)
-        stored = tables.at(ref).take_rows(some, columns=[*beside, *names])
+    """The blobs of some rows with their content, and the columns of `other_columns`, in chunks."""
+    for first in range(0, len(row_ids), _BLOB_CHUNK_ROWS):
+        some = row_ids.slice(first, _BLOB_CHUNK_ROWS)
+        stored = tables.at(ref).take_rows(some, columns=[*other_columns, *names])
         yield from tables.at(ref).content(stored.append_column(ROW_ID, some))
 
 
-def _print(cell: dict[str, Any] | None) -> bytes | None:
-    """What tells the content of a blob from others; an address is no content."""
+def _blob_hash(cell: dict[str, Any] | None) -> bytes | None:
+    """The hash of a blob's content, or of its URI. The first byte tells them apart."""
     if cell is None:
         return None
     if cell["uri"] is not None:
@@ -160,10 +164,10 @@ def _print(cell: dict[str, Any] | None) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class TakenRows:
-    """Rows of a version, to be written elsewhere; blobs are read when they are written.
+    """Rows of a version, as a source of a write. Blobs are read while they are written.
 
     Attributes:
-        rows: as they were compared.
+        rows: the compared rows.
         names: the columns of the table.
     """
 
@@ -180,6 +184,6 @@ class TakenRows:
             yield from self.rows.select(wanted).to_batches()
             return
         for batch in self.rows.to_batches():
-            beside = [name for name in wanted if name not in blobs]
-            for part in blob_cells(self.tables, self.ref, batch.column(ROW_ID), blobs, beside):
+            other_columns = [name for name in wanted if name not in blobs]
+            for part in blob_cells(self.tables, self.ref, batch.column(ROW_ID), blobs, other_columns):
                 yield from part.select(wanted).to_batches()

@@ -1,6 +1,6 @@
-"""What a merge starts from: a stored state of the graph, or one that was made by merging several.
+"""The input states of a merge: a stored state of the graph, or a virtual one from merging several.
 
-A virtual state is kept as its difference from a stored one, so it costs what differs, and nothing is written for it.
+A virtual state is a difference to a stored one. Its cost is that of the difference, and it is never stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, TablePin
-from omnigraph.merge.sides import Columns, looked_up
+from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
@@ -21,12 +21,12 @@ _NONE = pa.array([], pa.utf8())
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """How a table of a virtual state differs from a stored version.
+    """The difference between a table of a virtual state and a stored version.
 
     Attributes:
-        rows: rows with other values, and further rows, as they are compared.
+        rows: rows with other values, and additional rows.
         absent: ids of rows that it does not have.
-        undecided: ids of rows of which nobody can say what they are.
+        undecided: ids of rows whose value is undecided.
     """
 
     rows: pa.Table
@@ -35,7 +35,7 @@ class Overlay:
 
     @property
     def ids(self) -> pa.Array:
-        """The ids of all rows about which it says something."""
+        """The ids of all rows in the overlay."""
         return pa.concat_arrays([_NONE, *self.rows["id"].chunks, self.absent, self.undecided]).unique()
 
 
@@ -44,9 +44,9 @@ class State:
     """A state of the graph.
 
     Attributes:
-        manifest: the stored state that it rests on; None when nothing can be said about it.
-        overlays: how tables differ from those of the stored state, by type key.
-        unknown: the type keys of tables about which nothing can be said.
+        manifest: the stored state below the overlays; None if the state is unknown.
+        overlays: the differences of tables to the stored state, by type key.
+        unknown: the type keys of tables whose rows are unknown.
     """
 
     manifest: Manifest | None
@@ -63,29 +63,31 @@ class State:
         overlay = self.overlays.get(key)
         return _NONE if overlay is None else overlay.undecided
 
-    def aside(self, key: str) -> pa.Array:
+    def overlay_ids(self, key: str) -> pa.Array:
         overlay = self.overlays.get(key)
         return _NONE if overlay is None else overlay.ids
 
     def rows(self, tables: TableStorage, key: str, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
-        """The rows of some ids, as they are compared; none of those that are undecided.
+        """The rows of some ids with the columns to compare, without undecided rows.
 
         Args:
-            tables: where the stored rows are.
+            tables: the table storage.
             key: the type key.
             ref: the stored version of the table.
             ids: the ids.
-            columns: what is compared.
+            columns: the columns to compare.
         """
         schema = columns.schema(tables.at(ref).schema())
         overlay = self.overlays.get(key)
         stored = ids if overlay is None else _without(ids, overlay.ids)
-        found = looked_up(tables, ref, stored, columns) if len(stored) else schema.empty_table()
+        found = lookup_rows(tables, ref, stored, columns) if len(stored) else schema.empty_table()
         found = found.select(schema.names).cast(schema)
         if overlay is None:
             return found
-        own = overlay.rows.select(schema.names).filter(pc.is_in(overlay.rows["id"], value_set=ids))
-        return pa.concat_tables([found, own.filter(pc.invert(pc.is_in(own["id"], value_set=overlay.undecided)))])
+        overlay_rows = overlay.rows.select(schema.names).filter(pc.is_in(overlay.rows["id"], value_set=ids))
+        return pa.concat_tables(
+            [found, overlay_rows.filter(pc.invert(pc.is_in(overlay_rows["id"], value_set=overlay.undecided)))]
+        )
 
 
 def _without(ids: pa.Array, others: pa.Array) -> pa.Array:

@@ -1,8 +1,7 @@
-"""Which rows of a table can differ between some versions of it: told by what was written on the way to each.
+"""Finds the rows that can differ between versions of a table, from the rows written since their common ancestor.
 
-Versions of a table are the knots of a tree: a branch of the graph that writes to a table forks it, and from there on
-both go their own ways. Whatever differs between some versions was written after the last version that lies before all
-of them.
+The versions of a table form a tree: a graph branch that writes to a table forks it. Rows that differ between versions
+were written after the last common ancestor of these versions.
 """
 
 # See docs/decisions/0113-a-merge-compares-what-was-written.md
@@ -22,16 +21,16 @@ from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
 
 FEW = 20_000
-"""Up to so many ids, their rows are looked up; above it, the tables are read."""
+"""Up to this number of ids, rows are looked up. Beyond it, the tables are scanned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Ids of rows that may differ: a row whose id is not among them is the same in all versions.
+    """The ids of rows that may differ. All other rows are equal in all versions.
 
     Attributes:
-        ids: the ids, if they are few.
-        numbers: their digests, sorted. Two ids may share one, so these name all of them and perhaps some more.
+        ids: the ids, if there are few.
+        numbers: the sorted hashes of the ids. Hashes can collide, so they may match a few more ids.
     """
 
     ids: pa.Array | None
@@ -42,18 +41,18 @@ class Touched:
         return len(self.numbers)
 
     def among(self, ids: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which of some ids may be meant."""
+        """Mask of the ids that may differ."""
         if len(self.numbers) == 0:
             return np.zeros(len(ids), bool)
-        asked = digests([ids])
-        places = np.minimum(np.searchsorted(self.numbers, asked), len(self.numbers) - 1)
-        return np.asarray(self.numbers[places] == asked)
+        hashes = digests([ids])
+        positions = np.minimum(np.searchsorted(self.numbers, hashes), len(self.numbers) - 1)
+        return np.asarray(self.numbers[positions] == hashes)
 
 
 def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = None) -> Touched | None:
     """The ids of rows that may differ between versions of a table.
 
-    None when the way to one of them is gone, or when there are more than a number that is given.
+    None if the version history is incomplete, or if there are more than `most` ids.
     """
     ids: list[pa.Array] = [pa.array([], pa.utf8())]
     numbers: list[Digests] = [np.zeros(0, np.uint64)]
@@ -73,28 +72,28 @@ def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = N
 
 
 def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tuple[TableRef, TableRef]]:
-    """The ways that lead to some versions, from the last one that lies before all of them, cut where they part.
+    """The version ranges from the last common ancestor to each version, split at the forks.
 
     Raises:
         KeyError: a branch is not among the forks.
     """
-    ways = [dict(_way(ref, forks)) for ref in refs]
-    trunk = next(branch for branch in ways[0] if all(branch in way for way in ways))
+    paths = [dict(_path(ref, forks)) for ref in refs]
+    trunk = next(branch for branch in paths[0] if all(branch in path for path in paths))
     stops: dict[str | None, set[int]] = {}
-    for way in ways:
-        for branch, version in way.items():
+    for path in paths:
+        for branch, version in path.items():
             stops.setdefault(branch, set()).add(version)
             if branch == trunk:
                 break
-            assert branch is not None  # every way begins there
+            assert branch is not None  # every path begins at the table itself
             stops[branch].add(forks[branch].version)
     for branch, versions in stops.items():
         for begin, end in pairwise(sorted(versions)):
             yield TableRef(refs[0].path, branch, begin), TableRef(refs[0].path, branch, end)
 
 
-def _way(ref: TableRef, forks: dict[str, TableRef]) -> Iterator[tuple[str | None, int]]:
-    """The branches that lead to a version, the last first, each with how far the way goes along it."""
+def _path(ref: TableRef, forks: dict[str, TableRef]) -> Iterator[tuple[str | None, int]]:
+    """The table branches from a version back to the table itself, each with the last version on the path."""
     yield ref.branch, ref.version
     while ref.branch is not None:
         ref = forks[ref.branch]

@@ -19,7 +19,7 @@ from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.upkeep.vectors import BATCH_ROWS, Chosen, Counts, revised
+from omnigraph.upkeep.vectors import BATCH_ROWS, Counts, EmbedPlan, new_vectors
 
 PART_BYTES = 64 << 20
 """Approximate bytes of vectors that one task computes."""
@@ -65,7 +65,7 @@ class SparkVectors:
     def __init__(self, spark: SparkWork) -> None:
         self._spark = spark
 
-    def __call__(self, chosen: Chosen, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
+    def __call__(self, chosen: EmbedPlan, pin: TablePin, report: Callable[[Counts], None]) -> Computed:
         staging, ref = self._spark.staging, pin.ref
         parallelism = self._spark.session.parallelism
         parts = _parts(staging.tables.at(ref).fragments(), chosen, parallelism) if pin.row_count else []
@@ -81,7 +81,7 @@ class SparkVectors:
         return Computed(counts, lambda: (staging.table(path) for path in paths))
 
 
-def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> list[_Part]:
+def _parts(fragments: Sequence[Fragment], chosen: EmbedPlan, parallelism: int) -> list[_Part]:
     """The inputs of the tasks. Computing costs more than reading, so several tasks may read one fragment."""
     width = 4 * sum(prop.type.dim or 0 for prop in chosen.properties)
     total = sum(fragment.rows for fragment in fragments)
@@ -99,14 +99,14 @@ def _parts(fragments: Sequence[Fragment], chosen: Chosen, parallelism: int) -> l
     return parts
 
 
-def _computed(staging: Staging, chosen: Chosen, ref: TableRef, part: _Part, number: int) -> _PartResult:
+def _computed(staging: Staging, chosen: EmbedPlan, ref: TableRef, part: _Part, number: int) -> _PartResult:
     """Compute the vectors of one part, in a task."""
     batches = staging.tables.at(ref).read_fragments(
         part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )
     changed, counts = [], Counts()
     try:
-        for rows, more in revised(chosen, islice(batches, part.first, None, part.step)):
+        for rows, more in new_vectors(chosen, islice(batches, part.first, None, part.step)):
             counts += more
             if rows is not None:
                 changed.append(rows)

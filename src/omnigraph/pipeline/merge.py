@@ -23,8 +23,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved, resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
-from omnigraph.merge.compare import MOST, TORN, Collected, Compared, rows_write
-from omnigraph.merge.sides import Columns, Versions, differing_parts, part_rows
+from omnigraph.merge.compare import CONFLICT_SCHEMA, MAX_CONFLICTS, Collected, Compared, rows_write
+from omnigraph.merge.sides import Columns, Versions, differing_fragments, fragment_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.pipeline.load.partition_task import PartRows
 from omnigraph.pipeline.load.rules import LoadedType
@@ -94,7 +94,7 @@ class SparkComparer:
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         tables = self._staging.tables
         candidates = touched(tables, versions.all, _MAX_CANDIDATES)
-        differing = dict(zip(versions.all, differing_parts(tables, versions), strict=True))
+        differing = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
         with self._spark.job(f"comparing {versions.key}"):
             shuffle = self._spark.shuffle
             sides = {ref: self._rows(shuffle, versions, ref, numbers, candidates) for ref, numbers in differing.items()}
@@ -225,7 +225,7 @@ class VersionRows:
     candidates: Touched | None
 
     def tables(self) -> Iterator[pa.Table]:
-        return part_rows(self.staging.tables, self.ref, self.numbers, self.columns, self.candidates)
+        return fragment_rows(self.staging.tables, self.ref, self.numbers, self.columns, self.candidates)
 
 
 def _comparison(staging: Staging, versions: Versions, order: list[int], choice: Choice) -> Callable[..., pa.Table]:
@@ -233,15 +233,19 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
     name = f"merge/{versions.key.replace(':', '-')}"
 
     def compare(*sides: pa.Table) -> pa.Table:
-        base, source, target = (versions.here(sides[number]) for number in order)
+        base, source, target = (versions.without_separate_ids(sides[number]) for number in order)
         found = resolved(classify(base, source, target, unknown=versions.unknown), choice)
-        done, conflicts = found.done, found.torn
+        done, conflicts = found.done, found.conflict_rows
         is_delete = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, deleted_rows = (
             done.drop_columns([DIFFERS, UNDECIDED]).filter(pc.invert(is_delete)),
             done.select(["id"]).filter(is_delete),
         )
-        first = conflicts.select(TORN.names).sort_by("id").slice(0, conflicts.num_rows if versions.virtual else MOST)
+        first = (
+            conflicts.select(CONFLICT_SCHEMA.names)
+            .sort_by("id")
+            .slice(0, conflicts.num_rows if versions.virtual else MAX_CONFLICTS)
+        )
         return pa.table(
             {
                 "rows": pa.array([staging.put(name, rows) if rows.num_rows else None], pa.utf8()),
@@ -251,7 +255,7 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
                 "conflict_rows": pa.array([encode(first)], pa.binary()),
                 "resolved": pa.array([found.count], pa.int64()),
                 "named": pa.array([encode(pa.table({"id": found.named}))], pa.binary()),
-                "settled": pa.array([encode(found.settled)], pa.binary()),
+                "settled": pa.array([encode(found.resolved_deletes)], pa.binary()),
             }
         )
 

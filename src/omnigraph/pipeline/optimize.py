@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.compaction import CompactedGroup
 from omnigraph.storage.layouts import build_index_segment, compact
-from omnigraph.upkeep.optimize import BuildJob, PackJob
+from omnigraph.upkeep.optimize import BuildJob, CompactJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class SparkWorkers:
     def shares(self) -> bool:
         return True
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
         staging = self.spark.staging
-        return self.spark.map("packing", jobs, lambda job: compact(staging.tables.at(job.ref), job.pack))
+        return self.spark.map("packing", jobs, lambda job: compact(staging.tables.at(job.ref), job.group))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         staging = self.spark.staging

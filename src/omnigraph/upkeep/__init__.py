@@ -1,1 +1,1 @@
-"""Upkeep: what keeps a graph quick, and never changes an answer."""
+"""Upkeep: maintenance of a graph that never changes a query result."""

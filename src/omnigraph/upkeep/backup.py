@@ -1,8 +1,8 @@
-"""Copying a whole graph while others write to it: backups, and restoring them.
+"""Copies a whole graph while it is written to: backup and restore.
 
-One state of all branches is captured. Everything that it needs is a file that never changes, so it can be copied at
-leisure; what comes meanwhile is not part of the copy. The manifest's versions are copied last: a copy that was
-interrupted is no graph yet, or still the graph that it was, and the next attempt copies only what is missing.
+A copy captures one state of all branches. All files of that state are immutable, so they can be copied at any speed,
+and later commits are not part of the copy. The manifest versions are copied last. So an interrupted copy is either not
+a graph yet or still the previous backup, and the next attempt copies only the missing files.
 """
 
 # See docs/decisions/0135-a-backup-is-a-graph.md
@@ -56,7 +56,7 @@ from omnigraph.storage.uri import GraphUri, Scheme
 from omnigraph.upkeep.copy_plan import CopyPlan, plan_copy, published
 from omnigraph.upkeep.reachable import Refs
 
-_LOOKS = 20
+_CAPTURE_READS = 20
 _ATTEMPTS = 8
 _PLANS = 32
 _ALL = 1 << 62
@@ -64,15 +64,15 @@ _ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class CopyReceipt:
-    """What a backup or a restore did.
+    """The result of a backup or a restore.
 
     Attributes:
-        source: the graph that was copied.
-        uri: where the copy is.
-        branches: the head commit of every branch that was copied.
-        files_copied: how many files were copied.
+        source: the URI of the graph that was copied.
+        uri: the URI of the copy.
+        branches: the head commit of every copied branch.
+        files_copied: number of copied files.
         bytes_copied: their size.
-        files_present: how many were there already.
+        files_present: number of files that the copy already had.
     """
 
     source: str
@@ -84,8 +84,8 @@ class CopyReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """One state of all branches and tags: all of it was so at one moment."""
+class GraphState:
+    """A consistent state of all branches and tags at one moment."""
 
     refs: Refs
     heads: Mapping[str, Manifest]
@@ -96,53 +96,53 @@ class Cut:
 
 
 def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool = True) -> CopyReceipt:
-    """Copy a graph to an empty place, or bring an earlier backup there up to date.
+    """Copy a graph to an empty location, or update an earlier backup there.
 
     Args:
         store: the graph.
-        target: where the copy shall be.
-        keep: how many of the newest commits of each branch can be read in the copy; None for all that can be here.
-        hold: whether to keep cleanup from what is being copied, which writes to the graph.
+        target: the location of the copy.
+        keep: number of readable commits per branch in the copy, from the newest; None for all that are readable here.
+        hold: whether to protect the copied files from cleanup. This writes a work record to the graph.
 
     Raises:
-        ConflictError: something else is at the place, or it was written to since the last backup.
-        VersionReclaimedError: without holding it, cleanup kept taking away what was to be copied.
+        ConflictError: the location holds something else, or the backup was written to.
+        VersionReclaimedError: `hold` is off, and cleanup removed files during every attempt.
     """
     if keep is not None and keep < 1:
-        raise InputError(f"keep: {keep} is no number of commits")
-    _check_apart(store.objects.uri, target.objects.uri)
-    with _alone(target, BACKUP) as held:
+        raise InputError(f"keep: {keep} is not a number of commits")
+    _check_separate(store.objects.uri, target.objects.uri)
+    with _exclusive_copy(target, BACKUP) as held:
         record = read_record(target.objects) or CopyRecord(BACKUP, str(store.objects.uri), None, None)
         if record.kind != BACKUP:
             raise ConflictError(
                 f"{target.objects.uri} holds an unfinished {record.kind} of {record.source}",
-                hint="choose another place",
+                hint="choose another location",
             )
-        _check_unwritten(store, target, record)
+        _check_unchanged(store, target, record)
         return _copy(store, _Target(target, held, record), keep, hold=hold)
 
 
 def restore(store: Store, target: Store) -> CopyReceipt:
-    """Copy a graph, most likely a backup, to an empty place. An interrupted restore goes on where it stopped.
+    """Copy a graph, usually a backup, to an empty location. An interrupted restore continues.
 
     Raises:
-        ConflictError: the place is not empty.
+        ConflictError: the location is not empty.
     """
-    _check_apart(store.objects.uri, target.objects.uri)
-    with _alone(target, RESTORE) as held:
+    _check_separate(store.objects.uri, target.objects.uri)
+    with _exclusive_copy(target, RESTORE) as held:
         fresh = CopyRecord(RESTORE, str(store.objects.uri), None, None)
         record = read_record(target.objects) or fresh
         if record.kind != RESTORE or record.source != fresh.source:
             raise ConflictError(
                 f"{target.objects.uri} is not empty: it holds a {record.kind} of {record.source}",
-                hint="restore to an empty place",
+                hint="restore to an empty location",
             )
         return _copy(store, _Target(target, held, fresh), None, hold=False)
 
 
 @contextmanager
-def _alone(target: Store, what: str) -> Iterator[Lease]:
-    """Be the only one who copies to a place, which is empty or has a record of a copy. No lease is left there."""
+def _exclusive_copy(target: Store, what: str) -> Iterator[Lease]:
+    """Hold the lease of a location for a copy. It must be empty or have a copy record. Removes the lease at the end."""
     if read_record(target.objects) is None:
         _check_empty(target, what)
     with target.exclusive_place() as held:
@@ -154,13 +154,13 @@ def _alone(target: Store, what: str) -> Iterator[Lease]:
                 target.leases.delete(lease_path(PLACE))
 
 
-def _check_apart(source: GraphUri, target: GraphUri) -> None:
+def _check_separate(source: GraphUri, target: GraphUri) -> None:
     for uri in (source, target):
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("a graph in memory is not copied", hint="export it, or load it into a graph in files")
+            raise InputError("a graph in memory cannot be copied", hint="export it, or load it into a graph in files")
     here, there = (f"{uri.identity.rstrip('/')}/" for uri in (source, target))
     if here.startswith(there) or there.startswith(here):
-        raise InputError(f"{target} and {source} lie in each other", hint="choose a place of its own for the copy")
+        raise InputError(f"{target} and {source} contain each other", hint="choose a separate location for the copy")
 
 
 def _check_empty(target: Store, what: str) -> None:
@@ -169,12 +169,12 @@ def _check_empty(target: Store, what: str) -> None:
     if found:
         raise ConflictError(
             f"{uri} is not empty: it holds {found[0].path}" + (" and more" if len(found) > 1 else ""),
-            hint=f"{what} to an empty place" + (", or to an earlier backup of this graph" if what == "backup" else ""),
+            hint=f"{what} to an empty location" + (", or to an earlier backup of this graph" if what == BACKUP else ""),
         )
 
 
-def _check_unwritten(store: Store, target: Store, record: CopyRecord) -> None:
-    """See that an earlier backup is still what was copied, and that it was copied from this graph.
+def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
+    """Check that an earlier backup is unchanged, and that it is a backup of this graph.
 
     Raises:
         ConflictError: it is not.
@@ -187,17 +187,17 @@ def _check_unwritten(store: Store, target: Store, record: CopyRecord) -> None:
         if not known and not _has(store, name, there):
             raise ConflictError(
                 f"branch '{name}' of the backup at {target.objects.uri} was written to since it was copied",
-                hint="it is a graph of its own now: back up to another place",
+                hint="it has diverged from this graph: back up to another location",
             )
     if not _has(store, MAIN, record.done[MAIN]):
         raise ConflictError(
             f"{target.objects.uri} is a backup of another graph, or of a state that this one never had",
-            hint="back up to another place",
+            hint="back up to another location",
         )
 
 
 def _has(store: Store, name: str, state: BranchState | None) -> bool:
-    """Whether a branch was in a state."""
+    """Whether a branch was in a state at some time."""
     try:
         view = store.manifest_at(name, state.version) if state is not None else None
     except (VersionReclaimedError, BranchNotFoundError):
@@ -216,31 +216,31 @@ def _state(store: Store, name: str) -> BranchState | None:
 # Capturing
 
 
-def capture(store: Store, *, hold: bool) -> Cut:
-    """One state of all branches and tags.
+def capture(store: Store, *, hold: bool) -> GraphState:
+    """Capture one state of all branches and tags.
 
-    Two looks that see the same saw what was so in between. Beside steady writers that never happens; then their
-    branches are leased for the moment of a look.
+    Reads all heads until two reads in a row are equal: that state existed between them. If writers commit too often, it
+    takes the leases of all branches for one read.
 
     Raises:
-        ConflictError: it never happened, and nothing may be written.
+        ConflictError: the reads never agreed, and `hold` is off.
     """
-    seen = _look(store)
-    for _ in range(_LOOKS):
-        again = _look(store)
-        if again.states == seen.states and again.refs == seen.refs:
+    last = _read_heads(store)
+    for _ in range(_CAPTURE_READS):
+        again = _read_heads(store)
+        if again.states == last.states and again.refs == last.refs:
             return again
-        seen = again
+        last = again
     if not hold:
-        raise ConflictError("branches moved faster than they could be looked at", hint="try again")
+        raise ConflictError("branches changed faster than they could be read", hint="try again")
     with ExitStack() as leases:
-        for name in seen.heads:
+        for name in last.heads:
             leases.enter_context(store.exclusive(name))
         leases.enter_context(store.exclusive_refs())
-        return _look(store)
+        return _read_heads(store)
 
 
-def _look(store: Store) -> Cut:
+def _read_heads(store: Store) -> GraphState:
     refs = Refs.of(store)
     heads = {MAIN: store.capture(MAIN)}
     branches = {}
@@ -252,7 +252,7 @@ def _look(store: Store) -> Cut:
             branches[name] = branch
         except BranchNotFoundError:
             continue  # deleted meanwhile
-    return Cut(Refs(branches, refs.tags), heads)
+    return GraphState(Refs(branches, refs.tags), heads)
 
 
 # Copying
@@ -260,11 +260,11 @@ def _look(store: Store) -> Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a copy shall be.
+    """The location of a copy.
 
     Attributes:
-        held: the right to copy there.
-        record: what was copied there before.
+        held: the lease of the location.
+        record: the record of the previous copy.
     """
 
     store: Store
@@ -277,12 +277,12 @@ def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> Cop
     work = _Work(store, target.store, target.held, source, there, target.record, keep)
     for attempt in range(_ATTEMPTS):
         try:
-            cut = capture(store, hold=hold)
-            # A record of work keeps cleanup from taking what the heads, and merges of them, need.
-            with at_work(store.leases, WorkKind.BACKUP, *cut.heads.values()) if hold else nullcontext():
-                return work.run(cut)
+            state = capture(store, hold=hold)
+            # The work record keeps cleanup away from files that the heads and their merges need.
+            with at_work(store.leases, WorkKind.BACKUP, *state.heads.values()) if hold else nullcontext():
+                return work.run(state)
         except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
-            # Cleanup took a version of the history meanwhile, or a branch was deleted: look again.
+            # Cleanup removed a version of the history, or a branch was deleted: capture again.
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
@@ -299,53 +299,54 @@ class _Work:
     keep: int | None
     files: int = 0
     size: int = 0
-    mark: str = ""
+    record_etag: str = ""
 
-    def run(self, cut: Cut) -> CopyReceipt:
-        """Copy a state. The order is what makes it safe to be interrupted at any point."""
-        self._mark(cut)
+    def run(self, state: GraphState) -> CopyReceipt:
+        """Copy a state. Because of the order of the steps, an interruption at any point is safe."""
+        self._start_record(state)
         reach(Failpoint.COPY_MARKED)
         self.held.check()
-        present = self._forget_branches(cut)
-        plan = self._copy_files(cut)
+        present = self._remove_branches(state)
+        plan = self._copy_files(state)
         reach(Failpoint.COPY_FILES_COPIED)
         self._record_sums(plan)
-        source, accepted = read_contract(self.store.objects, cut.heads[MAIN])
-        # Whoever reads the copy before they are promoted looks for the successors of the head's operation.
-        operation = cut.heads[MAIN].head.operation_id or cut.heads[MAIN].head.id
+        source, accepted = read_contract(self.store.objects, state.heads[MAIN])
+        # A reader of the copy before the promotion looks for the staged contract of the head's operation.
+        operation = state.heads[MAIN].head.operation_id or state.heads[MAIN].head.id
         stage_contract(self.target.objects, source, accepted, operation)
         for path in plan.schemas:
             self.target.objects.put(path, self.store.objects.get(path).data)
         self.held.check()
         written = self._publish(plan, present)
-        self._note_newest(cut)
-        promote_contract(self.target.objects, cut.heads[MAIN].schema_hash, operation)
+        self._write_hints(state)
+        promote_contract(self.target.objects, state.heads[MAIN].schema_hash, operation)
         for path in present:
-            if "/" not in path and path.endswith(STAGED):  # of an attempt that was interrupted
+            if "/" not in path and path.endswith(STAGED):  # left by an interrupted attempt
                 self.target.objects.delete(path)
         reach(Failpoint.COPY_PUBLISHED)
-        self._forget_ledgers(plan)
-        self._finish(cut)
+        self._remove_ledgers(plan)
+        self._finish(state)
         self.target.objects.put(STAMP_PATH, location_stamp(self.target))
         kept = max(0, len(plan.files) + len(plan.manifests) - self.files - written)
-        heads = {name: view.head.id for name, view in cut.heads.items()}
+        heads = {name: view.head.id for name, view in state.heads.items()}
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
 
-    def _note_newest(self, cut: Cut) -> None:
-        """Write the hints of Lance: without them, nobody would notice that a newest manifest version is gone."""
-        for view in cut.heads.values():
+    def _write_hints(self, state: GraphState) -> None:
+        """Write Lance's version hints. They reveal a lost newest manifest version."""
+        for view in state.heads.values():
             directory = table_directory(MANIFEST_PATH, view.ledger.branch)
             self.target.objects.put(f"{directory}/{VERSIONS}/{HINT}", dump_hint(view.version))
 
-    def _copy_files(self, cut: Cut) -> CopyPlan:
-        """Copy all files that a state needs and that are not there yet.
+    def _copy_files(self, state: GraphState) -> CopyPlan:
+        """Copy all files that a state needs and that are missing in the copy.
 
-        Cleanup may shorten the history meanwhile. The heads stay, so each plan is a part of the one before: it ends.
+        Cleanup may remove history during the copy. The heads stay, so each new plan is a subset of the one before, and
+        the loop ends.
         """
         lost = None
         for _ in range(_PLANS):
             try:
-                plan = plan_copy(self.store, cut.refs, cut.heads, self.keep, self._known())
+                plan = plan_copy(self.store, state.refs, state.heads, self.keep, self._copied_commits())
                 present = {info.path: info.size for info in self.there.list()}
                 missing = [info for info in plan.files if present.get(info.path) != info.size]
                 copy_files(self.source, self.there, missing, self._copied)
@@ -353,47 +354,47 @@ class _Work:
                 self._check_sizes(plan)
                 return plan
             except StorageError as error:
-                if not self._is_gone(error):
+                if not self._is_missing(error):
                     raise
                 if str(error) == lost:
-                    break  # a version still needs it
+                    break  # the same file is missing again: a version still needs it
                 lost = str(error)
         raise CorruptionError(
-            f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore what is missing from a backup"
+            f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore missing files from a backup"
         )
 
-    def _is_gone(self, error: StorageError) -> bool:
-        """Whether something of the graph that is copied is not there any more."""
-        said = isinstance(error, ObjectNotFoundError) or "Not found" in str(error)
-        return said and error.uri in (str(self.source.uri), self.source.uri.lance_uri())
+    def _is_missing(self, error: StorageError) -> bool:
+        """Whether an error means that a file of the source graph is missing."""
+        missing = isinstance(error, ObjectNotFoundError) or "Not found" in str(error)
+        return missing and error.uri in (str(self.source.uri), self.source.uri.lance_uri())
 
-    def _known(self) -> frozenset[str]:
-        """The commits that are in the copy with all their history."""
+    def _copied_commits(self) -> frozenset[str]:
+        """The commits that the copy has with their whole history."""
         record = self.record
         if record.done is None or record.going is not None or (record.keep or _ALL) < (self.keep or _ALL):
             return frozenset()
         return frozenset(state.head for state in record.done.values())
 
-    def _mark(self, cut: Cut) -> None:
-        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, cut.states, self.record.keep)
-        self.mark = self.target.objects.put(RECORD_PATH, going.dump())
-        # Without a stamp, whoever opens the place for writing looks for the record.
+    def _start_record(self, state: GraphState) -> None:
+        going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, state.states, self.record.keep)
+        self.record_etag = self.target.objects.put(RECORD_PATH, going.dump())
+        # Without a stamp, opening the location for writing checks the copy record.
         self.target.objects.delete(STAMP_PATH)
 
-    def _check_mark(self) -> None:
-        """See that no later copy has begun here.
+    def _check_record(self) -> None:
+        """Check that no later copy to this location has started.
 
         Raises:
-            LeaseLostError: one has.
+            LeaseLostError: one has started.
         """
-        if self.target.objects.get(RECORD_PATH).etag != self.mark:
-            raise LeaseLostError(f"another copy to {self.there.uri} has begun meanwhile", hint="run it again")
+        if self.target.objects.get(RECORD_PATH).etag != self.record_etag:
+            raise LeaseLostError(f"another copy to {self.there.uri} has started", hint="run it again")
 
-    def _finish(self, cut: Cut) -> None:
+    def _finish(self, state: GraphState) -> None:
         if self.record.kind == RESTORE:
             self.target.objects.delete(RECORD_PATH)
         else:
-            done = CopyRecord(self.record.kind, str(self.source.uri), cut.states, None, self.keep)
+            done = CopyRecord(self.record.kind, str(self.source.uri), state.states, None, self.keep)
             self.target.objects.put(RECORD_PATH, done.dump())
 
     def _copied(self, info: ObjectInfo) -> None:
@@ -401,43 +402,43 @@ class _Work:
         self.size += info.size
         reach(Failpoint.COPY_FILE_COPIED)
 
-    def _forget_branches(self, cut: Cut) -> dict[str, int]:
-        """Remove branches and tags from an earlier backup that the graph has no longer. Returns what is there then."""
+    def _remove_branches(self, state: GraphState) -> dict[str, int]:
+        """Remove branches and tags of an earlier backup that the graph no longer has. Returns the remaining files."""
         objects = self.target.objects
         if self.record.done is not None:
             branches, tags = list_branch_refs(objects), list_tag_refs(objects)
-            self._check_mark()
-            # From here on it does no harm to come late: a later copy does not need these, or has written them anew.
+            self._check_record()
+            # From here on a late delete does no harm: a later copy does not need these objects, or has rewritten them.
             for name, branch in branches.items():
-                if cut.refs.branches.get(name) != branch:
+                if state.refs.branches.get(name) != branch:
                     with suppress(ObjectChangedError):
                         delete_branch_ref(objects, branch)
                     self.target.forget(name)
             for name, tag in tags.items():
-                if cut.refs.tags.get(name) != tag:
+                if state.refs.tags.get(name) != tag:
                     with suppress(ObjectChangedError):
                         delete_tag_ref(objects, tag)
         return {info.path: info.size for info in self.there.list()}
 
-    def _forget_ledgers(self, plan: CopyPlan) -> None:
-        """Remove the manifests of deleted branches from an earlier backup that nothing needs any more."""
+    def _remove_ledgers(self, plan: CopyPlan) -> None:
+        """Remove manifests of deleted branches from an earlier backup if they are no longer needed."""
         manifest = self.target.manifest
         if self.record.done is not None:
             there = manifest.branches()
             unneeded = [name for name in there if name not in plan.ledgers]
-            self._check_mark()
+            self._check_record()
             for name in sorted(unneeded, key=lambda name: _depth(there, name), reverse=True):
                 manifest.delete_branch(name)
 
     def _record_sums(self, plan: CopyPlan) -> None:
-        """Record the checksums of files, before versions need them. Those of an earlier backup are there already."""
+        """Record the checksums of files before versions refer to them. Checksums of an earlier backup are kept."""
         objects = self.target.objects
         known = read_records(objects, record_names(objects)).values()
         there = {path for sums in known for path in sums or ()}
         write_record(objects, ulid_now(), {path: each for path, each in plan.sums.items() if path not in there})
 
     def _publish(self, plan: CopyPlan, present: Mapping[str, int]) -> int:
-        """Copy what makes files versions: those of tables, then those of the manifest, the newest of `main` last."""
+        """Copy the version files: those of tables, then those of the manifest, with the newest of `main` last."""
         root = self.there.uri.lance_uri()
         written = 0
         for point, paths in ((Failpoint.COPY_TABLES_PUBLISHED, plan.table_manifests), (None, plan.graph_manifests)):
@@ -455,7 +456,7 @@ class _Work:
         except ObjectNotFoundError:
             if path not in plan.dispensable:
                 raise
-            return False  # cleanup took a version of the history meanwhile
+            return False  # cleanup removed a version of the history during the copy
         if present.get(path) == len(data) and self.there.get(path).data == data:
             return False
         with self.there.writing(path) as file:
@@ -463,19 +464,19 @@ class _Work:
         return True
 
     def _check_sizes(self, plan: CopyPlan) -> None:
-        """See that every file came with all its bytes."""
+        """Check that every file was copied completely."""
         found = {info.path: info.size for info in self.there.list()}
         for info in plan.files:
             if found.get(info.path) != info.size:
                 raise NotFoundError(
-                    f"{info.path} did not arrive at {self.there.uri}: it has {found.get(info.path, 0)} of "
+                    f"{info.path} is incomplete at {self.there.uri}: it has {found.get(info.path, 0)} of "
                     f"{info.size} bytes",
-                    hint="files there were changed from outside; try again",
+                    hint="another program changed files there; try again",
                 )
 
 
 def _depth(ledgers: Mapping[str, LedgerBranch], name: str) -> int:
-    """How many Lance branches a Lance branch was made from, one from another. Lance removes the last ones first."""
+    """The depth of a Lance branch in the tree of branches. Lance can only delete leaves."""
     depth, found = 0, ledgers.get(name)
     while found is not None and found.parent is not None:
         depth, found = depth + 1, ledgers.get(found.parent)

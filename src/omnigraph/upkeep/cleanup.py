@@ -1,12 +1,12 @@
-"""Cleanup: removing what nobody can read any more, and what the dead left behind.
+"""Cleanup: removes table versions and files that nothing can read, and the leftovers of dead processes.
 
-It looks twice. First it finds what may go and writes that to the list of condemned versions, durably. Then it looks at
-everything again: references, tags, records, writes in flight, tables. Only what may go by both looks is removed, after
-the list was made final. Whoever names a version in between has either been seen by the second look or sees the list, so
-no pause between two steps can lose anything that was acknowledged. `commit/removal_list.py` tells why.
+Cleanup plans twice. The first plan is written durably to the removal list. Then everything is read again: references,
+tags, work records, writes in flight, tables. Only versions that are in both plans are removed, after the list is made
+final. A process that refers to a version in between is either seen by the second plan or sees the list. So no delay
+between two steps can lose acknowledged data. `commit/removal_list.py` explains why.
 
-Versions go first, by removing their manifests, and then the files that only they needed. Whoever is interrupted leaves
-a final list, which the next cleanup finishes, and files that it finds.
+Versions are removed first, by deleting their manifests, then the files that only they needed. An interrupted cleanup
+leaves a final list, which the next cleanup completes, and orphan files, which it finds.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
 from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
 
 ORPHANS_OLDER_THAN = timedelta(days=7)
-"""How old a file has to be that nothing points at."""
+"""Minimum age of orphan files that cleanup removes."""
 
-_SKEW = timedelta(minutes=5)
-"""How exactly a store dates files."""
+_CLOCK_SKEW = timedelta(minutes=5)
+"""Allowed error of the modification times of a store."""
 
-_SILENT = timedelta(hours=1)
-"""How long nothing has to come to rows that somebody put aside without a record."""
+_STAGED_TTL = timedelta(hours=1)
+"""Staged rows without a work record are dead after this time without a new file."""
 
-_UNNAMED = timedelta(minutes=10)
-"""How long a branch may take from its manifest to its reference. Longer, and its creation is taken back."""
+_UNNAMED_BRANCH_TTL = timedelta(minutes=10)
+"""Maximum time between the creation of a branch's manifest and of its reference. After it, the branch is removed."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,15 +78,15 @@ _WORKERS = 8
 
 @dataclass(frozen=True, slots=True)
 class TableCleanup:
-    """What was removed of one table, or would be.
+    """The removed files of one table, or a preview of them.
 
     Attributes:
-        type_key: `node:<Type>` or `edge:<Type>`; of a table that no type can be told of, its place.
-        bytes_removed: the size of all files that went.
-        old_versions_removed: versions that nothing could read any more.
-        forks_removed: forks of branches that are gone, and of writes that died.
+        type_key: `node:<Type>` or `edge:<Type>`; for a table of an unknown type, its path.
+        bytes_removed: the size of all removed files.
+        old_versions_removed: versions that could no longer be read.
+        forks_removed: forks of deleted branches and of failed writes.
         orphans_removed: files that no version ever needed.
-        error: what went wrong with this table; others are not concerned.
+        error: the error of this table; the other tables are cleaned all the same.
     """
 
     type_key: str
@@ -99,16 +99,16 @@ class TableCleanup:
 
 @dataclass(frozen=True, slots=True)
 class LoadAtWork:
-    """Work for whose sake something stayed that is old enough to go.
+    """Running work that protects files which are old enough to be removed.
 
     Attributes:
-        name: its ULID; what it put aside lies in a directory of that name below `__staging`.
-        kind: what it is: `load`, `merge`, `export` and so on; None for rows that somebody put aside.
-        began: when it began. If it is at work on tables, whatever came later and belongs to nothing stayed.
-        seen: when it was last heard of.
-        on_tables: whether it is at work on tables; else only the versions that it reads, or what it put aside, stayed.
-        host: the machine of its process, when it is known.
-        pid: its process there.
+        name: its ULID; its staged files are in the directory of that name below `__staging`.
+        kind: the kind of work: `load`, `merge`, `export` and so on; None for staged rows without a record.
+        began: its start. If it writes to tables, orphan files that are newer than this stay.
+        seen: the time of its last heartbeat.
+        on_tables: whether it writes to tables; if not, only the versions that it reads, or its staged files, stay.
+        host: the host of its process, if known.
+        pid: the id of its process.
     """
 
     name: str
@@ -122,15 +122,15 @@ class LoadAtWork:
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did, or would do.
+    """The result of a cleanup, or of its preview.
 
     Attributes:
-        preview: whether nothing was done.
-        tables: by table, those of which nothing goes too.
-        loads_removed: loads that died, and whose rows lay aside.
-        load_bytes_removed: the size of those.
-        loads_at_work: work for whose sake something stayed that is old enough to go.
-        branches_removed: manifests of deleted branches that no merge needs any more.
+        preview: whether nothing was removed.
+        tables: the results by table, including tables without removals.
+        loads_removed: number of failed loads whose staged rows were removed.
+        load_bytes_removed: the size of those rows.
+        loads_at_work: running work that protects files which are old enough to be removed.
+        branches_removed: number of removed manifests of deleted branches that no merge needs.
     """
 
     preview: bool
@@ -154,17 +154,17 @@ class CleanupReport:
 
 
 def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupReport:
-    """Remove what a policy lets go; `Graph.cleanup` describes it."""
+    """Remove everything that a policy allows. `Graph.cleanup` describes it."""
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("a graph in memory goes with its process", hint="cleanup is for graphs in files")
+        raise InputError("a graph in memory ends with its process", hint="cleanup is for graphs in files")
     if preview:
-        _look_settled(store)
+        _check_recovered(store)
         return _Plan.of(store, policy, now(), now(), only_alive=True).report(preview=True)
     try:
         return _clean(store, policy)
     except OmnigraphError as error:
-        # A full disk is when cleanup is needed, and its own few files need room, too.
-        if not is_full(error) or not _make_room(store):
+        # Cleanup must also work on a full disk, and its own small files need space.
+        if not is_full(error) or not _free_space(store):
             raise
         return _clean(store, policy)
     finally:
@@ -173,15 +173,15 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
 
 
 def _clean(store: Store, policy: Policy) -> CleanupReport:
-    _settle(store)
+    _recover(store)
     try:
         with store.exclusive_cleanup():
             for _ in range(_ATTEMPTS):
-                with suppress(ObjectChangedError):  # this process slept, and another cleanup took over
+                with suppress(ObjectChangedError):  # this process was paused, and another cleanup took over
                     return _clean_once(store, policy)
     except LeaseTimeoutError as error:
-        raise LeaseTimeoutError("another cleanup is at work", hint="try again later") from error
-    raise ConflictError("other cleanups took over again and again", hint="try again")
+        raise LeaseTimeoutError("another cleanup is running", hint="try again later") from error
+    raise ConflictError("other cleanups took over repeatedly", hint="try again")
 
 
 def _clean_once(store: Store, policy: Policy) -> CleanupReport:
@@ -189,7 +189,7 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     if earlier.state is ListState.FINAL:
         _finish(store, earlier)
     if earlier.state is not ListState.NONE:
-        earlier = removal_list.finish(store.objects, earlier)  # a proposal that nobody decided on is discarded
+        earlier = removal_list.finish(store.objects, earlier)  # discards a proposal that was never made final
     _, dead = watch.live(store.leases, store.timeouts.ttl, wait=True)
     awake = {record.name for record in remove_dead(store.leases, dead)}
     ended = {record.name for record in dead} - awake
@@ -210,22 +210,22 @@ def _clean_once(store: Store, policy: Policy) -> CleanupReport:
     plan.remove_staged(store)
     drop_checksums(store)
     reach(Failpoint.CLEANUP_FILES_REMOVED)
-    with suppress(ObjectChangedError):  # whoever took over has finished it
+    with suppress(ObjectChangedError):  # another cleanup has taken over and completed it
         removal_list.finish(store.objects, final)
     return plan.report(preview=False)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What goes, by one look.
+    """The removals of one plan.
 
     Attributes:
-        staged: rows that somebody put aside who is dead.
-        ledgers: Lance branches of the manifest that go.
-        at_work: whoever something stayed for that is old enough to go.
-        now: the time, for the ages of commits.
-        began: the same by the clock of the store, for the ages of files.
-        limit: files that nothing points at go if they are older, unless work in progress may have made them.
+        staged: staged rows of dead processes.
+        ledgers: Lance branches of the manifest to remove.
+        at_work: running work that protects files which are old enough to be removed.
+        now: the current time, for the age of commits.
+        began: the same by the clock of the store, for the age of files.
+        limit: orphan files older than this are removed, unless running work may have created them.
     """
 
     reach: Reach
@@ -248,17 +248,17 @@ class _Plan:
         *,
         only_alive: bool = False,
     ) -> _Plan:
-        """Look. The order matters: the files first, then whoever is at work, and then what points at files.
+        """Make a plan. The order of reads matters: files first, then running work, then the references to files.
 
-        So a write that has made one of the files is seen at work, or what it committed is.
+        So for a write that created one of the files, either its work record or its commit is seen.
 
         Args:
             store: the graph.
-            policy: which commits stay.
-            now: the time.
+            policy: the commits to keep.
+            now: the current time.
             began: the same by the clock of the store.
-            ended: names of work whose record was removed, because it is dead.
-            only_alive: leave out records of the dead; otherwise there are none any more.
+            ended: names of dead work whose records were removed.
+            only_alive: whether to ignore records of dead work; otherwise they are already removed.
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
@@ -270,8 +270,8 @@ class _Plan:
         found = reachable.reach(store, policy, now, records, sidecars)
         pins = found.versions()
         limit = began - policy.orphans
-        cutoff = min([limit, *(record.began - _SKEW for record in records if record.writes)])
-        planner = TablePlanner(store.tables, found.identifiers, cutoff, _busy(sidecars))
+        cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
+        planner = TablePlanner(store.tables, found.identifiers, cutoff, _tables_in_flight(sidecars))
 
         def plan(path: str) -> TableSweep:
             infos = listed[path]
@@ -281,27 +281,29 @@ class _Plan:
                 except OmnigraphError as error:
                     if attempt == _ATTEMPTS - 1:
                         return TableSweep(path, error=str(error))
-                    # Somebody may have removed a fork while it was looked at.
-                    there = {info.path for info in store.objects.list(path)}
-                    infos = [info for info in infos if info.path in there]
+                    # Another process may have removed a fork during the scan.
+                    existing = {info.path for info in store.objects.list(path)}
+                    infos = [info for info in infos if info.path in existing]
             raise AssertionError("unreachable")
 
-        # A merge in flight has put a file aside that whoever finishes it needs.
+        # A merge in flight has staged a file that recovery needs to complete it.
         names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}
         idle = [rows for rows in staged if rows.name not in names]
-        dead = [rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _SILENT))]
-        at_work = [_at_work(record) for record in records if _keeps(record, limit, found)]
-        at_work += [_put_aside(rows) for rows in idle if rows not in dead and rows.newest < limit]
+        dead = [
+            rows for rows in idle if rows.newest < (limit if rows.name in ended else min(limit, began - _STAGED_TTL))
+        ]
+        at_work = [_at_work(record) for record in records if _protects(record, limit, found)]
+        at_work += [_staged_work(rows) for rows in idle if rows not in dead and rows.newest < limit]
         unnamed = [
             name
             for name in sorted({*found.ledgers, *trees})
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
-        ledgers = found.without_made_from(unnamed)
-        return cls(found, _each(plan, listed), dead, ledgers, at_work, now, began, limit)
+        ledgers = found.deletable(unnamed)
+        return cls(found, _in_parallel(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
-        """What goes by this look and by the first one."""
+        """The removals that are also in the first plan."""
         earlier = {sweep.path: sweep for sweep in first.sweeps}
         sweeps = [sweep.within(earlier.get(sweep.path, TableSweep(sweep.path))) for sweep in self.sweeps]
         staged = {rows.name for rows in first.staged}
@@ -309,12 +311,12 @@ class _Plan:
             self,
             sweeps=sweeps,
             staged=[rows for rows in self.staged if rows.name in staged],
-            ledgers=self.reach.without_made_from([name for name in self.ledgers if name in first.ledgers]),
+            ledgers=self.reach.deletable([name for name in self.ledgers if name in first.ledgers]),
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing goes that has to be condemned first."""
+        """Whether there is nothing that has to be on the removal list first."""
         return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
 
     @property
@@ -329,8 +331,8 @@ class _Plan:
             manifest_path(sweep.path, fork, version)
             for sweep in self.sweeps
             if sweep.error is None
-            for fork, gone in sweep.versions.items()
-            for version in gone
+            for fork, versions in sweep.versions.items()
+            for version in versions
         )
 
     def remove_files(self, store: Store) -> None:
@@ -340,7 +342,7 @@ class _Plan:
             except OmnigraphError as error:
                 sweep.error = str(error)
 
-        _each(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
+        _in_parallel(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
         _remove_ledgers(store, self.ledgers)
 
     def remove_staged(self, store: Store) -> None:
@@ -367,8 +369,8 @@ class _Plan:
         )
 
 
-def _busy(sidecars: Iterable[Sidecar]) -> set[str]:
-    """The tables that writes in flight move or make."""
+def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:
+    """The tables that writes in flight change or create."""
     found = set()
     for sidecar in sidecars:
         found |= {table.base.path for table in sidecar.tables}
@@ -377,9 +379,9 @@ def _busy(sidecars: Iterable[Sidecar]) -> set[str]:
     return found
 
 
-def _keeps(record: WorkRecord, limit: datetime, found: Reach) -> bool:
-    """Whether a record keeps anything that could go otherwise."""
-    return (record.writes and record.began - _SKEW < limit) or bool(record.needs & found.only_recorded)
+def _protects(record: WorkRecord, limit: datetime, found: Reach) -> bool:
+    """Whether a record protects anything that would otherwise be removed."""
+    return (record.writes and record.began - _CLOCK_SKEW < limit) or bool(record.needs & found.only_recorded)
 
 
 def _at_work(record: WorkRecord) -> LoadAtWork:
@@ -388,12 +390,12 @@ def _at_work(record: WorkRecord) -> LoadAtWork:
     return LoadAtWork(record.name, kind, record.began, record.seen, record.writes, host, pid)
 
 
-def _put_aside(rows: StagingDirectory) -> LoadAtWork:
+def _staged_work(rows: StagingDirectory) -> LoadAtWork:
     return LoadAtWork(rows.name, None, rows.began, rows.newest, False, None, None)
 
 
 def _newest_files(listed: Iterable[ObjectInfo]) -> dict[str, datetime]:
-    """The Lance branches of the manifest that have files, and when the newest of those was written."""
+    """The Lance branches of the manifest that have files, each with the time of its newest file."""
     found: dict[str, datetime] = {}
     for info in listed:
         for name in info.path.split("/")[2:3]:
@@ -402,28 +404,28 @@ def _newest_files(listed: Iterable[ObjectInfo]) -> dict[str, datetime]:
 
 
 def _is_dead_ledger(store: Store, found: Reach, name: str, written: datetime | None, began: datetime) -> bool:
-    """Whether a Lance branch of the manifest goes: no name leads to it, and nothing in it is needed.
+    """Whether to remove a Lance branch of the manifest: no reference leads to it, and nothing in it is needed.
 
     Args:
         store: the graph.
         found: everything that has to stay.
         name: the Lance branch.
-        written: when its newest file was written; None when it has no files.
-        began: the time, by the same clock.
+        written: the time of its newest file; None when it has no files.
+        began: the current time by the same clock.
     """
     if name in found.needed_ledgers:
         return False
     newest = unless_removed(store, name, lambda: store.manifest.open(name)) if name in found.ledgers else None
     if newest is not None and unless_removed(store, name, lambda: read_manifest(name, name, newest).closed):
         return True
-    # Its branch was deleted by a release that did not close it, or its creation has not come to the reference.
+    # An older release deleted its branch without closing it, or the creation of the branch did not reach the reference.
     if _LEDGER.fullmatch(name) is None:
         return False
-    return written is None or written < began - _UNNAMED
+    return written is None or written < began - _UNNAMED_BRANCH_TTL
 
 
 def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
-    """Files by table. Directories that are no table are not ours."""
+    """Files by table. Other directories do not belong to the graph."""
     found: dict[str, list[ObjectInfo]] = {}
     for info in listed:
         names = info.path.split("/", 2)
@@ -432,7 +434,7 @@ def _by_table(listed: Iterable[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
     return found
 
 
-def _each(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def _in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
     with ThreadPoolExecutor(_WORKERS) as workers:
         return list(workers.map(do, items))
 
@@ -442,17 +444,17 @@ def now() -> datetime:
 
 
 def _store_time(store: Store) -> datetime:
-    """The time by the clock that dates files: no file's age depends on the clocks of two machines."""
+    """The time by the clock that dates files, so that the age of a file does not depend on two clocks."""
     if store.objects.uri.scheme is Scheme.LOCAL:
         return now()
-    return store.leases.head(lease_path(CLEANUP)).modified  # which was written just now
+    return store.leases.head(lease_path(CLEANUP)).modified  # this object was written just now
 
 
 # Removing
 
 
 def _finish(store: Store, listed: RemovalList) -> None:
-    """Remove what a cleanup that stopped has decided to remove. It may still be asleep, and do the same later."""
+    """Complete the removals of an interrupted cleanup. It may be paused only, and do the same later."""
     for path, table in listed.tables.items():
         if path == MANIFEST_PATH:
             _remove_ledgers(store, table.forks)
@@ -472,35 +474,35 @@ def _finish(store: Store, listed: RemovalList) -> None:
 
 def _remove_forks(store: Store, path: str, forks: Collection[str]) -> None:
     known = set(store.tables.forks(path)) & set(forks)
-    _in_any_order(known, lambda fork: store.tables.drop_fork(path, fork))
+    _remove_leaves_first(known, lambda fork: store.tables.drop_fork(path, fork))
     for fork in forks:
         store.objects.delete_prefix(table_directory(path, fork))
 
 
 def _remove_ledgers(store: Store, ledgers: Collection[str]) -> None:
     known = set(store.manifest.branches()) & set(ledgers) if ledgers else set()
-    _in_any_order(known, store.manifest.delete_branch)
+    _remove_leaves_first(known, store.manifest.delete_branch)
     for name in ledgers:
         store.objects.delete_prefix(table_directory(MANIFEST_PATH, name))
 
 
-def _in_any_order(names: Iterable[str], remove: Callable[[str], None]) -> None:
-    """Remove Lance branches. One that others were made from can only go after them."""
-    left = sorted(names)
-    while left:
+def _remove_leaves_first(names: Iterable[str], remove: Callable[[str], None]) -> None:
+    """Remove Lance branches. A branch with children can only be removed after them."""
+    remaining = sorted(names)
+    while remaining:
         failed: dict[str, StorageError] = {}
-        for name in left:
+        for name in remaining:
             try:
                 remove(name)
             except StorageError as error:
                 failed[name] = error
-        if len(failed) == len(left):
+        if len(failed) == len(remaining):
             raise next(iter(failed.values()))
-        left = list(failed)
+        remaining = list(failed)
 
 
-def _make_room(store: Store) -> bool:
-    """Remove what is certainly dead, and give up the room that is kept for this. False when there is nothing."""
+def _free_space(store: Store) -> bool:
+    """Remove files of dead processes, and release the reserved disk space. Returns False if nothing was freed."""
     freed = disk_space.remove_temporary(store.objects) > 0
     for record in read_records(store.leases):
         if record.owner is not None and record.owner.is_dead():
@@ -510,52 +512,52 @@ def _make_room(store: Store) -> bool:
     return disk_space.release_reserve(store.objects) or freed
 
 
-# What interrupted writers left
+# Recovery of interrupted writes
 
 
-def _settle(store: Store) -> None:
-    """Settle what interrupted writers left, and see that every table is where the graph points.
+def _recover(store: Store) -> None:
+    """Recover interrupted writes, and check that every table is at the version in the manifest.
 
-    A branch that somebody deletes meanwhile is no concern any more.
+    A branch that is deleted meanwhile is skipped.
 
     Raises:
-        CorruptionError: something cannot be settled.
-        DriftError: a table has moved, and nobody knows why.
+        CorruptionError: a write cannot be recovered.
+        DriftError: a table is ahead of the manifest for an unknown reason.
     """
     transaction_branches.reclaim(store, watch=True)
     withdraw_pending(store)
     recover_all(store)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
-            if not any(True for _ in _drifts(store, store.capture(branch))):
+            if not any(True for _ in _drift_errors(store, store.capture(branch))):
                 continue
-            # A writer at work may have moved a table: whoever has the lease knows.
+            # A running writer may have advanced a table. Holding the lease rules this out.
             with store.exclusive(branch) as held:
                 recover_branch(store, branch, held)
                 view = store.capture(branch)
-                for drift in _drifts(store, view):
+                for drift in _drift_errors(store, view):
                     if settle_late_versions(store, view, held) is None:
                         raise drift
                     break
 
 
-def _look_settled(store: Store) -> None:
-    """The same by looking only. A writer at work may have moved a table, so a second look decides."""
+def _check_recovered(store: Store) -> None:
+    """The same check without changes. A running writer may have advanced a table, so a second read decides."""
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
-            for drift in _drifts(store, view := store.capture(branch)):
+            for drift in _drift_errors(store, view := store.capture(branch)):
                 if pending(store.objects):
                     break
                 if store.capture(branch).version == view.version:
                     raise drift
     if pending(store.objects):
         raise ConflictError(
-            "cleanup requires a clean recovery state, and a write is in flight or stopped half way",
-            hint="try again; opening the graph for writing settles what was interrupted",
+            "cleanup requires a clean recovery state, and a write is in flight or was interrupted",
+            hint="try again; opening the graph for writing recovers interrupted writes",
         )
 
 
-def _drifts(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftError]:
+def _drift_errors(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftError]:
     for key, pin in view.tables.items():
         if not view.owns(pin):
             continue
@@ -563,9 +565,9 @@ def _drifts(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftErr
         if head is None or head < pin.ref.version:
             yield CorruptionError(
                 f"{key} has lost version {pin.ref.version}, which the graph points at",
-                hint="files were removed from outside; restore the table from a backup",
+                hint="another program removed files; restore the table from a backup",
             )
         elif head > pin.ref.version:
             yield DriftError(
-                key, pin.ref.version, head, hint="nothing that the graph knows of moved it: run 'omnigraph repair'"
+                key, pin.ref.version, head, hint="no write of this graph explains it: run 'omnigraph repair'"
             )

@@ -1,4 +1,4 @@
-"""What a state of a graph needs: the files that a copy of it has, in the order in which they may become visible."""
+"""Plans a copy: the files that a state of a graph needs, in the order in which they may become visible."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _ALL = 1 << 62
 
 @dataclass(slots=True)
 class CopyPlan:
-    """What is copied.
+    """The files to copy.
 
     Attributes:
-        files: files that never change, and that nothing sees by themselves.
-        table_manifests: the files that make them versions of tables and forks, in stages.
-        graph_manifests: the files that make those a graph, in stages.
+        files: immutable files that are not visible by themselves.
+        table_manifests: the version files of tables and the references of forks, in stages.
+        graph_manifests: the version files and references that make them a graph, in stages.
         schemas: earlier schemas.
-        sums: what is recorded about the files.
-        ledgers: the Lance branches of the manifest that are copied, those of deleted branches too.
-        dispensable: those of the table manifests that only the history needs, which cleanup may shorten.
+        sums: the recorded checksums of the files.
+        ledgers: the Lance branches of the manifest to copy, including those of deleted branches.
+        dispensable: table manifests that only the history needs. Cleanup may remove them during the copy.
     """
 
     files: list[ObjectInfo] = field(default_factory=list)
@@ -56,12 +56,12 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted(Policy):
-    """The commits that a copy lacks: the newest of each branch, back to what is there already."""
+    """The commits that a copy lacks: the newest of each branch, down to those that it has."""
 
     known: frozenset[str]
 
-    def stays(self, place: int, commit: Commit, now: datetime) -> bool:
-        return place < (self.keep or _ALL) and commit.id not in self.known
+    def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
+        return distance < (self.keep or _ALL) and commit.id not in self.known
 
 
 def plan_copy(
@@ -72,13 +72,13 @@ def plan_copy(
     Args:
         store: the graph.
         refs: its branches and tags.
-        heads: the newest state of each branch that is copied.
-        keep: how many commits of each branch can be read in the copy; None for all that can be here.
-        known: commits whose history, and all that it needs, is there already.
+        heads: the newest state of each branch to copy.
+        keep: number of readable commits per branch in the copy; None for all that are readable here.
+        known: commits that the copy has with their whole history.
 
     Raises:
-        VersionReclaimedError: cleanup took a version meanwhile that a head needs.
-        ObjectNotFoundError: a file is missing: cleanup took it meanwhile, or the graph is damaged.
+        VersionReclaimedError: cleanup removed a version that a head needs.
+        ObjectNotFoundError: a file is missing: cleanup removed it, or the graph is damaged.
     """
     policy = _Wanted(keep or _ALL, None, timedelta(0), known)
     found = reach_from(store, refs, heads, store.manifest.branches(), policy, datetime.now(UTC))
@@ -89,7 +89,7 @@ def plan_copy(
     for part in parts:
         plan.files += part.files
         plan.dispensable |= part.dispensable
-    for stage in range(2):  # versions first, and then the refs that lead to them
+    for stage in range(2):  # versions first, then the references to them
         plan.table_manifests.append([path for part in parts for path in part.table_manifests[stage]])
     _audit(store.audit, store, plan)
     _manifest(store, refs, heads, found.needed_ledgers, plan)
@@ -99,7 +99,7 @@ def plan_copy(
 
 
 def _sums(store: Store, files: set[str]) -> Checksums:
-    """The checksums that are recorded of files; where two records name a file, the later one holds."""
+    """The recorded checksums of files. If two records name a file, the later one wins."""
     found: Checksums = {}
     for _, sums in sorted(read_records(store.objects, record_names(store.objects)).items()):
         found |= {path: each for path, each in (sums or {}).items() if path in files}
@@ -107,14 +107,14 @@ def _sums(store: Store, files: set[str]) -> Checksums:
 
 
 def published(path: str, data: bytes, root: str) -> bytes:
-    """A version file as it is below another root."""
+    """A version file, adjusted to another root."""
     fork = _FORK_MANIFEST.fullmatch(path)
     return data if fork is None else moved_manifest(data, fork[1], root) or data
 
 
 def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: set[TableRef]) -> CopyPlan:
     points = store.tables.fork_points(path)
-    # A merge compares a fork with the version that it was made from, which is also the first of the fork.
+    # A merge compares a fork with the version it was made from, which is also the first version of the fork.
     wanted: dict[str | None, set[int]] = {fork: set(versions) for fork, versions in pins.items()}
     for name in pins.keys() & points.keys():
         assert name is not None
@@ -122,12 +122,12 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
         wanted.setdefault(points[name].branch, set()).add(points[name].version)
     needs, stay = Needs(), {}
     for fork, versions in wanted.items():
-        there = store.tables.versions(path, fork)
-        lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in there}
+        existing = store.tables.versions(path, fork)
+        lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in existing}
         if lost:
             raise VersionReclaimedError(f"version {lost.pop().version} of {table_directory(path, fork)} is gone")
-        stay[fork] = sorted(versions.intersection(there))  # what cleanup has removed of the history is no part of it
-        needs.add(store.tables.needs(path, fork, stay[fork], [each for each in there if each not in stay[fork]]))
+        stay[fork] = sorted(versions.intersection(existing))  # without versions of the history that cleanup has removed
+        needs.add(store.tables.needs(path, fork, stay[fork], [each for each in existing if each not in stay[fork]]))
     listed = store.objects.list(path)
     lost_files = {file for file in needs.files if _CONTENT.search(file)} - {info.path for info in listed}
     if lost_files:
@@ -143,7 +143,7 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
 
 
 def _audit(ledger: Ledger, store: Store, plan: CopyPlan) -> None:
-    """The newest version of the ledger of recoveries."""
+    """Add the newest version of the recovery audit."""
     versions = ledger.versions()
     if versions:
         needs = ledger.needs(None, versions[-1:], versions[:-1])
@@ -152,9 +152,9 @@ def _audit(ledger: Ledger, store: Store, plan: CopyPlan) -> None:
 
 
 def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: frozenset[str], plan: CopyPlan) -> None:
-    """All versions of the manifest up to the heads: they are small, and hold the history.
+    """Add all versions of the manifest up to the heads. They are small, and contain the history.
 
-    Of deleted branches, all versions of those Lance branches that the bases of later merges, or tags, lie in.
+    For deleted branches, adds all versions of the Lance branches that later merges or tags refer to.
     """
     ledger = store.manifest
     needs = Needs()
@@ -163,9 +163,9 @@ def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: 
     stay: dict[str | None, list[str]] = {}
     for name in branches:
         versions = ledger.versions(name)
-        kept = [version for version in versions if version <= limits.get(name, _ALL)]
-        needs.add(ledger.needs(name, kept, versions[len(kept) :]))
-        stay[name] = [_version(ledger.path, name, version) for version in kept]
+        selected = [version for version in versions if version <= limits.get(name, _ALL)]
+        needs.add(ledger.needs(name, selected, versions[len(selected) :]))
+        stay[name] = [_version(ledger.path, name, version) for version in selected]
     plan.files += _needed(ledger.path, store.objects.list(ledger.path), branches, needs)
     plan.ledgers = frozenset(name for name in branches if name is not None)
     trunk = stay.pop(None)
@@ -180,7 +180,7 @@ def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: 
 
 
 def _needed(path: str, listed: Iterable[ObjectInfo], forks: Sequence[str | None], needs: Needs) -> list[ObjectInfo]:
-    """The files of a dataset that versions need, but for the version files themselves."""
+    """The files of a dataset that versions need, without the version files."""
     directories = sorted((table_directory(path, fork) for fork in forks), key=len, reverse=True)
     found = []
     for info in listed:

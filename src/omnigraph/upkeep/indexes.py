@@ -1,7 +1,7 @@
-"""Building the indexes that a schema asks for, and telling what they cover.
+"""Builds the indexes that a schema declares, and reports their coverage.
 
-An index is derived: every answer is the same without it. So it is built when somebody asks for that, never by a write
-that brings rows, and only for the rows that it does not cover yet.
+Indexes are derived data: query results are the same without them. So they are built on request and not by writes, and
+only for rows that they do not cover yet.
 """
 
 # See docs/decisions/0105-segments-of-indexes.md
@@ -23,22 +23,22 @@ from omnigraph.commit.write_request import WriteRequest
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.tables import TableStorage
-from omnigraph.upkeep.declared import DeclaredIndex, declared
+from omnigraph.upkeep.declared_indexes import DeclaredIndex, declared
 
 FEWEST_VECTORS = 100_000
-"""With fewer vectors than this, looking at each is as quick as an index, and exact."""
+"""Below this number of vectors, an exact scan is as fast as an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """An index that the schema asks for, and the rows that it covers.
+    """An index that the schema declares, and the rows that it covers.
 
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`.
         property: the property, or one of `id`, `src` and `dst`.
         kind: `btree`, `bitmap`, `ngram`, `fts` or `vector`.
         covered: rows that the index covers.
-        uncovered: rows that it does not cover; they are read without it.
+        uncovered: rows that it does not cover; queries scan them.
     """
 
     type_key: str
@@ -50,7 +50,7 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class PendingIndex:
-    """An index that was not built, and why."""
+    """An index that was not built, with the reason."""
 
     type_key: str
     property: str
@@ -60,12 +60,12 @@ class PendingIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexReceipt:
-    """What was done about indexes.
+    """The result of building indexes.
 
     Attributes:
-        commit: the commit that has them; None when there was nothing to do.
-        built: the indexes that cover more than before.
-        pending: those that do not cover everything.
+        commit: the commit with the indexes; None if there was nothing to do.
+        built: the indexes that cover more rows than before.
+        pending: the indexes that do not cover all rows.
     """
 
     commit: Commit | None
@@ -74,7 +74,7 @@ class IndexReceipt:
 
 
 def coverage(view: Snapshot, catalog: Catalog) -> list[IndexCoverage]:
-    """What the indexes of a snapshot cover, by type and in the order of their declaration."""
+    """The coverage of the indexes of a snapshot, by type and in the order of declaration."""
     return [
         IndexCoverage(key, index.property, index.kind.value, found.covered, found.uncovered)
         for key, indexes in declared(catalog).items()
@@ -89,19 +89,19 @@ def ensure_indexes(
     *,
     fewest_vectors: int = FEWEST_VECTORS,
 ) -> IndexReceipt:
-    """Build what is missing of the indexes that the schema asks for, and drop what it no longer asks for.
+    """Build the missing parts of the declared indexes, and drop indexes that are no longer declared.
 
     Args:
         store: the graph.
-        branch: where to.
-        catalog_of: the schema that a state of the branch follows.
-        fewest_vectors: with fewer vectors, no index is built for them.
+        branch: the branch.
+        catalog_of: returns the catalogue of a state of the branch.
+        fewest_vectors: with fewer vectors, no vector index is built.
     """
     plan = IndexPlan(store.tables, fewest_vectors)
 
     def prepare(view: Manifest) -> list[TableWrite]:
         plan.clear()
-        tables = pins(view)  # rows stay as they are, so it does not matter which they are
+        tables = pins(view)  # rows do not change, so they are not part of the read set
         return [plan.add(tables[key], indexes) for key, indexes in declared(catalog_of(view)).items()]
 
     with at_work(store.leases, WorkKind.INDEXES) as work:
@@ -110,7 +110,7 @@ def ensure_indexes(
 
 
 class IndexPlan:
-    """What there is to do, table by table."""
+    """The indexes to build, table by table."""
 
     def __init__(self, tables: TableStorage, fewest_vectors: int) -> None:
         self._tables = tables

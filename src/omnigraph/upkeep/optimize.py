@@ -1,7 +1,7 @@
-"""Optimize: rows that lie in many small files are packed into few, and indexes are brought up to date.
+"""Optimize: compacts small files into large ones, and updates the indexes.
 
-Nothing that a reader can see changes: not an answer, not a row id, and a feed of changes has nothing to tell. All
-tables that change do so in one commit; when there is nothing to do, there is none.
+Query results, row ids and the change feed stay the same. All changed tables are part of one commit. If there is nothing
+to do, there is no commit.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from omnigraph.storage.layouts import (
 )
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-from omnigraph.upkeep.declared import declared
+from omnigraph.upkeep.declared_indexes import declared
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, IndexPlan, PendingIndex
 
 ROWS_PER_FRAGMENT = 1 << 20
-"""About how many rows a file has afterwards."""
+"""Approximate number of rows per file after compaction."""
 
 SEGMENT_ROWS = 8 << 20
-"""About how many rows of an index are built at once, where several processes share the work."""
+"""Approximate number of rows per index segment, if several processes build it."""
 
 DRIFT = "drift_needs_repair"
 
 
 @dataclass(frozen=True, slots=True)
-class PackJob:
-    """Fragments of a version to pack."""
+class CompactJob:
+    """A group of fragments of a version to compact."""
 
     ref: TableRef
-    pack: CompactionGroup
+    group: CompactionGroup
 
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """An index to build for some parts of a version."""
+    """An index to build for some fragments of a version."""
 
     ref: TableRef
     spec: IndexSpec
@@ -70,21 +70,21 @@ class BuildJob:
 
 
 class Workers(Protocol):
-    """Whoever does the work. Files are written, and nobody sees them yet."""
+    """Runs the jobs. The files that it writes are not visible yet."""
 
     @property
     def shares(self) -> bool:
         """Whether several processes share the work, so that an index is built in segments."""
         ...
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]: ...
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]: ...
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """This process."""
+class LocalWorkers:
+    """Runs the jobs in this process."""
 
     tables: TableStorage
 
@@ -92,9 +92,9 @@ class Here:
     def shares(self) -> bool:
         return False
 
-    def pack(self, jobs: Sequence[PackJob]) -> list[CompactedGroup]:
+    def compact(self, jobs: Sequence[CompactJob]) -> list[CompactedGroup]:
         with ThreadPoolExecutor(_concurrency()) as pool:
-            return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.pack), jobs))
+            return list(pool.map(lambda job: compact(self.tables.at(job.ref), job.group), jobs))
 
     def build(self, jobs: Sequence[BuildJob]) -> list[bytes]:
         with ThreadPoolExecutor(_concurrency()) as pool:
@@ -104,23 +104,23 @@ class Here:
 def _concurrency() -> int:
     text = MAINTENANCE_CONCURRENCY.text()
     if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{MAINTENANCE_CONCURRENCY.name}: '{text}' is not a number of things to do at once")
+        raise InputError(f"{MAINTENANCE_CONCURRENCY.name}: '{text}' is not a number of parallel jobs")
     return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptimized:
-    """What became of one table.
+    """The result of optimizing one table.
 
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`.
-        fragments_removed: files that others took the place of.
-        fragments_added: the others.
+        fragments_removed: number of files that were replaced.
+        fragments_added: number of files that replace them.
         committed: whether the table changed.
-        skipped: why nothing was done about it; `drift_needs_repair` when it is ahead of the graph.
-        published_dataset_version: the version that the graph points at.
+        skipped: the reason why nothing was done; `drift_needs_repair` if the table is ahead of the manifest.
+        published_dataset_version: the version in the manifest.
         lance_head_version: the newest version.
-        pending_indexes: indexes that do not cover everything, and why.
+        pending_indexes: indexes that do not cover all rows, with the reasons.
     """
 
     type_key: str
@@ -133,7 +133,7 @@ class TableOptimized:
     pending_indexes: tuple[PendingIndex, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome as every surface gives it."""
+        """The result as JSON members, the same on every surface."""
         return {
             "type_key": self.type_key,
             "fragments_removed": self.fragments_removed,
@@ -148,13 +148,13 @@ class TableOptimized:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeReceipt:
-    """What was done.
+    """The result of optimize.
 
     Attributes:
-        commit: the commit; None when there was nothing to do.
-        tables: what became of each table.
-        engine: who did the work: `local` is this process.
-        why: what decided that.
+        commit: the commit; None if there was nothing to do.
+        tables: the results by table.
+        engine: where the work ran: `local` or `spark`.
+        why: the reason for that choice.
     """
 
     commit: Commit | None
@@ -163,7 +163,7 @@ class OptimizeReceipt:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON members, the same on every surface."""
         return {
             "datasets": [table.to_json() for table in self.tables],
             "commit": None if self.commit is None else commit_json(self.commit),
@@ -182,42 +182,44 @@ def optimize(
     fewest_vectors: int = FEWEST_VECTORS,
     timeout: float | None = None,
 ) -> OptimizeReceipt:
-    """Pack the tables of `main`, and bring their indexes up to date.
+    """Compact the tables of `main`, and update their indexes.
 
     Args:
         store: the graph.
-        catalog_of: the schema that a state follows.
-        workers: gives who does the work, told how many bytes there are to write anew; by default this process.
-        rows_per_fragment: about how many rows a file has afterwards.
-        segment_rows: about how many rows of an index are built at once by workers that share the work.
-        fewest_vectors: with fewer vectors, no index is built for them.
-        timeout: seconds that it may wait for its turn; by default what the graph is set to.
+        catalog_of: returns the catalogue of a state.
+        workers: returns the workers for a number of bytes to rewrite; by default this process.
+        rows_per_fragment: approximate number of rows per file after compaction.
+        segment_rows: approximate number of rows per index segment, for workers that share the work.
+        fewest_vectors: with fewer vectors, no vector index is built.
+        timeout: seconds to wait for the lease; by default the setting of the graph.
 
     Raises:
-        WriteTimeoutError: it did not get its turn in time.
+        WriteTimeoutError: it did not get the lease in time.
     """
     if rows_per_fragment < 1:
         raise InputError("a file has at least one row")
     drifted = _drifted(store)
     plan = IndexPlan(store.tables, fewest_vectors)
-    work = _Work(store, workers or (lambda size: Here(store.tables)), plan, rows_per_fragment, segment_rows, drifted)
+    work = _Work(
+        store, workers or (lambda size: LocalWorkers(store.tables)), plan, rows_per_fragment, segment_rows, drifted
+    )
 
     def prepare(view: Manifest) -> list[TableWrite]:
-        # Rows stay as they are, whatever they are: a table matters to itself alone, when its new layout is committed.
+        # Rows do not change, so the tables are not in the read set. Each table conflicts only with its own changes.
         return work.prepare(untracked(view), catalog_of(view))
 
     try:
         with at_work(store.leases, WorkKind.OPTIMIZE) as record:
             commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE, timeout=timeout, work=record), prepare)
     finally:
-        work.tidy()
+        work.remove_layouts()
     return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))
 
 
 def _drifted(store: Store) -> set[str]:
-    """The tables that are ahead of the graph, with what interrupted writers left on `main` settled.
+    """Recover interrupted writes on `main`, and return the tables that are ahead of the manifest.
 
-    That is looked at with the lease: otherwise a write that is in flight would look the same.
+    This needs the lease: otherwise a write in flight would look the same.
     """
     with store.exclusive(MAIN) as held:
         recover_branch(store, MAIN, held)
@@ -227,16 +229,16 @@ def _drifted(store: Store) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packing:
-    """What was packed of a version of a table."""
+class _Compaction:
+    """The compacted fragments of a table version."""
 
     ref: TableRef
     trimmed: Layout | None
-    packed: list[CompactedGroup]
+    groups: list[CompactedGroup]
 
 
 class _Work:
-    """The work of all attempts. What an attempt packed and built serves the next one, as far as it still fits."""
+    """The work of all attempts. An attempt reuses compacted files and index segments of earlier ones that still fit."""
 
     def __init__(
         self,
@@ -254,7 +256,7 @@ class _Work:
         self._plan = plan
         self._rows_per_fragment = rows_per_fragment
         self._segment_rows = segment_rows
-        self._packings: dict[str, _Packing] = {}
+        self._compactions: dict[str, _Compaction] = {}
         self._layouts: list[Layout] = []
         self._writes: dict[str, Compact] = {}
         self._drifted: dict[str, int | None] = {}
@@ -272,9 +274,11 @@ class _Work:
         pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
         indexes = declared(catalog)
         fresh = {key: pin for key, pin in pins.items() if key not in kept}
-        jobs = {key: self._packs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in fresh.items()}
-        workers = self._workers(sum(job.pack.size for each in jobs.values() for job in each))
-        self._pack(workers, jobs)
+        jobs = {
+            key: self._compact_jobs(pin, [index.spec for index in indexes.get(key, ())]) for key, pin in fresh.items()
+        }
+        workers = self._workers(sum(job.group.size for each in jobs.values() for job in each))
+        self._compact(workers, jobs)
         layouts = {key: kept[key].layout if key in kept else self._layout(key, pin) for key, pin in pins.items()}
         planned = {}
         for key, pin in pins.items():
@@ -285,34 +289,36 @@ class _Work:
         self._writes = kept | {key: Compact(key, layouts[key], tuple(built[key]), planned[key].kept) for key in fresh}
         return list(self._writes.values())
 
-    def _packs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[PackJob]:
-        """What there is to pack in a table once its indexes no longer keep fragments apart.
+    def _compact_jobs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[CompactJob]:
+        """The fragments of a table to compact, after scattered index segments are dropped from the layout.
 
-        What was packed for an earlier version, and has not been changed since, is packed.
+        Files that an earlier attempt compacted are reused if their rows have not changed.
         """
         trimmed = without_scattered_segments(self._tables.at(pin.ref), specs)
         self._layouts += [] if trimmed is None else [trimmed]
         ref = pin.ref if trimmed is None else trimmed.ref
-        earlier = self._packings.get(pin.key)
-        packed: list[CompactedGroup] = []
-        if earlier is not None and _dropped(earlier.trimmed) == _dropped(trimmed):
-            packed = still_valid(self._tables.at(pin.ref), earlier.packed)
-        self._packings[pin.key] = _Packing(pin.ref, trimmed, packed)
-        laid_out = self._layout(pin.key, pin) if packed else None
+        earlier = self._compactions.get(pin.key)
+        groups: list[CompactedGroup] = []
+        if earlier is not None and _dropped_segments(earlier.trimmed) == _dropped_segments(trimmed):
+            groups = still_valid(self._tables.at(pin.ref), earlier.groups)
+        self._compactions[pin.key] = _Compaction(pin.ref, trimmed, groups)
+        laid_out = self._layout(pin.key, pin) if groups else None
         ref = ref if laid_out is None else laid_out.ref
-        return [PackJob(ref, pack) for pack in plan_compaction(self._tables.at(ref), self._rows_per_fragment, laid_out)]
+        return [
+            CompactJob(ref, group) for group in plan_compaction(self._tables.at(ref), self._rows_per_fragment, laid_out)
+        ]
 
-    def _pack(self, workers: Workers, packs: dict[str, list[PackJob]]) -> None:
-        jobs = [job for each in packs.values() for job in each]
-        found = iter(workers.pack(jobs) if jobs else ())
-        for key, each in packs.items():
-            self._packings[key].packed.extend(next(found) for _ in each)
+    def _compact(self, workers: Workers, jobs_by_table: dict[str, list[CompactJob]]) -> None:
+        jobs = [job for each in jobs_by_table.values() for job in each]
+        found = iter(workers.compact(jobs) if jobs else ())
+        for key, each in jobs_by_table.items():
+            self._compactions[key].groups.extend(next(found) for _ in each)
 
     def _layout(self, key: str, pin: TablePin) -> Layout | None:
-        packing = self._packings[key]
-        if not packing.packed:
-            return packing.trimmed
-        layout = lay_out(self._tables.at(pin.ref), packing.trimmed, packing.packed)
+        compaction = self._compactions[key]
+        if not compaction.groups:
+            return compaction.trimmed
+        layout = lay_out(self._tables.at(pin.ref), compaction.trimmed, compaction.groups)
         self._layouts.append(layout)
         return layout
 
@@ -323,14 +329,14 @@ class _Work:
         layouts: dict[str, Layout | None],
         planned: dict[str, BuildIndexes],
     ) -> dict[str, list[bytes]]:
-        """Segments of the indexes of each table, one for each index."""
+        """The index segments of each table, one per index."""
         jobs: list[BuildJob] = []
         owners: list[tuple[str, IndexSpec]] = []
         for key, pin in pins.items():
             layout = layouts[key]
             ref = pin.ref if layout is None else layout.ref
             for spec in planned[key].indexes:
-                for parts in self._cut(ref, spec, shares=workers.shares):
+                for parts in self._fragment_groups(ref, spec, shares=workers.shares):
                     jobs.append(BuildJob(ref, spec, parts))
                     owners.append((key, spec))
         segments: dict[tuple[str, IndexSpec], list[bytes]] = {}
@@ -342,11 +348,11 @@ class _Work:
             built[key].append(merge_index_segments(self._tables.at(refs[key, spec]), each))
         return built
 
-    def _cut(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
-        """The parts of a version that an index is built for, in portions for workers that share them."""
+    def _fragment_groups(self, ref: TableRef, spec: IndexSpec, *, shares: bool) -> Iterator[tuple[int, ...]]:
+        """The fragments to build an index for, in groups for workers that share the work."""
         numbers = unbuilt_fragments(self._tables.at(ref), spec)
         if not shares or spec.kind is IndexKind.VECTOR:
-            # The vectors of a segment are divided by what is near what; two segments would be divided differently.
+            # A vector segment has its own partitions. Two segments would be partitioned differently.
             yield tuple(numbers)
             return
         rows = {part.number: part.rows for part in self._tables.at(ref).fragments()}
@@ -361,15 +367,15 @@ class _Work:
         if held:
             yield tuple(held)
 
-    def tidy(self) -> None:
-        """Remove what made versions of layouts: what was committed has its own."""
+    def remove_layouts(self) -> None:
+        """Remove the manifests of temporary layouts. Committed versions have their own."""
         for layout in self._layouts:
             for manifest in layout.manifests:
-                with suppress(OmnigraphError):  # a small file that is in nobody's way
+                with suppress(OmnigraphError):  # a small file that does no harm
                     self._store.objects.delete(manifest)
 
     def outcomes(self, committed: bool) -> Iterator[TableOptimized]:
-        """What became of the tables."""
+        """The results by table."""
         assert self._view is not None
         after = self._store.capture(MAIN).tables if committed else self._view.tables
         for key, pin in sorted(self._view.tables.items()):
@@ -379,10 +385,10 @@ class _Work:
             layout = self._writes[key].layout
             removed, added = (0, 0) if layout is None else (layout.removed, layout.added)
             now = after[key].ref if key in after else pin.ref
-            waiting = tuple(each for each in self._plan.pending if each.type_key == key)
+            pending = tuple(each for each in self._plan.pending if each.type_key == key)
             head = self._tables.head(now.path, now.branch)
-            yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, waiting)
+            yield TableOptimized(key, removed, added, now != pin.ref, None, now.version, head, pending)
 
 
-def _dropped(trimmed: Layout | None) -> frozenset[str]:
+def _dropped_segments(trimmed: Layout | None) -> frozenset[str]:
     return frozenset() if trimmed is None else trimmed.dropped

@@ -1,4 +1,4 @@
-"""The parts of a graph that can still be read: what branches, tags, kept commits, later merges and records need."""
+"""The reachable parts of a graph: everything that branches, tags, kept commits, later merges and work records need."""
 
 # See docs/decisions/0107-cleanup-looks-at-what-can-be-read.md
 
@@ -30,23 +30,23 @@ from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import TableRef
 
 _COMMITS = pa.array(["graph_commit", "ancestor"])
-"""The kinds of manifest rows that say which commits there are: those of a branch, and those merged into it."""
+"""The kinds of manifest rows with commits: those of a branch, and those merged into it."""
 
 _READERS = 8
 T = TypeVar("T")
 
-Place = tuple[str, str | None, int]
+ManifestVersion = tuple[str, str | None, int]
 """A branch, the Lance branch of its manifest, and a manifest version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which commits stay readable. A commit goes when everything that is given lets it go; a branch's head never does.
+    """The retention policy. A commit is removed if all given rules allow it. The head of a branch always stays.
 
     Attributes:
-        keep: the newest commits of each branch that stay.
-        older_than: commits that are younger stay.
-        orphans: how old a file has to be that nothing points at.
+        keep: number of newest commits of each branch that stay.
+        older_than: commits younger than this stay.
+        orphans: minimum age of orphan files to remove.
     """
 
     keep: int | None
@@ -54,29 +54,29 @@ class Policy:
     orphans: timedelta
 
     def __post_init__(self) -> None:
-        """Refuse what is no policy.
+        """Validate the policy.
 
         Raises:
-            InputError: nothing says what goes, or something is negative.
+            InputError: there is no rule, or a value is negative.
         """
         if self.keep is None and self.older_than is None:
-            raise InputError("say which commits stay", hint="give keep or older_than (--keep, --older-than), or both")
+            raise InputError("no retention rule", hint="give keep or older_than (--keep, --older-than), or both")
         if self.keep is not None and self.keep < 0:
-            raise InputError(f"keep: {self.keep} is no number of commits")
+            raise InputError(f"keep: {self.keep} is not a number of commits")
         for name, age in (("older_than", self.older_than), ("orphans_older_than", self.orphans)):
             if age is not None and age < timedelta(0):
-                raise InputError(f"{name}: an age is not negative")
+                raise InputError(f"{name}: an age cannot be negative")
 
-    def stays(self, place: int, commit: Commit, now: datetime) -> bool:
-        """Whether a commit stays readable; `place` counts from the head of its branch."""
-        if place == 0 or (self.keep is not None and place < self.keep):
+    def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
+        """Whether a commit stays readable; `place` is its distance from the head of its branch."""
+        if distance == 0 or (self.keep is not None and distance < self.keep):
             return True
         return self.older_than is not None and commit.created_at > (now - self.older_than).timestamp() * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """The names that lead into a graph.
+    """The branches and tags of a graph.
 
     Attributes:
         pending: the references of branches that are being created.
@@ -95,15 +95,15 @@ class Refs:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What can be read.
+    """The reachable parts of a graph.
 
     Attributes:
-        refs: the names from which it was found.
-        pins: the table versions.
-        keys: the type keys of tables, by directory without the attempt, those of dropped types too.
-        ledgers: the Lance branches of the manifest that were there before the names were read.
-        needed_ledgers: those that hold something that can be read.
-        only_recorded: the table versions that work in progress needs, and neither a name nor the policy keeps.
+        refs: the branches and tags that were read.
+        pins: the reachable table versions.
+        keys: the type keys of tables by directory without the attempt, including dropped types.
+        ledgers: the Lance branches of the manifest, read before the references.
+        needed_ledgers: the Lance branches with something reachable.
+        only_recorded: table versions that only running work needs.
     """
 
     refs: Refs
@@ -114,20 +114,20 @@ class Reach:
     only_recorded: frozenset[TableRef]
 
     def versions(self) -> dict[str, dict[str | None, set[int]]]:
-        """The versions that can be read, by table and fork."""
+        """The reachable versions, by table and fork."""
         found: dict[str, dict[str | None, set[int]]] = {}
         for pin in self.pins:
             found.setdefault(pin.path, {}).setdefault(pin.branch, set()).add(pin.version)
         return found
 
-    def without_made_from(self, going: Iterable[str]) -> list[str]:
-        """Those of some Lance branches of the manifest from which none was made that stays: Lance keeps the others."""
+    def deletable(self, going: Iterable[str]) -> list[str]:
+        """The deletable ones of some Lance branches of the manifest. Lance keeps branches that have children."""
         going = set(going)
         return sorted(going - _with_parents(self.ledgers.keys() - going, self.ledgers))
 
     @property
     def identifiers(self) -> set[str]:
-        """What the forks of living branches begin with."""
+        """The name prefixes of the forks of existing branches."""
         return {branch.incarnation for branch in self.refs.branches.values()}
 
 
@@ -140,19 +140,19 @@ def reach(
 ) -> Reach:
     """Find everything that has to stay.
 
-    That is: the head of each branch and where it began; the commits of its history that the policy keeps; every tag;
-    every commit that a later merge may need as a base; the versions that work in progress needs; the versions that
-    writes in flight began from, which whoever undoes them needs; and all that a transaction at work has written.
+    That is: the head of each branch and its start; the commits of its history that the policy keeps; every tag; every
+    commit that a later merge may need as a base; the versions that running work needs; the versions that writes in
+    flight started from, which recovery needs to undo them; and everything that an open transaction has written.
 
     Args:
         store: the graph.
-        policy: which commits stay.
-        now: the time.
-        records: work in progress.
+        policy: the commits to keep.
+        now: the current time.
+        records: running work.
         sidecars: writes in flight.
 
     Raises:
-        StorageError: a branch cannot be read, so nobody can say what it needs.
+        StorageError: a branch cannot be read, so its needs are unknown.
     """
     ledgers = store.manifest.branches()
     refs = Refs.of(store)
@@ -176,35 +176,35 @@ def reach_from(
     records: Sequence[WorkRecord] = (),
     sidecars: Sequence[Sidecar] = (),
 ) -> Reach:
-    """The same, from names and heads that were read before.
+    """Find everything that has to stay, from references and heads that were read before.
 
     Args:
         store: the graph.
         refs: its branches and tags.
         heads: the newest state of each branch.
         ledgers: the Lance branches of the manifest.
-        policy: which commits stay.
-        now: the time.
-        records: work in progress.
+        policy: the commits to keep.
+        now: the current time.
+        records: running work.
         sidecars: writes in flight. A merge among them is about to publish a commit as its parent.
     """
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     places |= {(ref.parent, ref.parent_ledger, ref.parent_version) for ref in refs.pending}
-    # An undo of a write that is visible needs the state before it, with the tables that the write dropped.
+    # Undoing a visible write needs the state before it, with the tables that the write dropped.
     places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
     for name, view in heads.items():
         if name != MAIN:
-            places |= set(_beginning(refs.branches[name], view))
-        kept = unless_removed(store, view.ledger.branch, partial(_kept, view, policy, now))
-        places |= {_place(commit) for commit in kept or ()}
+            places |= set(_start(refs.branches[name], view))
+        retained = unless_removed(store, view.ledger.branch, partial(_retained, view, policy, now))
+        places |= {_manifest_version(commit) for commit in retained or ()}
     merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
     named = {*merging, *(commit for record in records for commit in record.commits)}
     named |= {tag.commit_id for tag in refs.tags.values()}
     bases = set(_bases(store, ledgers, heads, named)) - places
     known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
-    views = [*heads.values(), *_read(store, places - known)]
-    said = {pin.ref for view in views for pin in view.tables.values()}
-    views += _read(store, bases - known)
+    views = [*heads.values(), *_read_states(store, places - known)]
+    kept_by_name = {pin.ref for view in views for pin in view.tables.values()}
+    views += _read_states(store, bases - known)
     recorded = {ref for record in records for ref in record.needs}
     pins = {ref for ref in recorded if ref.path != MANIFEST_PATH}
     pins |= {ref for one in sidecars for table in one.tables for ref in (table.pin, table.base)}
@@ -216,26 +216,26 @@ def reach_from(
         keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
     needed = {ref.ledger for ref in (*refs.branches.values(), *refs.pending)} | {view.ledger.branch for view in views}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
-    only_recorded = frozenset(ref for ref in recorded - said if ref.path != MANIFEST_PATH)
+    only_recorded = frozenset(ref for ref in recorded - kept_by_name if ref.path != MANIFEST_PATH)
     return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
 
 
-def _place(commit: Commit) -> Place:
+def _manifest_version(commit: Commit) -> ManifestVersion:
     return commit.branch, commit.ledger, commit.manifest_version
 
 
-def _beginning(branch: BranchRef, view: Manifest) -> Iterator[Place]:
-    """Where a branch began; of a transaction, every step since."""
+def _start(branch: BranchRef, view: Manifest) -> Iterator[ManifestVersion]:
+    """The start of a branch; for a transaction, every version since."""
     yield branch.parent, branch.parent_ledger, branch.parent_version
     if branch.is_hidden:
         versions = range(branch.parent_version, view.version)
         yield from ((branch.name, branch.ledger, version) for version in versions)
 
 
-def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
+def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
     found = []
-    for place, commit in enumerate(commits(view)):
-        if not policy.stays(place, commit, now):
+    for distance, commit in enumerate(commits(view)):
+        if not policy.stays(distance, commit, now):
             break
         found.append(commit)
     return found
@@ -243,14 +243,14 @@ def _kept(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
 
 def _bases(
     store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
-) -> Iterator[Place]:
-    """The commits that later merges of branches, and of other commits that are named, may need as a base."""
+) -> Iterator[ManifestVersion]:
+    """The commits that later merges of branches and of other named commits may need as a base."""
     known: dict[str, Commit] = {}
     for view in heads.values():
         _add_commits(store, view, known)
     live = {view.ledger.branch for view in heads.values()}
     for name in ledgers:
-        if name not in live:  # of a branch that was deleted: it may have been merged, or tagged
+        if name not in live:  # a deleted branch may have been merged or tagged
             ledger = unless_removed(store, name, partial(store.manifest.open, name))
             if ledger is not None:
                 deleted = unless_removed(store, name, partial(read_manifest, name, name, ledger))
@@ -258,11 +258,11 @@ def _bases(
                     _add_commits(store, deleted, known)
     parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
     names = named | {view.head.id for view in heads.values()}
-    yield from (_place(known[name]) for name in kept_commits(parents, names))
+    yield from (_manifest_version(known[name]) for name in kept_commits(parents, names))
 
 
 def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
-    """Add the commits that lead to a view. What is known already is not looked at again."""
+    """Add the commits that lead to a view. Known commits are not decoded again."""
     known.setdefault(view.head.id, view.head)
     columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
     read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
@@ -273,20 +273,20 @@ def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None
     known.update((one.id, one) for one in view.ledger.decoded(fresh, read_commits))
 
 
-def _read(store: Store, places: Iterable[Place]) -> list[Manifest]:
-    """The states at places, those that are gone left out."""
+def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manifest]:
+    """The states at some places, without those that are removed."""
 
-    def read(place: Place) -> Manifest | None:
-        branch, ledger, version = place
+    def read(at: ManifestVersion) -> Manifest | None:
+        branch, ledger, version = at
         return unless_removed(store, ledger, lambda: store.manifest_in(ledger, branch, version))
 
-    ordered = sorted(places, key=lambda place: (place[0], place[1] or "", place[2]))
+    ordered = sorted(places, key=lambda at: (at[0], at[1] or "", at[2]))
     with ThreadPoolExecutor(_READERS) as readers:
         return [view for view in readers.map(read, ordered) if view is not None]
 
 
 def unless_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T | None:
-    """Read a Lance branch of the manifest that somebody may remove meanwhile: then there is nothing to read."""
+    """Read a Lance branch of the manifest. Returns None if another process has removed it."""
     try:
         return read()
     except VersionReclaimedError:
@@ -298,7 +298,7 @@ def unless_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T
 
 
 def _with_parents(needed: Iterable[str | None], ledgers: Mapping[str, LedgerBranch]) -> set[str]:
-    """Lance branches with those that they were made from, whose files they read."""
+    """Lance branches with all their ancestors, whose files they share."""
     found: set[str] = set()
     for name in needed:
         while name is not None and name not in found:

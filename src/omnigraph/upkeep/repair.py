@@ -1,11 +1,13 @@
-"""Repair: what to do about tables and files that are not what the graph points at, and nothing explains.
+"""Repair: classifies and fixes tables and files that do not match the manifest.
 
-Looking changes nothing. With consent, what is ahead of the graph is adopted or put back, what cannot be read is put
-back to its last readable version, and files that block others are set aside under another name. No file is deleted, so
-no only copy goes. Repair may be interrupted and run again: whatever it did by then is what the next run finds.
+Without consent, nothing changes. With consent, a table ahead of the manifest is adopted or restored, an unreadable
+table is restored to its last readable version, and damaged files are quarantined under another name. No file is
+deleted, so no last copy is lost. Repair can be interrupted and run again: the next run continues from the current
+state.
 
-It runs when recovery cannot: a sidecar whose write can be neither finished nor undone is shown, and by force the tables
-get back what the graph points at, that is published, and the sidecar is set aside.
+Repair also works when recovery fails. A sidecar whose write can be neither completed nor undone is reported. With
+force, the tables are restored to the versions in the manifest, a new manifest version is published, and the sidecar is
+quarantined.
 """
 
 from __future__ import annotations
@@ -62,21 +64,21 @@ from omnigraph.upkeep.table_repair import TableRepair
 REPAIR_ACTOR = "omnigraph:repair"
 FORCED_ACTOR = "omnigraph:repair:force"
 
-_PASSING = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
+_TEMPORARY = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
 
 
 def repair(store: Store, *, confirm: bool = False, force: bool = False) -> RepairReport:
-    """Look at every table of every branch, and with consent repair what can be; `Graph.repair` describes it."""
+    """Check every table of every branch, and repair them with consent. `Graph.repair` describes it."""
     if force and not confirm:
-        raise InputError("force goes with confirm", hint="look at the plan first, then give both")
+        raise InputError("force needs confirm", hint="read the plan first, then give both")
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("a graph in memory goes with its process", hint="repair is for graphs in files")
+        raise InputError("a graph in memory ends with its process", hint="repair is for graphs in files")
     run = _Repair(store, confirm, force)
     run.sidecars()
     run.references()
     for branch in [MAIN, *referenced_branches(store)]:
         run.branch(branch)
-    run.left_sidecars()
+    run.remaining_sidecars()
     version = None
     with suppress(OmnigraphError):
         version = store.capture(MAIN).version
@@ -88,8 +90,8 @@ class _Unreadable:
     """A newest state of a branch that cannot be read.
 
     Attributes:
-        error: what is wrong with it.
-        files: the version files after the newest that can be read, each with its etag before it was read.
+        error: the error.
+        files: the version files after the newest readable one, each with its etag before it was read.
     """
 
     error: DamagedFileError
@@ -98,10 +100,10 @@ class _Unreadable:
 
 @dataclass(slots=True)
 class _Abandoned:
-    """A sidecar whose write can be neither finished nor undone.
+    """A sidecar whose write can be neither completed nor undone.
 
     Attributes:
-        etag: the state of the file that was read; empty when it may not be set aside.
+        etag: the etag of the file that was read; empty if it must not be quarantined.
     """
 
     sidecar: Sidecar
@@ -119,7 +121,7 @@ class _Repair:
     abandoned: list[_Abandoned] = field(default_factory=list)
 
     def decide(self, row: Repaired, *, needs_force: bool) -> bool:
-        """Note what is done about something that is wrong. Whether it is to be done now."""
+        """Record a finding and its action. Returns whether to repair it now."""
         self.rows.append(row)
         if not self.confirm:
             row.action = Action.PREVIEW
@@ -128,7 +130,7 @@ class _Repair:
         return row.action is Action.NO_OP
 
     def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
-        """Set a file aside that blocks others, if it still is the one that was looked at. Whether that was done."""
+        """Quarantine a damaged file if its etag is unchanged. Returns whether that was done."""
         reach(Failpoint.REPAIR_FILE_CHECKED)
         try:
             quarantine(self.store, path, etag)
@@ -139,7 +141,7 @@ class _Repair:
         row.action = Action.QUARANTINED
         outcome = TableOutcome(row.type_key, f"{path}: {row.error}", row.head, row.published)
         kind, actor = RecoveryKind.TORN_FILE_SET_ASIDE, FORCED_ACTOR if self.force else REPAIR_ACTOR
-        with suppress(OmnigraphError):  # the audit may be what is damaged
+        with suppress(OmnigraphError):  # the audit itself may be damaged
             record = RecoveryRecord(
                 ulid_now(), None, kind, actor, WriterKind.REPAIR.value, row.branch or MAIN, (outcome,), now_micros()
             )
@@ -149,21 +151,21 @@ class _Repair:
     # Sidecars
 
     def sidecars(self) -> None:
-        """Set sidecars aside that cannot be read, settle the others, and find those that cannot be settled."""
+        """Quarantine unreadable sidecars, recover the others, and collect those that cannot be recovered."""
         found, damaged = sort_out(self.store.objects)
         for each in damaged:
             row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
-            row.plan = "set it aside; tables that its write moved are classified below"
+            row.plan = "quarantine it; tables that its write advanced are classified below"
             if self.decide(row, needs_force=False):
                 self.quarantine(row, each.path, each.etag)
         for branch in sorted({sidecar.branch for sidecar in found}):
-            mine = [sidecar for sidecar in found if sidecar.branch == branch]
+            own_rows = [sidecar for sidecar in found if sidecar.branch == branch]
             if self.confirm:
-                self._settle_branch(branch, mine)
+                self._recover_branch(branch, own_rows)
             else:
-                self._look_at(branch, mine)
+                self._preview_branch(branch, own_rows)
 
-    def _look_at(self, branch: str, sidecars: list[Sidecar]) -> None:
+    def _preview_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
         at_work = owner_of(self.store.leases, branch)
         for sidecar in sidecars:
             reason = None if sidecar.owner == at_work else obstacle(self.store, sidecar)
@@ -172,54 +174,54 @@ class _Repair:
             else:
                 self._abandon(sidecar, reason)
 
-    def _settle_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
+    def _recover_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
         try:
             with self.store.exclusive(branch, wait=0) as held:
                 for sidecar in sidecars:
-                    self._settle(sidecar, held)
+                    self._recover_sidecar(sidecar, held)
         except LeaseTimeoutError:
-            self.waiting += sidecars  # their writer is at work
+            self.waiting += sidecars  # their writer is running
         except OmnigraphError as error:
             self.waiting += sidecars
             row = Repaired(None, "__recovery", None, None, Classification.UNREADABLE, Action.REFUSED)
-            row.error = f"an interrupted write cannot be settled: {error}"
+            row.error = f"an interrupted write cannot be recovered: {error}"
             self.rows.append(row)
 
-    def _settle(self, sidecar: Sidecar, held: Lease) -> None:
+    def _recover_sidecar(self, sidecar: Sidecar, held: Lease) -> None:
         try:
             quarantine_torn(self.store, sidecar.branch, [sidecar], alone=True)
             settle(self.store, sidecar, held)
         except ObjectNotFoundError:
-            return  # another process has settled it
+            return  # another process has recovered it
         except OmnigraphError as error:
             if not is_permanent(error):
                 raise
             self._abandon(sidecar, error.message)
 
     def _abandon(self, sidecar: Sidecar, reason: str) -> None:
-        """A write can be neither finished nor undone: with consent, the graph goes on without it."""
+        """Report a write that can be neither completed nor undone. With force, it is given up."""
         row = Repaired(sidecar.branch, sidecar.path, None, None, Classification.UNSETTLED, error=reason)
-        row.plan = f"set the sidecar aside, and {self._without(sidecar)}"
+        row.plan = f"quarantine the sidecar, and {self._effect(sidecar)}"
         found = _Abandoned(sidecar, row)
         self.abandoned.append(found)
         if self.decide(row, needs_force=True):
             with suppress(ObjectNotFoundError):
                 found.etag = self.store.objects.get(sidecar.path).etag
 
-    def _without(self, sidecar: Sidecar) -> str:
-        """What becomes of a write that is given up."""
+    def _effect(self, sidecar: Sidecar) -> str:
+        """The effect of giving up a write."""
         visible = False
         with suppress(OmnigraphError):
             visible = find_in(self.store.capture(sidecar.branch), sidecar.commit.id) is not None
         if not visible:
-            return "give up its write, of which nothing is visible: the tables get back what the graph points at"
+            return "give up its write, of which nothing is visible: the tables are restored to the manifest's versions"
         doubt = (
             "; its files may not have reached the disk: run 'omnigraph verify' then" if sidecar.rollback_only else ""
         )
         return f"keep its write, which is visible as commit {sidecar.commit.id}{doubt}"
 
-    def _leave_behind(self, branch: str, held: Lease) -> None:
-        """Set the sidecars of a branch aside whose tables are where the graph points by now."""
+    def _quarantine_sidecars(self, branch: str, held: Lease) -> None:
+        """Quarantine the sidecars of a branch after its tables match the manifest."""
         for found in self.abandoned:
             if found.sidecar.branch == branch and found.etag:
                 if self._is_needed(found.sidecar):
@@ -230,14 +232,14 @@ class _Repair:
                 found.etag = ""
 
     def _is_needed(self, sidecar: Sidecar) -> bool:
-        """Whether a table of a write that can be read could not be put back: the next run tries again."""
+        """Whether a readable table of a write could not be restored. The next run tries again."""
         keys = {table.key for table in sidecar.tables}
-        mine = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
-        left = [row for row in mine if row.action is Action.REFUSED]
+        own_rows = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
+        left = [row for row in own_rows if row.action is Action.REFUSED]
         return any(row.classification is not Classification.UNREADABLE for row in left)
 
-    def left_sidecars(self) -> None:
-        """Sidecars of branches that are gone, or could not be looked at."""
+    def remaining_sidecars(self) -> None:
+        """Quarantine the sidecars of deleted branches, and refuse those of branches that could not be checked."""
         for found in self.abandoned:
             if not found.etag:
                 continue
@@ -249,10 +251,10 @@ class _Repair:
     # References
 
     def references(self) -> None:
-        """Set references of branches aside that cannot be read. What the branches hold stays where it is."""
+        """Quarantine unreadable references of branches. The files of the branches stay."""
         for path, (reason, etag) in _damaged_references(self.store).items():
             row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
-            row.plan = "set it aside; there is no such branch then, and its files stay"
+            row.plan = "quarantine it; the branch no longer exists then, and its files stay"
             if self.decide(row, needs_force=True):
                 self.quarantine(row, path, etag)
 
@@ -272,7 +274,7 @@ class _Repair:
             return
         dropping: list[str] = []
         with self.store.exclusive(recorded, view=view) as held:
-            found = self._found(name, recorded)  # whoever had the lease may have repaired it
+            found = self._found(name, recorded)  # the previous owner of the lease may have repaired it
             if found is None:
                 return
             view, damaged = found
@@ -282,24 +284,24 @@ class _Repair:
                     return
                 held.check()
                 reach(Failpoint.REPAIR_MANIFEST_CHECKED)
-                if not self._past_manifest(row, damaged):
+                if not self._quarantine_manifests(row, damaged):
                     return
-                # The hint still names the lost version, so nobody goes on from this one before it is published anew.
+                # The hint still names the lost version, so no writer continues from this one before the publish.
                 self.store.forget(recorded)
                 view = self.store.manifest_at(recorded, view.version)
             pins = list(self._tables(view, held, dropping, went_back=damaged is not None))
             given_up = [found for found in self.abandoned if found.sidecar.branch == recorded and found.etag]
-            # A late request to publish a write that is given up must find its version taken.
+            # A late publish of a write that is given up must find its version taken.
             if pins or damaged is not None or given_up:
                 self._publish(view, pins, held, forced=damaged is not None or bool(given_up))
             if damaged is not None:
                 correct_hint(self.store, table_directory(self.store.manifest.path, view.ledger.branch))
-            self._leave_behind(recorded, held)
+            self._quarantine_sidecars(recorded, held)
         if dropping:
             self._drop_indexes(recorded, dropping)
 
     def _found(self, name: str, branch: str) -> tuple[Manifest, _Unreadable | None] | None:
-        """The same as `_readable`; None when nothing can be read, which is noted."""
+        """The result of `_readable`; None if nothing can be read, which is recorded."""
         try:
             return self._readable(branch)
         except OmnigraphError as error:
@@ -309,7 +311,7 @@ class _Repair:
             return None
 
     def _readable(self, branch: str) -> tuple[Manifest, _Unreadable | None]:
-        """The newest state of a branch that can be read, and what is wrong with the newest if that is not it."""
+        """The newest readable state of a branch, and the damage if a newer state exists."""
         try:
             return self.store.capture(branch), None
         except DamagedFileError as error:
@@ -323,8 +325,8 @@ class _Repair:
                 try:
                     view = self.store.manifest_at(branch, version)
                 except OmnigraphError as unreadable:
-                    if isinstance(unreadable, StorageError) and unreadable.kind in _PASSING:
-                        raise  # it may be whole
+                    if isinstance(unreadable, StorageError) and unreadable.kind in _TEMPORARY:
+                        raise  # the file may be intact
                     continue
                 return view, _Unreadable(error, tuple(each for each in unread if each[0] != path))
             raise
@@ -332,13 +334,13 @@ class _Repair:
     def _manifest_row(self, name: str, view: Manifest, damaged: _Unreadable) -> Repaired:
         row = Repaired(name, "__manifest", None, view.version, Classification.UNREADABLE, error=str(damaged.error))
         row.plan = (
-            f"go back to version {view.version}, commit {view.head.id}, and adopt what the tables hold; "
-            "the damaged version is set aside"
+            f"go back to version {view.version}, commit {view.head.id}, and adopt the content of the tables; "
+            "the damaged version is quarantined"
         )
         return row
 
-    def _past_manifest(self, row: Repaired, damaged: _Unreadable) -> bool:
-        """Set aside the versions of a branch's manifest that cannot be read. Whether nobody else was at it."""
+    def _quarantine_manifests(self, row: Repaired, damaged: _Unreadable) -> bool:
+        """Quarantine unreadable manifest versions of a branch. Returns False if another process changed one."""
         for path, etag in damaged.files:
             if not self.quarantine(row, path, etag):
                 return False
@@ -346,8 +348,8 @@ class _Repair:
         return True
 
     def _publish(self, view: Manifest, pins: list[TablePin], held: Lease, *, forced: bool) -> None:
-        mine = [row for row in self.rows if row.branch == view.branch]
-        forced = forced or any(row.action is Action.FORCED for row in mine)
+        own_rows = [row for row in self.rows if row.branch == view.branch]
+        forced = forced or any(row.action is Action.FORCED for row in own_rows)
         commit = Commit(
             id=ulid_now(),
             branch=view.branch,
@@ -368,8 +370,8 @@ class _Repair:
 
     def _drop_indexes(self, branch: str, keys: list[str]) -> None:
         """Drop damaged indexes as one commit, like any other write. `optimize` builds them again."""
-        said = "repair: drop damaged indexes"
-        request = WriteRequest(branch=branch, kind=WriterKind.REPAIR, actor=REPAIR_ACTOR, message=said)
+        message = "repair: drop damaged indexes"
+        request = WriteRequest(branch=branch, kind=WriterKind.REPAIR, actor=REPAIR_ACTOR, message=message)
         write(self.store, request, lambda _: [DropDamagedIndexes(key) for key in keys])
 
     # Tables
@@ -377,7 +379,7 @@ class _Repair:
     def _tables(
         self, view: Manifest, held: Lease | None, dropping: list[str] | None = None, *, went_back: bool
     ) -> Iterator[TablePin]:
-        """Classify the tables of a branch. Yields what the graph should point at instead, with consent."""
+        """Classify the tables of a branch. With consent, yields the new pins of repaired tables."""
         covered = {table.id for sidecar in self.waiting if sidecar.branch == view.branch for table in sidecar.tables}
         given_up = [found.sidecar for found in self.abandoned if found.sidecar.branch == view.branch]
         abandoned = {table.id for sidecar in given_up for table in sidecar.tables}
@@ -395,11 +397,11 @@ def referenced_branches(store: Store) -> list[str]:
     """The branches that have a readable reference, sorted; also if the manifest of `main` cannot be read."""
     damaged = _damaged_references(store)
     whole = [name for name in branch_ref_names(store.objects) if branch_ref_path(name) not in damaged]
-    return [name for name in whole if find_branch(store.objects, name) is not None]  # others are being created
+    return [name for name in whole if find_branch(store.objects, name) is not None]  # without branches being created
 
 
 def _damaged_references(store: Store) -> dict[str, tuple[str, str]]:
-    """The references of branches and tags that cannot be read, by path: why, and the etag of what was read."""
+    """The unreadable references of branches and tags, by path: the reason, and the etag of the file."""
     found: dict[str, tuple[str, str]] = {}
     kinds = ((branch_ref_names, branch_ref_path, find_branch), (tag_ref_names, tag_ref_path, find_tag))
     for names, place, find in kinds:

@@ -1,4 +1,4 @@
-"""What repair finds, and what it does about it."""
+"""The report of a repair."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Classification(StrEnum):
-    """How a table or a file stands to what the graph points at."""
+    """The relation of a table or a file to the manifest."""
 
     NO_DRIFT = "no_drift"
     VERIFIED_MAINTENANCE = "verified_maintenance"
@@ -15,11 +15,11 @@ class Classification(StrEnum):
     UNVERIFIABLE = "unverifiable"
     UNREADABLE = "unreadable"
     UNSETTLED = "unsettled"
-    """A sidecar whose write can be neither finished nor undone."""
+    """A sidecar whose write can be neither completed nor undone."""
 
 
 class Action(StrEnum):
-    """What is done about it."""
+    """The action of a repair."""
 
     NO_OP = "no_op"
     PREVIEW = "preview"
@@ -31,20 +31,20 @@ class Action(StrEnum):
 
 @dataclass(slots=True)
 class Repaired:
-    """A table, or a file, and what is done about it.
+    """A table or a file, and its repair.
 
     Attributes:
-        branch: the branch that it belongs to; None for files of no branch.
+        branch: the branch that it belongs to; None for files without a branch.
         type_key: `node:<Type>` or `edge:<Type>`; `__manifest`; or the path of a file.
-        published: the version that the graph points at.
+        published: the version in the manifest.
         head: its newest version.
-        operations: what was done to the table since, oldest first, as far as that can be told.
-        plan: what repair does with consent, in words.
-        error: what is wrong, or why nothing was done.
-        rows_before: entities that the graph counts in the table before the act; None where nothing is planned.
-        rows_after: entities that the table has after it.
-        rows_added: entities that come; None where that cannot be told.
-        rows_removed: entities that go; None where that cannot be told.
+        operations: the operations on the table since that version, oldest first, as far as they are known.
+        plan: a description of the repair that is done with consent.
+        error: the damage, or the reason why nothing was done.
+        rows_before: number of entities in the manifest before the repair; None if no repair is planned.
+        rows_after: number of entities after the repair.
+        rows_added: number of added entities; None if unknown.
+        rows_removed: number of removed entities; None if unknown.
     """
 
     branch: str | None
@@ -62,17 +62,17 @@ class Repaired:
     rows_removed: int | None = None
 
     def refuse(self, reason: object) -> None:
-        """Nothing was done, and why."""
+        """Record that nothing was done, with the reason."""
         self.action, self.error = Action.REFUSED, str(reason)
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What repair found and did.
+    """The result of a repair.
 
     Attributes:
-        manifest_version: that of `main` afterwards; None when it cannot be read.
-        rows: by branch and table; files that cannot be read come first.
+        manifest_version: the version of `main` afterwards; None if it cannot be read.
+        rows: the findings by branch and table; unreadable files come first.
     """
 
     confirm: bool

@@ -1,4 +1,4 @@
-"""What of one table goes: versions that nobody can read, forks of nobody, and files that belong to nothing."""
+"""Plans the cleanup of one table: unreachable versions, dead forks, and orphan files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from omnigraph.storage.tables import TableStorage
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
 
 
-class Gone(NamedTuple):
-    """What goes with one file or directory.
+class RemovedFiles(NamedTuple):
+    """The files of a removed path.
 
     Attributes:
-        size: how many bytes.
-        orphans: how many files that no version ever needed.
+        size: their bytes.
+        orphans: number of files that no version ever needed.
     """
 
     size: int
@@ -31,34 +31,36 @@ class Gone(NamedTuple):
 
 @dataclass(slots=True)
 class TableSweep:
-    """What goes of one table.
+    """The removals of one table.
 
     Attributes:
-        path: the table's place below the root.
-        versions: the versions that go, by fork, and the size of each one's manifest.
-        forks: forks that go whole, those that others were made from last.
-        files: further files that go.
-        directories: directories that go whole.
-        error: why it could not be done, or not wholly.
+        path: the path of the table below the root.
+        versions: the versions to remove, by fork, each with the size of its manifest.
+        forks: forks to remove as a whole, children before parents.
+        files: other files to remove.
+        directories: directories to remove as a whole.
+        error: the reason why it failed, or failed in part.
     """
 
     path: str
     versions: dict[str | None, dict[int, int]] = field(default_factory=dict)
-    forks: dict[str, Gone] = field(default_factory=dict)
-    files: dict[str, Gone] = field(default_factory=dict)
-    directories: dict[str, Gone] = field(default_factory=dict)
+    forks: dict[str, RemovedFiles] = field(default_factory=dict)
+    files: dict[str, RemovedFiles] = field(default_factory=dict)
+    directories: dict[str, RemovedFiles] = field(default_factory=dict)
     error: str | None = None
 
     @property
     def size(self) -> int:
-        """How many bytes all of it has."""
+        """The total size in bytes."""
         parts = (*self.forks.values(), *self.files.values(), *self.directories.values())
-        return sum(gone.size for gone in parts) + sum(sum(gone.values()) for gone in self.versions.values())
+        return sum(removed_files.size for removed_files in parts) + sum(
+            sum(removed_files.values()) for removed_files in self.versions.values()
+        )
 
     @property
     def orphans(self) -> int:
-        """How many of the files no version ever needed."""
-        return sum(gone.orphans for gone in (*self.files.values(), *self.directories.values()))
+        """Number of removed files that no version ever needed."""
+        return sum(removed_files.orphans for removed_files in (*self.files.values(), *self.directories.values()))
 
     @property
     def is_empty(self) -> bool:
@@ -66,24 +68,31 @@ class TableSweep:
 
     @property
     def removals(self) -> TableRemovals:
-        """What nobody may name from now on."""
-        versions = {fork: runs_of(gone) for fork, gone in self.versions.items()}
+        """The entry in the removal list: from now on nothing may refer to these."""
+        versions = {fork: runs_of(removed_files) for fork, removed_files in self.versions.items()}
         return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
     def within(self, other: TableSweep) -> TableSweep:
-        """What goes by this sweep and by another."""
-        both = {fork: gone.keys() & other.versions.get(fork, {}).keys() for fork, gone in self.versions.items()}
+        """The removals that are also in another plan."""
+        both = {
+            fork: removed_files.keys() & other.versions.get(fork, {}).keys()
+            for fork, removed_files in self.versions.items()
+        }
         return TableSweep(
             self.path,
-            {fork: {v: self.versions[fork][v] for v in sorted(gone)} for fork, gone in both.items() if gone},
-            {name: gone for name, gone in self.forks.items() if name in other.forks},
-            {name: gone for name, gone in self.files.items() if name in other.files},
-            {name: gone for name, gone in self.directories.items() if name in other.directories},
+            {
+                fork: {v: self.versions[fork][v] for v in sorted(removed_files)}
+                for fork, removed_files in both.items()
+                if removed_files
+            },
+            {name: removed_files for name, removed_files in self.forks.items() if name in other.forks},
+            {name: removed_files for name, removed_files in self.files.items() if name in other.files},
+            {name: removed_files for name, removed_files in self.directories.items() if name in other.directories},
             self.error or other.error,
         )
 
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
-        """Remove what goes beside the versions. May be interrupted: what is left is found again."""
+        """Remove everything except the versions. It can be interrupted: the next cleanup finds the rest."""
         known = tables.forks(self.path) if self.forks else []
         for fork in self.forks:
             if fork in known:
@@ -101,13 +110,13 @@ def manifest_path(path: str, fork: str | None, version: int) -> str:
 
 
 class TablePlanner:
-    """Finds out what of a table goes. It looks, and changes nothing.
+    """Plans the removals of a table. It changes nothing.
 
     Args:
         tables: the graph's tables.
-        identifiers: what the forks of living branches begin with.
-        cutoff: what belongs to nothing goes if it is older.
-        busy: tables that a write in flight is about to move; what belongs to nothing there may be its.
+        identifiers: the name prefixes of the forks of existing branches.
+        cutoff: orphan files older than this are removed.
+        busy: tables that a write in flight is about to change. Orphan files there may belong to it.
     """
 
     def __init__(
@@ -119,34 +128,40 @@ class TablePlanner:
         self._busy = busy
 
     def plan(self, path: str, listed: Sequence[ObjectInfo], pins: Mapping[str | None, set[int]]) -> TableSweep:
-        """What goes.
+        """Plan the removals of a table.
 
         Args:
-            path: the table's place below the root.
+            path: the path of the table below the root.
             listed: all its files.
-            pins: the versions that can be read, by fork.
+            pins: the reachable versions, by fork.
         """
         sweep = TableSweep(path)
         if not pins:
             if all(self._is_old(path, info) for info in listed):
-                # A type that was dropped before everything that can be read, or one that never came to be.
-                sweep.directories[path] = Gone(sum(info.size for info in listed), len(listed))
+                # A type that was dropped before all reachable states, or whose creation never completed.
+                sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
             return sweep
-        own = _by_fork(path, listed)
+        files_by_fork = _by_fork(path, listed)
         points = self._tables.fork_points(path)
-        # A fork that was made since the files were listed may be of a branch that was made since the names were read.
+        # A fork newer than the file listing may belong to a branch newer than the references that were read.
         refs = {info.path for info in listed}
-        seen = {fork for fork in (*own, *points) if fork in own or f"{path}/{branch_ref_path(fork or '')}" in refs}
-        dead = self._dead_forks(path, seen, own, {fork: point.branch for fork, point in points.items()}, pins)
-        sweep.forks = {fork: Gone(sum(info.size for info in own.get(fork, ()))) for fork in dead}
-        live = (set(own) | set(points) | {None}) - set(sweep.forks)
-        # A merge compares a fork with the version that it was made from, which is also the first of the fork.
-        begun = {(of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)}
+        seen = {
+            fork
+            for fork in (*files_by_fork, *points)
+            if fork in files_by_fork or f"{path}/{branch_ref_path(fork or '')}" in refs
+        }
+        dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
+        sweep.forks = {fork: RemovedFiles(sum(info.size for info in files_by_fork.get(fork, ()))) for fork in dead}
+        live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
+        # A merge compares a fork with the version it was made from, which is also the first version of the fork.
+        fork_points = {
+            (of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)
+        }
         needed = Needs()
         for fork in sorted(live, key=str):
             pinned = pins.get(fork, set())
-            needed.add(self._versions(sweep, fork, pinned, {version for of, version in begun if of == fork}))
-        for fork, infos in own.items():
+            needed.add(self._versions(sweep, fork, pinned, {version for of, version in fork_points if of == fork}))
+        for fork, infos in files_by_fork.items():
             if fork not in sweep.forks:
                 self._files(sweep, fork, infos, needed)
         return sweep
@@ -155,12 +170,14 @@ class TablePlanner:
         self,
         path: str,
         seen: set[str | None],
-        own: Mapping[str | None, Sequence[ObjectInfo]],
+        files_by_fork: Mapping[str | None, Sequence[ObjectInfo]],
         parents: Mapping[str, str | None],
         pins: Mapping[str | None, set[int]],
     ) -> list[str]:
-        known = {fork for fork in (*own, *parents) if fork is not None}
-        dead = {fork for fork in known & seen if fork not in pins and self._is_dead(path, fork, own.get(fork, ()))}
+        known = {fork for fork in (*files_by_fork, *parents) if fork is not None}
+        dead = {
+            fork for fork in known & seen if fork not in pins and self._is_dead(path, fork, files_by_fork.get(fork, ()))
+        }
         for fork in known - dead:
             ancestor = parents.get(fork)
             while ancestor is not None:
@@ -174,68 +191,68 @@ class TablePlanner:
         return sorted(dead, key=lambda fork: (-depth(fork), fork))
 
     def _is_dead(self, path: str, fork: str, infos: Sequence[ObjectInfo]) -> bool:
-        """Whether a fork that nothing points at goes. A write that is at work may point at it in the end."""
+        """Whether to remove a fork without pins. A running write may still publish it."""
         named = _FORK.fullmatch(fork)
         if named is None:
-            return False  # nothing of ours
+            return False  # not created by this engine
         if named[1] not in self._identifiers:
             return True
         return all(self._is_old(path, info) for info in infos)
 
     def _is_deleted(self, fork: str | None) -> bool:
-        """Whether a fork is of a branch that was deleted."""
+        """Whether a fork belongs to a deleted branch."""
         named = _FORK.fullmatch(fork or "")
         return named is not None and named[1] not in self._identifiers
 
     def _is_old(self, path: str, info: ObjectInfo) -> bool:
-        """Whether no write that is at work can have made a file that nothing needs."""
+        """Whether an orphan file is too old to belong to a running write."""
         return path not in self._busy and info.modified < self._cutoff
 
-    def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], begun: set[int]) -> Needs:
-        """Say which versions of a table or fork go, and what the others need.
+    def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], fork_points: set[int]) -> Needs:
+        """Plan the versions of a table or fork to remove. Returns the files that the others need.
 
-        None that is newer than the newest that can be read: a write at work may have made it. And none of a fork that
-        nothing points at yet. Nobody writes to the forks of deleted branches, so there only the newest stays, by which
-        Lance knows the fork.
+        Versions newer than the newest reachable one stay: a running write may have created them. All versions of a fork
+        without pins stay. Forks of deleted branches have no writers, so there only the newest version stays in
+        addition, because Lance identifies the fork by it.
         """
-        there = self._tables.versions(sweep.path, fork)
+        existing = self._tables.versions(sweep.path, fork)
         if pins and self._is_deleted(fork):
-            stay = {version for version in there if version in pins | begun or version == there[-1]}
+            stay = {version for version in existing if version in pins | fork_points or version == existing[-1]}
         elif pins:
-            stay = {version for version in there if version in pins | begun or version >= max(pins)}
+            stay = {version for version in existing if version in pins | fork_points or version >= max(pins)}
         else:
-            stay = set(there) if fork is not None else begun.union(there[-1:])
-        gone = [version for version in there if version not in stay]
-        if gone:
-            sweep.versions[fork] = dict.fromkeys(gone, 0)
-        return self._tables.needs(sweep.path, fork, stay, gone)
+            stay = set(existing) if fork is not None else fork_points.union(existing[-1:])
+        removed_files = [version for version in existing if version not in stay]
+        if removed_files:
+            sweep.versions[fork] = dict.fromkeys(removed_files, 0)
+        return self._tables.needs(sweep.path, fork, stay, removed_files)
 
     def _files(self, sweep: TableSweep, fork: str | None, infos: Sequence[ObjectInfo], needed: Needs) -> None:
         directory = table_directory(sweep.path, fork)
-        going = sweep.versions.get(fork, {})
-        manifests = {f"_versions/{manifest_name(version)}": version for version in going}
-        # Indexes and blobs have directories of their own, which go when all in them goes.
-        together: dict[str, dict[str, Gone]] = {}
+        removed = sweep.versions.get(fork, {})
+        manifests = {f"_versions/{manifest_name(version)}": version for version in removed}
+        # Indexes and blobs have directories of their own, which are removed if all their files are.
+        together: dict[str, dict[str, RemovedFiles]] = {}
         kept: set[str] = set()
         for info in infos:
             name = info.path[len(directory) + 1 :]
             if name in manifests:
-                going[manifests[name]] = info.size
+                removed[manifests[name]] = info.size
                 continue
             parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
             freed = counted_as(directory, name) in needed.freed
-            # What versions needed that go, goes with them; what none needed may belong to a write that is at work.
+            # Files of removed versions are removed. Files that no version needed may belong to a running write.
             may_go = freed or self._is_old(sweep.path, info)
             if may_go and is_swept(name) and not is_needed(directory, name, needed):
-                together.setdefault(parent, {})[info.path] = Gone(info.size, 0 if freed else 1)
+                together.setdefault(parent, {})[info.path] = RemovedFiles(info.size, 0 if freed else 1)
             else:
                 kept.add(parent)
-        for parent, gone in together.items():
+        for parent, removed_files in together.items():
             if parent and parent not in kept:
-                size, orphans = zip(*gone.values(), strict=True)
-                sweep.directories[parent] = Gone(sum(size), sum(orphans))
+                size, orphans = zip(*removed_files.values(), strict=True)
+                sweep.directories[parent] = RemovedFiles(sum(size), sum(orphans))
             else:
-                sweep.files |= gone
+                sweep.files |= removed_files
 
 
 def _by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:

@@ -1,9 +1,9 @@
-"""Repairing one table: its newest content is adopted, or an earlier content is put back.
+"""Repairs one table: adopts its newest content, or restores an earlier one.
 
-A process may be paused right after it made sure of its lease, and act when another one has repaired the table and
-written to it. So nothing here depends on the lease. A file is set aside only if it still is the one that was looked at.
-A restore is marked as ours: if it comes late, the next writer undoes it. Adopting only changes what is published, and a
-publish that comes late is refused.
+A process may be paused after it has checked its lease, and continue after another process has repaired the table and
+written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore is
+marked as ours: if it comes late, the next writer undoes it. Adopting only changes the manifest, and a late publish is
+refused.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from omnigraph.upkeep.repair_report import Action, Classification, Repaired
 _MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 _RESTORE = "Restore"
 _ID = "id"
-_MOVED = "another process moved the table meanwhile; run 'omnigraph repair' again"
+_CHANGED = "another process changed the table; run 'omnigraph repair' again"
 
 
 class Run(Protocol):
-    """The repair that a table is a part of."""
+    """The repair run that a table is part of."""
 
     store: Store
     confirm: bool
     rows: list[Repaired]
 
     def decide(self, row: Repaired, *, needs_force: bool) -> bool:
-        """Note what is done about something that is wrong. Whether it is to be done now."""
+        """Record a finding and its action. Returns whether to repair it now."""
 
     def quarantine(self, row: Repaired, path: str, etag: str) -> bool:
-        """Set a file aside that blocks others. Whether that was done."""
+        """Quarantine a damaged file. Returns whether that was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How a version was made.
+    """The operation that created a version.
 
     Attributes:
-        operation: None when that cannot be told.
-        restores: the version whose content it brought back, if it did.
+        operation: None if it is unknown.
+        restores: the version that it restored, if it is a restore.
     """
 
     operation: str | None
@@ -66,11 +66,11 @@ class TableRepair:
     """One table of a branch.
 
     Attributes:
-        held: the lease of the branch; None when nothing is to be done.
-        covered: tables that recovery settles.
-        abandoned: tables of writes that can be neither finished nor undone.
-        went_back: whether newer states of the branch are lost, so that the table may hold what they pointed at.
-        drops_indexes: whether it has damaged indexes that are to be dropped.
+        held: the lease of the branch; None in a preview.
+        covered: tables that recovery handles.
+        abandoned: tables of writes that can be neither completed nor undone.
+        went_back: whether newer states of the branch are lost, so that the table may be ahead because of them.
+        drops_indexes: whether it has damaged indexes to drop.
     """
 
     run: Run
@@ -84,7 +84,7 @@ class TableRepair:
     drops_indexes: bool = False
 
     def repair(self) -> TablePin | None:
-        """Classify the table, and repair it if there is consent. Returns where the graph should point instead."""
+        """Classify the table, and repair it with consent. Returns its new pin, if it changes."""
         store, ref = self.run.store, self.pin.ref
         row = Repaired(self.view.branch, self.key, ref.version, None, Classification.NO_DRIFT)
         if not self._clear_head(row):
@@ -98,7 +98,7 @@ class TableRepair:
         indexes = store.tables.at(ref).damages()
         if indexes:
             row.classification = Classification.UNREADABLE
-            row.error = f"{indexes[0].path}: {indexes[0].reason}; answers are right, and slow"
+            row.error = f"{indexes[0].path}: {indexes[0].reason}; results are correct, but slow"
             row.plan = "drop the damaged indexes; 'omnigraph optimize' builds them again"
             if self.run.decide(row, needs_force=False):
                 row.action, self.drops_indexes = Action.HEALED, True
@@ -108,27 +108,28 @@ class TableRepair:
         return None
 
     def _clear_head(self, row: Repaired) -> bool:
-        """Find the newest version, after torn ones above the graph's are set aside. Whether to go on."""
+        """Find the newest version, after torn ones above the pin are quarantined. Returns whether to continue."""
         store, ref = self.run.store, self.pin.ref
         directory = table_directory(ref.path, ref.branch)
         while (torn := torn_version(store.objects, directory)) is not None and torn.version > ref.version:
             found = replace(row, head=torn.version, classification=Classification.UNREADABLE)
             found.error = f"{torn.path}: {torn.reason}"
-            found.plan = "set it aside: the graph does not point at it"
+            found.plan = "quarantine it: the graph does not point at it"
             if self.pin.id in self.covered:
-                found.plan, found.error = "nothing: opening the graph for writing settles it", f"{found.error}; pending"
+                found.plan = "nothing: opening the graph for writing recovers it"
+                found.error = f"{found.error}; pending"
             if not self.run.decide(found, needs_force=False) or not self.run.quarantine(found, torn.path, torn.etag):
                 return False
         try:
             row.head = store.tables.head(ref.path, ref.branch)
         except OmnigraphError:
-            row.head = None  # what the graph points at cannot be read: that is found next
+            row.head = None  # the pinned version is unreadable: the next check reports it
         return True
 
-    # The table is ahead of the graph
+    # The table is ahead of the manifest
 
     def _ahead(self, row: Repaired, head: int) -> TablePin | None:
-        """The table is ahead of the graph: let the graph point at where it is, or put back what the graph points at."""
+        """Repair a table that is ahead of the manifest: adopt its newest version, or restore the pinned one."""
         store, ref = self.run.store, self.pin.ref
         steps = [_step(store, ref.at(version)) for version in range(ref.version + 1, head + 1)]
         row.operations = tuple(step.operation or "unknown" for step in steps)
@@ -139,33 +140,33 @@ class TableRepair:
         else:
             row.classification = Classification.SUSPICIOUS
         if self.pin.id in self.covered:
-            row.plan = "nothing: opening the graph for writing settles it"
-            row.error = "a write that stopped half way moved it"
+            row.plan = "nothing: opening the graph for writing recovers it"
+            row.error = "an interrupted write advanced it"
             self.run.rows.append(row)
             return None
         if self.pin.id in self.abandoned:
-            row.error = "a write that can be neither finished nor undone moved it"
-            return self._put_back(row, ref, head, free=False)
-        kept = self._kept(steps)
-        if kept < head:
-            row.error = "an earlier version was brought back, which no commit explains"
-            # Of our own versions alone, the next writer would do it without asking.
-            return self._put_back(row, ref.at(kept), head, free=self._is_ours(head))
+            row.error = "a write that can be neither completed nor undone advanced it"
+            return self._restore_content(row, ref, head, free=False)
+        good_version = self._version_to_keep(steps)
+        if good_version < head:
+            row.error = "it was restored to an earlier version, and no commit explains that"
+            # If all these versions are ours, the next writer would do this without consent.
+            return self._restore_content(row, ref.at(good_version), head, free=self._is_ours(head))
         lost = [damage for damage in store.tables.at(ref.at(head)).damages() if damage.index is None]
         if lost:
             row.error = f"{lost[0].path}: {lost[0].reason}"
-            return self._put_back(row, self._whole(head), head, free=False)
+            return self._restore_content(row, self._intact_version(head), head, free=False)
         return self._adopt(row, ref.at(head))
 
     def _is_ours(self, head: int) -> bool:
-        """Whether this engine made all versions that the graph does not point at."""
+        """Whether this engine created all versions after the pinned one."""
         tables, ref = self.run.store.tables, self.pin.ref
         try:
             return all(tables.at(ref.at(version)).is_ours() for version in range(ref.version + 1, head + 1))
         except OmnigraphError:
             return False
 
-    def _whole(self, head: int) -> TableRef:
+    def _intact_version(self, head: int) -> TableRef:
         """The version whose content stays if the newest one is damaged."""
         tables, ref = self.run.store.tables, self.pin.ref
         for version in range(head - 1, ref.version, -1) if self.went_back else ():
@@ -173,12 +174,12 @@ class TableRepair:
                 return ref.at(version)
         return ref
 
-    def _kept(self, steps: Sequence[_Step]) -> int:
-        """The version whose content stays: the newest, unless somebody brought back an earlier one.
+    def _version_to_keep(self, steps: Sequence[_Step]) -> int:
+        """The version whose content stays: the newest, unless an unexplained restore is among the steps.
 
-        A restore that nobody can explain may have come late, and takes rows away that were acknowledged after it was
-        begun. So the content that the graph points at stays. If newer states of the graph are lost, restores among
-        what they pointed at are followed as long as they go back to nothing older than what is left.
+        Such a restore may be a late one that removes acknowledged rows. So the content of the pinned version stays. If
+        newer states of the graph are lost, restores among their versions are accepted, as long as they do not go back
+        behind the pinned version.
         """
         pinned = self.pin.ref.version
         for version, step in enumerate(steps, pinned + 1):
@@ -192,42 +193,42 @@ class TableRepair:
 
     def _adopt(self, row: Repaired, newest: TableRef) -> TablePin | None:
         store = self.run.store
-        said = self._compare(row, newest)
-        row.plan = f"let the graph point at version {newest.version}: {said}"
+        rows = self._compare(row, newest)
+        row.plan = f"point the graph at version {newest.version}: {rows}"
         verified = row.classification is Classification.VERIFIED_MAINTENANCE
         if not self.run.decide(row, needs_force=not verified):
             return None
         row.action = Action.HEALED if verified else Action.FORCED
         return replace(self.pin, ref=newest, row_count=store.tables.at(newest).count())
 
-    def _put_back(self, row: Repaired, kept: TableRef, head: int, *, free: bool) -> TablePin | None:
-        """Make the content of a version the newest that the newer ones are not to replace.
+    def _restore_content(self, row: Repaired, good_version: TableRef, head: int, *, free: bool) -> TablePin | None:
+        """Make the content of an earlier version the newest one.
 
         Args:
-            row: what is said about it.
-            kept: the version.
+            row: the finding.
+            good_version: the version to restore.
             head: the newest version.
-            free: whether no force is needed.
+            free: whether it needs no force.
         """
-        row.plan = f"put the content of version {kept.version} back: {self._count(row, kept)}"
+        row.plan = f"restore the content of version {good_version.version}: {self._count(row, good_version)}"
         if not self.run.decide(row, needs_force=not free):
             return None
         row.action = Action.HEALED if free else Action.FORCED
-        return self._restore(row, kept, head)
+        return self._restore(row, good_version, head)
 
-    # What the graph points at is damaged
+    # The pinned version is damaged
 
     def _go_back(self, row: Repaired) -> TablePin | None:
-        """Go back to the newest version of the table that is whole."""
+        """Restore the newest intact version of the table."""
         store, ref = self.run.store, self.pin.ref
-        whole = self._whole_before(ref)
-        if whole is None:
-            row.plan = "put the file back from a backup: no earlier version of the table is whole"
+        intact = self._intact_version_before(ref)
+        if intact is None:
+            row.plan = "restore the file from a backup: no earlier version of the table is intact"
             row.action = Action.REFUSED if self.run.confirm else Action.PREVIEW
             self.run.rows.append(row)
             return None
         torn = torn_version(store.objects, table_directory(ref.path, ref.branch))
-        row.plan = f"go back to version {whole.version}: {self._count(row, whole)}; what came after it is lost"
+        row.plan = f"go back to version {intact.version}: {self._count(row, intact)}; later changes are lost"
         if not self.run.decide(row, needs_force=True):
             return None
         head = row.head
@@ -239,12 +240,12 @@ class TableRepair:
             row.refuse(f"{row.error}; the table has no newest version")
             return None
         if head is not None and newest != head:
-            row.refuse(_MOVED)
+            row.refuse(_CHANGED)
             return None
         row.action = Action.FORCED
-        return self._restore(row, whole, newest)
+        return self._restore(row, intact, newest)
 
-    def _whole_before(self, ref: TableRef) -> TableRef | None:
+    def _intact_version_before(self, ref: TableRef) -> TableRef | None:
         store = self.run.store
         listed = store.objects.list(f"{table_directory(ref.path, ref.branch)}/{VERSIONS}")
         versions = sorted(v for info in listed if (v := version_of(info.path.rpartition("/")[2])) is not None)
@@ -260,14 +261,14 @@ class TableRepair:
         assert self.held is not None
         self.held.check()
         reach(Failpoint.REPAIR_TABLE_CHECKED)
-        # The graph has pointed, or may have, at what is taken back.
+        # The manifest has, or may have, pointed at the content that is replaced.
         visible = self.went_back or good.version != self.pin.ref.version
         staged = stage_restore(tables.at(good.at(head)), good.version, visible=visible)
         try:
             for step in staged.steps:
                 made = tables.commit_staged(step)
         except TableConflictError:
-            row.refuse(_MOVED)
+            row.refuse(_CHANGED)
             return None
         tables.make_durable([staged])
         reach(Failpoint.REPAIR_RESTORED)
@@ -276,7 +277,7 @@ class TableRepair:
         return replace(self.pin, ref=made, row_count=tables.at(made).count())
 
     def _count(self, row: Repaired, after: TableRef) -> str:
-        """Say how many rows the table has before and after."""
+        """Describe the row counts before and after."""
         row.rows_before = self.pin.row_count
         with suppress(OmnigraphError):
             row.rows_after = self.run.store.tables.at(after).count()
@@ -284,9 +285,9 @@ class TableRepair:
         return f"{row.rows_before} rows before, {after_it} after"
 
     def _compare(self, row: Repaired, after: TableRef) -> str:
-        """Say how many rows the table has before and after, and how many come and go. It costs what the change does."""
+        """Describe the row counts before and after, and the added and removed rows. The cost depends on the change."""
         tables, before = self.run.store.tables, self.pin.ref
-        said = self._count(row, after)
+        counts = self._count(row, after)
         try:
             touched = [pa.array([], pa.utf8()), *tables.at(after).touched_since(before)]
             ids = pa.chunked_array(touched).unique()
@@ -294,16 +295,16 @@ class TableRepair:
                 tables.at(ref).lookup(_ID, pa.chunked_array([ids]), columns=[_ID])[_ID] for ref in (before, after)
             )
         except (OmnigraphError, KeyError, ValueError, pa.ArrowException):
-            return f"{said}; which come and go cannot be told"
+            return f"{counts}; the added and removed rows are unknown"
         stay = pc.sum(pc.is_in(new, value_set=old.combine_chunks())).as_py() or 0
         if self.pin.row_count + len(new) - len(old) != row.rows_after:
-            return f"{said}; which come and go cannot be told"  # a restore among steps of which nothing is known
+            return f"{counts}; the added and removed rows are unknown"  # the steps contain an unknown restore
         row.rows_added, row.rows_removed = len(new) - stay, len(old) - stay
-        return f"{said}; {row.rows_added} come, {row.rows_removed} go, {stay} were written anew"
+        return f"{counts}; {row.rows_added} added, {row.rows_removed} removed, {stay} rewritten"
 
 
 def _step(store: Store, ref: TableRef) -> _Step:
-    """How a version of a table was made."""
+    """The operation that created a version of a table."""
     directory = table_directory(ref.path, ref.branch)
     try:
         manifest = read(store.objects.get(f"{directory}/{VERSIONS}/{manifest_name(ref.version)}").data)

@@ -1,7 +1,7 @@
-"""Bringing the vectors of `@embed` properties up to date with their texts and with the model.
+"""Updates the vectors of `@embed` properties when their texts or the model change.
 
-Nothing is changed that is right already. What is computed is decided for each property of each type: every vector, or
-only those that are missing. The table says which model made its vectors, so that a change of model is noticed.
+Vectors that are up to date stay. For each property of each type, either all vectors are computed or only the missing
+ones. The table records the model of its vectors, so a change of the model is detected.
 """
 
 # See docs/decisions/0122-a-table-knows-its-models.md
@@ -29,33 +29,33 @@ from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 4096
-"""How many rows are looked at at a time."""
+"""Number of rows per batch."""
 
 ROW_ID = "_rowid"
 _ID = "id"
 
 
 class Which(StrEnum):
-    """Vectors to compute."""
+    """The vectors to compute."""
 
     STALE = "stale"
-    """Those that are missing, and all of a property that another model made, or that were made from other texts."""
+    """Missing vectors, and all vectors of a property whose model or source text changed."""
     MISSING = "missing"
-    """Those that are missing."""
+    """Missing vectors."""
     ALL = "all"
-    """All, whatever made them."""
+    """All vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What there was to do about the vectors of a type.
+    """Counts of the vectors of a type.
 
     Attributes:
-        rows: entities that were looked at.
-        changed: entities that get another vector.
-        right: entities whose vectors are what they should be.
-        computed: vectors that the model was asked for, one for each text.
-        cached: vectors that were there from before.
+        rows: entities that were examined.
+        changed: entities that get a new vector.
+        right: entities whose vectors are up to date.
+        computed: vectors that the model computed, one per text.
+        cached: vectors from the cache.
     """
 
     rows: int = 0
@@ -70,13 +70,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedType:
-    """What was done about the vectors of a type.
+    """The result for the vectors of a type.
 
     Attributes:
         type_name: the type.
-        properties: its vectors that were looked at.
-        unknown: those of them of which nobody recorded what made them; unless all are asked for, they stay.
-        counts: how much it was.
+        properties: its vector properties that were examined.
+        unknown: those without a recorded model; their vectors stay, unless `all` is requested.
+        counts: the counts.
     """
 
     type_name: str
@@ -92,14 +92,14 @@ class EmbeddedType:
 
 @dataclass(frozen=True, slots=True)
 class EmbedReceipt:
-    """What was done about vectors.
+    """The result of embedding.
 
     Attributes:
-        branch: where.
-        model: what they are computed with.
-        which: what was asked for.
+        branch: the branch.
+        model: the model.
+        which: the vectors that were requested.
         types: by type, in name order.
-        commit: the commit; None when everything was right, or when nothing was to be written.
+        commit: the commit; None if all vectors were up to date, or if nothing was to be written.
     """
 
     branch: str
@@ -110,11 +110,11 @@ class EmbedReceipt:
 
     @property
     def total(self) -> Counts:
-        """How much it was altogether."""
+        """The counts of all types."""
         return sum((each.counts for each in self.types), Counts())
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON members, the same on every surface."""
         return {
             "branch": self.branch,
             "model": self.model,
@@ -126,13 +126,13 @@ class EmbedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class EmbedProgress:
-    """How far the work on vectors has come.
+    """The progress of embedding.
 
     Attributes:
-        type_name: the type that is looked at.
-        rows: entities that were looked at, of all types.
-        total: entities that there are to look at.
-        counts: how much it was so far.
+        type_name: the current type.
+        rows: entities that were examined, of all types.
+        total: entities to examine.
+        counts: the counts so far.
     """
 
     type_name: str
@@ -142,15 +142,15 @@ class EmbedProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The vectors of a type that are looked at.
+class EmbedPlan:
+    """The vector properties of a type to update.
 
     Attributes:
         declared: the type.
-        properties: which.
-        every: those of which every vector is computed; of the others those that are missing.
-        unknown: those of which nobody recorded what made them.
-        embedder: what computes them.
+        properties: the properties.
+        every: properties whose vectors are all computed; of the others, only the missing ones.
+        unknown: properties without a recorded model.
+        embedder: the embedder.
     """
 
     declared: NodeType
@@ -169,11 +169,11 @@ class Chosen:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The properties of which a row has to lack one to be looked at; none when every row is."""
+        """Only rows without one of these properties are read; empty if all rows are."""
         return () if self.every else self.names
 
     def done(self, counts: Counts, pin: TablePin) -> EmbeddedType:
-        """What was done, given what was done about the rows that were looked at."""
+        """The result, from the counts of the rows that were read."""
         if not self.every:
             counts += Counts(rows=pin.row_count - counts.rows, right=pin.row_count - counts.rows)
         unknown = tuple(name for name in self.unknown if name not in self.every and counts.right)
@@ -181,36 +181,36 @@ class Chosen:
 
     @property
     def columns(self) -> list[str]:
-        """What has to be read."""
+        """The columns to read."""
         texts = [_source(prop) for prop in self.properties]
         return list(dict.fromkeys([_ID, *texts, *self.names, ROW_ID]))
 
     def models(self, before: Models) -> Models:
-        """What is recorded about the table afterwards."""
-        made = {prop.name: (self.embedder.name, _source(prop)) for prop in self.properties}
-        return with_models(tuple(pair for pair in before if pair[0] not in self.every), made)
+        """The recorded models of the table afterwards."""
+        computed = {prop.name: (self.embedder.name, _source(prop)) for prop in self.properties}
+        return with_models(tuple(pair for pair in before if pair[0] not in self.every), computed)
 
 
-def choose(
+def plan_embedding(
     catalog: Catalog,
     pins: Mapping[str, TablePin],
     embedder: Embedder,
     which: Which,
     types: Sequence[str] = (),
     properties: Sequence[str] = (),
-) -> list[Chosen]:
-    """What is looked at, by type in name order.
+) -> list[EmbedPlan]:
+    """The properties to update, by type in name order.
 
     Raises:
-        InputError: there is no such type or property, or it is not computed.
-        EmbeddingModelError: the schema records another model than the one that is configured.
+        InputError: there is no such type or property, or it has no `@embed`.
+        EmbeddingModelError: the schema records another model than the configured one.
     """
     embedded = {
         name: [prop for prop in node.properties.values() if prop.embed is not None]
         for name, node in sorted(catalog.nodes.items())
     }
     _check_names(embedded, types, properties)
-    chosen = []
+    plans = []
     for name, found in embedded.items():
         some = tuple(prop for prop in found if not properties or prop.name in properties)
         if not some or (types and name not in types):
@@ -223,14 +223,17 @@ def choose(
             prop.name
             for prop in some
             if which is Which.ALL
-            or (which is Which.STALE and recorded.get(prop.name, _mine(prop, embedder)) != _mine(prop, embedder))
+            or (
+                which is Which.STALE
+                and recorded.get(prop.name, _own_models(prop, embedder)) != _own_models(prop, embedder)
+            )
         }
-        chosen.append(Chosen(catalog.nodes[name], some, frozenset(every), unknown, embedder))
-    return chosen
+        plans.append(EmbedPlan(catalog.nodes[name], some, frozenset(every), unknown, embedder))
+    return plans
 
 
-def _mine(prop: Property, embedder: Embedder) -> tuple[tuple[str, str], ...]:
-    """What is recorded about a property all of whose vectors this embedder computed."""
+def _own_models(prop: Property, embedder: Embedder) -> tuple[tuple[str, str], ...]:
+    """The recorded models of a property if this embedder computed all its vectors."""
     return ((embedder.name, _source(prop)),)
 
 
@@ -238,13 +241,13 @@ def _check_names(embedded: Mapping[str, Sequence[Property]], types: Sequence[str
     for name in types:
         if not embedded.get(name):
             having = [known for known, found in embedded.items() if found]
-            what = "has no vector that is computed" if name in embedded else "is not a node type"
+            what = "has no computed vector" if name in embedded else "is not a node type"
             raise InputError(f"'{name}' {what}", hint=did_you_mean(name, having) or _having("types", having))
     among = sorted({prop.name for name, found in embedded.items() if not types or name in types for prop in found})
     for name in properties:
         if name not in among:
             hint = did_you_mean(name, among) or _having("properties", among)
-            raise InputError(f"'{name}' is not a vector that is computed", hint=hint)
+            raise InputError(f"'{name}' is not a computed vector", hint=hint)
 
 
 def _having(what: str, names: Sequence[str]) -> str:
@@ -259,8 +262,8 @@ def _source(prop: Property) -> str:
 # Computing
 
 
-def revised(chosen: Chosen, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table | None, Counts]]:
-    """What becomes of rows, batch by batch: ids, row ids and vectors of those that change, and how much it was.
+def new_vectors(plan: EmbedPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table | None, Counts]]:
+    """Compute new vectors, batch by batch: ids, row ids and vectors of the rows that change, and the counts.
 
     Raises:
         EmbeddingError: vectors cannot be computed.
@@ -268,39 +271,39 @@ def revised(chosen: Chosen, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple
     tally = Tally()
     computed = found = 0
     for batch in batches:
-        rows, right = _revised(chosen, pa.Table.from_batches([batch]), tally)
+        rows, right = _new_vectors(plan, pa.Table.from_batches([batch]), tally)
         changed = 0 if rows is None else rows.num_rows
         counts = Counts(batch.num_rows, changed, right, tally.computed - computed, tally.found - found)
         computed, found = tally.computed, tally.found
         yield rows, counts
 
 
-def _revised(chosen: Chosen, rows: pa.Table, tally: Tally) -> tuple[pa.Table | None, int]:
-    """The rows that change, with their new vectors, and how many have all the vectors that they should have."""
+def _new_vectors(plan: EmbedPlan, rows: pa.Table, tally: Tally) -> tuple[pa.Table | None, int]:
+    """The rows that change, with their new vectors, and the number of rows whose vectors are up to date."""
     differ = np.zeros(rows.num_rows, bool)
-    asked = np.zeros(rows.num_rows, bool)
+    has_vector = np.zeros(rows.num_rows, bool)
     columns: dict[str, pa.Array] = {}
-    for prop in chosen.properties:
+    for prop in plan.properties:
         stored = rows[prop.name].combine_chunks()
         texts = rows[_source(prop)].combine_chunks()
-        if prop.name not in chosen.every:
+        if prop.name not in plan.every:
             texts = pc.if_else(stored.is_null(), texts, None)
-        made = embed_column(chosen.embedder, texts, prop, chosen.declared.name, tally)
-        wanted = made.is_valid().to_numpy(zero_copy_only=False)
-        other = wanted & ~_same(stored, made)
-        columns[prop.name] = pc.if_else(pa.array(other), made, stored)
+        computed = embed_column(plan.embedder, texts, prop, plan.declared.name, tally)
+        wanted = computed.is_valid().to_numpy(zero_copy_only=False)
+        other = wanted & ~_same(stored, computed)
+        columns[prop.name] = pc.if_else(pa.array(other), computed, stored)
         differ |= other
-        asked |= wanted | stored.is_valid().to_numpy(zero_copy_only=False)
-    right = int((asked & ~differ).sum())
+        has_vector |= wanted | stored.is_valid().to_numpy(zero_copy_only=False)
+    right = int((has_vector & ~differ).sum())
     if not differ.any():
         return None, right
     for name, column in columns.items():
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
-    return rows.select([_ID, ROW_ID, *chosen.names]).filter(pa.array(differ)), right
+    return rows.select([_ID, ROW_ID, *plan.names]).filter(pa.array(differ)), right
 
 
 def _same(left: pa.Array, right: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Where two columns have the same vectors, number by number."""
+    """Mask of the equal vectors of two columns."""
     size = left.type.list_size
     both = (left.is_valid().to_numpy(zero_copy_only=False)) & (right.is_valid().to_numpy(zero_copy_only=False))
     same = both.copy()
@@ -315,13 +318,13 @@ def _same(left: pa.Array, right: pa.Array) -> np.ndarray[tuple[int], np.dtype[np
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Whole rows with their new vectors: what is not a vector is read from the table.
+    """Complete rows with their new vectors. The other columns are read from the table.
 
     Attributes:
-        tables: where the table is.
+        tables: the table storage.
         ref: the version that the vectors were computed from.
         schema: the columns of rows.
-        parts: ids, row ids and vectors, a table at a time.
+        parts: returns ids, row ids and vectors, as tables.
     """
 
     tables: TableStorage
@@ -344,19 +347,19 @@ class Revision:
         others = rows
         if plain:
             others = self.tables.at(self.ref).take_rows(rows[ROW_ID].combine_chunks(), columns=plain)
-        made: list[Any] = []
+        columns: list[Any] = []
         for field in self.schema:
             if field.name in rows.column_names:
-                made.append(rows[field.name].cast(field.type))
+                columns.append(rows[field.name].cast(field.type))
             elif is_blob(field.type):
-                made.append(kept(rows.num_rows))
+                columns.append(kept(rows.num_rows))
             else:
-                made.append(others[field.name].cast(field.type))
-        return pa.table(made, schema=self.schema)
+                columns.append(others[field.name].cast(field.type))
+        return pa.table(columns, schema=self.schema)
 
 
 def revision(
     tables: TableStorage, ref: TableRef, schema: pa.Schema, parts: Callable[[], Iterator[pa.Table]]
 ) -> Revision:
-    """The rows that a table gets. `schema` is that of its values."""
+    """The new rows of a table. `schema` is that of its values."""
     return Revision(tables, ref, row_schema(schema), parts)

@@ -1,7 +1,7 @@
-"""Verifying what is beside the tables: the history, references, the audit, sidecars, schemas, and lists of the graph.
+"""Verifies everything beside the tables: history, references, audit, sidecars, schemas, and lists of the graph.
 
-Each damaged object is a finding that names the file. How much is looked at follows the history of the branch that is
-verified; of everything else there is little.
+Each damaged object becomes a finding with its path. The cost depends on the history of the verified branch; the rest is
+small.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 HARMLESS = ""
-"""Marks what can be done without: a graph that lacks it answers as before."""
+"""Marks damage that changes no result: the object is not needed."""
 
 
 def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
-    """Look at everything beside the tables that a state of the graph needs.
+    """Verify all objects beside the tables that a state of the graph needs.
 
     Raises:
         StorageError: the store cannot be reached.
     """
-    looked = _history(store, view)
+    report = _history(store, view)
     if store.objects.uri.scheme is not Scheme.MEMORY:
         found = verify_ledger(store.objects, audit.AUDIT_PATH, {None: None})
-        looked.damages |= found.damages
-        looked.files, looked.size = looked.files + found.files, looked.size + found.size
-        looked.unsummed += found.unsummed
-    for look in (_audit, _references, _sidecars, _archived, _helpers):
-        _add(looked, look(store))
-    _add(looked, _schema(store, view))
-    return looked
+        report.damages |= found.damages
+        report.files, report.size = report.files + found.files, report.size + found.size
+        report.unsummed += found.unsummed
+    for check in (_audit, _references, _sidecars, _archived, _optional_objects):
+        _add(report, check(store))
+    _add(report, _schema(store, view))
+    return report
 
 
-def _add(looked: VerifiedLedger, found: Iterable[FileDamage]) -> None:
+def _add(report: VerifiedLedger, found: Iterable[FileDamage]) -> None:
     for each in found:
-        looked.damages.setdefault(each.path, each)
+        report.damages.setdefault(each.path, each)
 
 
-def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
-    """Look at something. What is damaged is a finding; a store that cannot be reached is an error."""
+def _damages_of(path: str, check: Callable[[], object]) -> Iterator[FileDamage]:
+    """Run a check. Damage becomes a finding; an unreachable store is an error."""
     try:
-        look()
+        check()
     except DamagedFileError as error:
         yield FileDamage(error.path, error.reason)
     except VersionReclaimedError as error:
@@ -87,11 +87,11 @@ def _found(path: str, look: Callable[[], object]) -> Iterator[FileDamage]:
 
 
 def _history(store: Store, view: Manifest) -> VerifiedLedger:
-    """The version files of all commits that lead to a state, as far as they are there, and all their parts."""
+    """Verify the version files of all commits that lead to a state, as far as they exist, and their parts."""
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
     def decode() -> None:
-        # Opened anew, so that nothing counts that was read before.
+        # Opened again, to bypass the cache.
         again = store.manifest_in(view.ledger.branch, view.branch, view.version)
         rows = lineage_of(again or view)
         ledgers = pc.fill_null(rows["ledger"], "").combine_chunks()
@@ -100,18 +100,18 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
             chosen = versions[pc.equal(ledgers, name).to_numpy(zero_copy_only=False)]
             wanted.setdefault(name or None, set()).update(np.unique(chosen).tolist())
 
-    undecoded = list(_found(view.ledger.path, decode))
+    undecoded = list(_damages_of(view.ledger.path, decode))
     if store.objects.uri.scheme is Scheme.MEMORY:
-        looked = VerifiedLedger()
+        report = VerifiedLedger()
     else:
-        looked = verify_ledger(store.objects, MANIFEST_PATH, wanted)
-        _add(looked, _gaps(store, view))
-    _add(looked, undecoded)
-    return looked
+        report = verify_ledger(store.objects, MANIFEST_PATH, wanted)
+        _add(report, _gaps(store, view))
+    _add(report, undecoded)
+    return report
 
 
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """Versions that are missing between others. Cleanup removes none of them, and a merge may begin at any."""
+    """Missing versions between others. Cleanup never removes them, and a merge may start at any."""
     branch = view.ledger.branch
     there = set(store.manifest.versions(branch))
     for version in sorted(set(range(min(there, default=view.version), view.version)) - there):
@@ -120,14 +120,14 @@ def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
 
 
 def _audit(store: Store) -> Iterator[FileDamage]:
-    yield from _found(audit.AUDIT_PATH, partial(audit.records, store.audit))
+    yield from _damages_of(audit.AUDIT_PATH, partial(audit.records, store.audit))
 
 
 def _references(store: Store) -> Iterator[FileDamage]:
     for name in branch_ref_names(store.objects):
-        yield from _found(branch_ref_path(name), partial(find_branch, store.objects, name))
+        yield from _damages_of(branch_ref_path(name), partial(find_branch, store.objects, name))
     for name in tag_ref_names(store.objects):
-        yield from _found(tag_ref_path(name), partial(find_tag, store.objects, name))
+        yield from _damages_of(tag_ref_path(name), partial(find_tag, store.objects, name))
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:
@@ -136,12 +136,12 @@ def _sidecars(store: Store) -> Iterator[FileDamage]:
     for each in found:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
             continue
-        if store.objects.exists(each.path):  # else its write was finished meanwhile
-            yield FileDamage(each.ancestors, "the commits that a merge brings cannot be read")
+        if store.objects.exists(each.path):  # otherwise its write has completed
+            yield FileDamage(each.ancestors, "the commits of a merge cannot be read")
 
 
 def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """The schema that a state follows."""
+    """Verify the schema of a state."""
     try:
         newest = store.capture(view.branch).schema_hash == view.schema_hash
     except BranchNotFoundError:
@@ -151,26 +151,26 @@ def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:
         if newest or past_contract(store.objects, view.schema_hash) is None:
             read_contract(store.objects, view)
 
-    found = list(_found(IR_PATH, read))
+    found = list(_damages_of(IR_PATH, read))
     for each in found:
         named = next((path for path in CONTRACT if path in each.reason), each.path)
         yield FileDamage(named if each.path in CONTRACT else each.path, each.reason)
 
 
 def _archived(store: Store) -> Iterator[FileDamage]:
-    """The schemas of older states."""
+    """Verify the schemas of older states."""
     names = {info.path.rpartition("/")[2].partition(".")[0] for info in store.objects.list(ARCHIVE)}
     for name in sorted(names):
-        yield from _found(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
+        yield from _damages_of(f"{ARCHIVE}/{name}", partial(archived_contract, store.objects, name))
 
 
-def _helpers(store: Store) -> Iterator[FileDamage]:
-    """Objects that can be done without."""
+def _optional_objects(store: Store) -> Iterator[FileDamage]:
+    """Verify objects that are not required."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
     if not removal_list.read(store.objects).readable:
-        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup makes it anew", HARMLESS)
+        yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup creates it again", HARMLESS)
     for record in work_records.read_records(store.objects):
         if record.kind is None:
-            yield FileDamage(record.path, "it cannot be read: its work makes it anew, or cleanup removes it", HARMLESS)
+            yield FileDamage(record.path, "it cannot be read: its work rewrites it, or cleanup removes it", HARMLESS)

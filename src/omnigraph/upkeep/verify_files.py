@@ -1,4 +1,4 @@
-"""Verifying files: everything that a state of the graph needs is there, is what was written, and reads back."""
+"""Verifies files: all files of a state exist, match their checksums, and can be read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from omnigraph.upkeep.verify_control import verify_control
 
 
 def verify_files(store: Store, view: Manifest) -> FileReport:
-    """Look at all files of a state of the graph.
+    """Verify all files of a state of the graph.
 
-    On a local disk, files are compared with their lengths and checksums, however large they are. Everywhere, all rows
-    are read, and counted. The history of the state, and all else beside the tables, is looked at too.
+    On a local disk, the lengths and checksums of all files are compared. On all stores, all rows are read and counted.
+    The history of the state and all objects beside the tables are verified, too.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -50,9 +50,9 @@ def verify_files(store: Store, view: Manifest) -> FileReport:
 
 
 def _read_back(store: Store, pin: TablePin) -> None:
-    """Read all rows of a table, and count them."""
+    """Read and count all rows of a table."""
     rows = sum(batch.num_rows for batch in store.tables.at(pin.ref).batches())
     if rows != pin.row_count:
         directory = table_directory(pin.ref.path, pin.ref.branch)
-        reason = f"it has {rows} rows, and the graph points at {pin.row_count}"
+        reason = f"it has {rows} rows, and the manifest has {pin.row_count}"
         raise DamagedFileError(str(store.objects.uri), directory, reason)

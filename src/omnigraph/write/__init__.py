@@ -1,1 +1,1 @@
-"""Writing: rows are built and checked here, before anything moves."""
+"""Writes: build and validate rows before anything is stored."""

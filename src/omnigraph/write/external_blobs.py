@@ -1,4 +1,4 @@
-"""Blobs that are given as the address of something elsewhere: which are allowed, and what becomes of them."""
+"""External blobs: check references against the policy, then copy the content or store the reference."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ URI_BYTES = 64 * 1024
 URI_CELLS = 8192
 URI_METADATA_BYTES = 32 * 1024 * 1024
 COPIED_BYTES = 256 * 1024 * 1024
-"""How much of external sources one write copies into the graph. What is copied is in memory at once."""
-_AT_ONCE = 8
+"""Maximum bytes of external content that one write copies into the graph. All of it is in memory at once."""
+_THREADS = 8
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A directory that blobs may come from: as it was named, and without symbolic links."""
+    """An allowed source directory: as configured, and with symbolic links resolved."""
 
     named: SourceUri
     resolved: SourceUri
@@ -42,10 +42,10 @@ class _Base:
 
 @dataclass(frozen=True, slots=True)
 class BlobPolicy:
-    """Where external blobs may come from. By default nowhere.
+    """The directories that external blobs may come from. By default there are none.
 
     Attributes:
-        sources: looks at sources and reads them.
+        sources: reads the sources and their sizes.
     """
 
     _bases: tuple[_Base, ...] = ()
@@ -53,22 +53,22 @@ class BlobPolicy:
 
     @classmethod
     def allowing(cls, bases: Sequence[str], options: Mapping[str, str] | None = None) -> BlobPolicy:
-        """A policy that allows what lies below some directories.
+        """A policy that allows everything below some directories.
 
         Args:
             bases: `s3://bucket/prefix/`, or `file:///directory/`, which must exist.
-            options: how to reach an S3 store; overrides the environment.
+            options: connection options of an S3 store; they override the environment.
 
         Raises:
-            InputError: a base is no such address, or lies within another.
+            InputError: a base is not such an address, or is inside another base.
         """
         sources = BlobSources(dict(options or {}))
         read: list[_Base] = []
         for text in bases:
             base = _read_base(text, sources)
             for other in read:
-                here, there = base.resolved, other.resolved
-                if here == there or here.contains(there) or there.contains(here):
+                one, another = base.resolved, other.resolved
+                if one == another or one.contains(another) or another.contains(one):
                     raise InputError(
                         f"the blob sources {base.named} and {other.named} overlap", hint="name only the wider one"
                     )
@@ -76,27 +76,27 @@ class BlobPolicy:
         return cls(tuple(read), sources)
 
     def check(self, text: str) -> SourceUri:
-        """The source that a reference names. Looks at nothing but the text.
+        """Parse a reference and check it against the policy. Does no I/O.
 
         Raises:
-            UnusableUriError: blobs may not come from there.
+            UnusableUriError: the policy does not allow this source.
         """
         source = SourceUri.parse(text)
         if not self._bases:
             raise UnusableUriError("external blobs are not allowed")
         if not any(base.named.contains(source) or base.resolved.contains(source) for base in self._bases):
-            raise UnusableUriError("it lies below no place that blobs may come from")
+            raise UnusableUriError("it is not below a directory that blobs may come from")
         return source
 
     def resolve(self, source: SourceUri) -> SourceUri:
-        """A source that was checked, without the symbolic links that may lead out of what is allowed.
+        """Resolve the symbolic links of a checked source, and check the result against the policy.
 
         Raises:
-            UnusableUriError: they do.
+            UnusableUriError: a symbolic link leads out of the allowed directories.
         """
         found = self.sources.resolved(source)
         if not any(base.resolved.contains(found) for base in self._bases):
-            raise UnusableUriError("a symbolic link leads out of the place that blobs may come from")
+            raise UnusableUriError("a symbolic link leads out of the directories that blobs may come from")
         return found
 
 
@@ -120,47 +120,46 @@ def admit(
     keep_references: bool,
     budget: int = COPIED_BYTES,
 ) -> dict[str, TableChange]:
-    """Changes whose external blobs are allowed and there: their bytes copied, or the references kept.
+    """Check the external blobs of some changes. Returns the changes with the content copied, or with the references.
 
-    All references are held against the policy before any source is looked at, and all sources are looked at before
-    any is read.
+    Checks all references against the policy first. Then reads the sizes of all sources, and their content last.
 
     Args:
-        changes: what is to be written, by type key.
+        changes: the changes to write, by type key.
         policy: where blobs may come from.
-        keep_references: whether the references are written as they are, and not what they lead to.
-        budget: how many bytes may be copied.
+        keep_references: whether to store the references instead of the content.
+        budget: maximum number of bytes to copy.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
         ExternalBlobSourceError: a source cannot be read.
-        ResourceLimitError: there are too many references, or too much behind them.
+        ResourceLimitError: there are too many references, or their content is too large.
     """
     references = References()
     for _, change in sorted(changes.items()):
         for name in blob_columns(change.rows):
-            references.add(change.name, name, *given_references(change.rows, name))
-    if not references.places:
+            references.add(change.name, name, *external_references(change.rows, name))
+    if not references.occurrences:
         return dict(changes)
     admission = Admission(policy, references)
     admission.probe(None if keep_references else budget)
-    stored = admission.kept() if keep_references else admission.read()
+    stored = admission.stored_references() if keep_references else admission.read()
     return {key: replace(change, rows=with_cells(change.rows, stored)) for key, change in changes.items()}
 
 
 Stored = Mapping[str, tuple[bytes | None, str | None]]
-"""By reference, the bytes that are stored in its place, or the address that is."""
+"""For each reference, either the content to store or the URI to store."""
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where a reference stands, first of all: for errors. And how often it is there."""
+class _Occurrence:
+    """The first location of a reference, for errors, and its number of occurrences."""
 
     text: str
     count: int = 0
 
 
-def given_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+def external_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The ids of rows whose blob is a reference, and the references."""
     uris = pc.struct_field(rows[name], "uri")
     present = uris.is_valid()
@@ -168,23 +167,23 @@ def given_references(rows: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.Chu
 
 
 class References:
-    """The distinct references of a change, which are added in the order of types, properties and rows."""
+    """The distinct references of a change. They are added in order of type, property and row."""
 
     def __init__(self) -> None:
-        self.places: dict[str, _Place] = {}
+        self.occurrences: dict[str, _Occurrence] = {}
         self._cells = self._bytes = 0
 
     def add(
         self, type_name: str, name: str, ids: pa.ChunkedArray, uris: pa.ChunkedArray, count: int | None = None
     ) -> None:
-        """Take in the references of a property.
+        """Add the references of a property.
 
         Args:
             type_name: the type.
             name: the property.
-            ids: of the entities that have them.
+            ids: the ids of the entities that have them.
             uris: the references.
-            count: how many there are, if these are not all.
+            count: the total number, if `uris` is only a part of them.
 
         Raises:
             ResourceLimitError: there are too many, or they are too long.
@@ -198,13 +197,13 @@ class References:
             self._bytes += size
             if size > URI_BYTES:
                 raise ResourceLimitError("external Blob URI bytes", URI_BYTES, size, place=place)
-            self.places.setdefault(uri, _Place(place)).count += 1
+            self.occurrences.setdefault(uri, _Occurrence(place)).count += 1
         if self._bytes > URI_METADATA_BYTES:
             raise ResourceLimitError("external Blob URI metadata bytes", URI_METADATA_BYTES, self._bytes)
 
 
 class Admission:
-    """The references of one write on their way in. Several spellings of one source are looked at once.
+    """Checks the references of one write. Several spellings of one source are checked once.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
@@ -212,50 +211,53 @@ class Admission:
 
     def __init__(self, policy: BlobPolicy, references: References) -> None:
         self.policy = policy
-        self.places = references.places
-        self.sources = {text: self._allowed(text, policy.check, text) for text in self.places}
+        self.occurrences = references.occurrences
+        self.sources = {text: self._allowed(text, policy.check, text) for text in self.occurrences}
         self._resolved: dict[str, SourceUri] = {}
 
     def _allowed(self, text: str, check: Callable[[S], SourceUri], given: S) -> SourceUri:
         try:
             return check(given)
         except UnusableUriError as error:
-            raise ExternalBlobPolicyError(redacted(text), str(error), place=self.places[text].text) from None
+            raise ExternalBlobPolicyError(redacted(text), str(error), place=self.occurrences[text].text) from None
 
     def probe(self, budget: int | None = None) -> None:
-        """Look at every source.
+        """Check that every source can be read.
 
         Args:
-            budget: how many bytes may be copied, if they are.
+            budget: maximum number of bytes to copy; None if the content is not copied.
 
         Raises:
-            ExternalBlobPolicyError: a symbolic link leads out of what is allowed.
-            ExternalBlobSourceError: a source cannot be looked at.
-            ResourceLimitError: there is too much behind them.
+            ExternalBlobPolicyError: a symbolic link leads out of the allowed directories.
+            ExternalBlobSourceError: a source cannot be read.
+            ResourceLimitError: the sources are too large.
         """
         for text, source in self.sources.items():
             self._resolved[text] = self._allowed(text, self.policy.resolve, source)
-        sizes = self._all(asked(self.policy.sources.size, self._resolved))
+        sizes = self._successful(query_sources(self.policy.sources.size, self._resolved))
         if budget is not None:
-            _check_budget(self.places, sizes, budget)
+            _check_budget(self.occurrences, sizes, budget)
 
     @property
     def resolved(self) -> Mapping[str, SourceUri]:
-        """What to read, by reference."""
+        """The source to read, by reference."""
         return self._resolved
 
-    def kept(self) -> Stored:
-        """The references themselves, in one spelling."""
+    def stored_references(self) -> Stored:
+        """The references themselves, normalised."""
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:
         """The content of every source, by reference."""
-        return {text: (data, None) for text, data in self._all(asked(self.policy.sources.read, self._resolved)).items()}
+        return {
+            text: (data, None)
+            for text, data in self._successful(query_sources(self.policy.sources.read, self._resolved)).items()
+        }
 
-    def _all(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
-        """The answers about all sources. What failed first, in the order of the references, is reported."""
+    def _successful(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
+        """The results for all sources. Raises the first failure, in the order of the references."""
         results: dict[str, T] = {}
-        for text in self.places:
+        for text in self.occurrences:
             answer = answers[text]
             if isinstance(answer, SourceFailedError):
                 raise self.failed(text, answer)
@@ -263,14 +265,16 @@ class Admission:
         return results
 
     def failed(self, text: str, error: SourceFailedError) -> ExternalBlobSourceError:
-        """What to raise about a source."""
-        return ExternalBlobSourceError(redacted(text), str(error), place=self.places[text].text)
+        """The error for a source that cannot be read."""
+        return ExternalBlobSourceError(redacted(text), str(error), place=self.occurrences[text].text)
 
 
-def asked(request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]) -> dict[str, T | SourceFailedError]:
-    """Ask every source once, a few at a time. Returns the answers by reference."""
+def query_sources(
+    request: Callable[[SourceUri], T], sources: Mapping[str, SourceUri]
+) -> dict[str, T | SourceFailedError]:
+    """Call a function once per distinct source, on several threads. Returns the results by reference."""
     distinct = list(dict.fromkeys(sources.values()))
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="omnigraph-blob") as pool:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="omnigraph-blob") as pool:
         answers = dict(zip(distinct, pool.map(lambda source: _outcome(request, source), distinct), strict=True))
     return {text: answers[source] for text, source in sources.items()}
 
@@ -282,11 +286,11 @@ def _outcome(request: Callable[[SourceUri], T], source: SourceUri) -> T | Source
         return error
 
 
-def _check_budget(places: Mapping[str, _Place], sizes: Mapping[str, int], budget: int) -> None:
+def _check_budget(occurrences: Mapping[str, _Occurrence], sizes: Mapping[str, int], budget: int) -> None:
     for text, size in sizes.items():
         if size > budget:
-            raise ResourceLimitError("external Blob object bytes", budget, size, place=places[text].text)
-    total = sum(size * places[text].count for text, size in sizes.items())
+            raise ResourceLimitError("external Blob object bytes", budget, size, place=occurrences[text].text)
+    total = sum(size * occurrences[text].count for text, size in sizes.items())
     if total > budget:
         raise ResourceLimitError(
             "materialized external blob payload bytes",
@@ -297,7 +301,7 @@ def _check_budget(places: Mapping[str, _Place], sizes: Mapping[str, int], budget
 
 
 def with_cells(rows: pa.Table, stored: Stored) -> pa.Table:
-    """Rows with what is stored in the place of every reference."""
+    """Rows in which every reference is replaced by the content or the URI to store."""
     for name in blob_columns(rows):
         cells = rows[name].combine_chunks()
         uris = pc.struct_field(cells, "uri")

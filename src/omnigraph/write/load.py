@@ -1,4 +1,4 @@
-"""Loading: rows from files or tables become one commit, checked as a whole before anything moves."""
+"""Loading: rows from files or tables become one commit. All rows are validated before anything is stored."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from omnigraph.lang.schema.type_key import type_key
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.receipt import LoadMode, LoadReceipt
 from omnigraph.write.request_digest import RowsDigest
-from omnigraph.write.row_locations import Places
+from omnigraph.write.row_locations import RowLocations
 from omnigraph.write.rows.builder import RowBuilder
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.constraints import Room, repeated
+from omnigraph.write.rules.constraints import MemoryLimit, possible_duplicates
 from omnigraph.write.rules.duplicate_keys import ROW, DuplicateIds, duplicate_ids
-from omnigraph.write.rules.validator import broken_values, validate
+from omnigraph.write.rules.validator import validate, value_violations
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
@@ -45,7 +45,7 @@ _OPERATIONS: dict[LoadMode, type[Insert | Upsert | Overwrite]] = {
 
 
 class LoadPhase(StrEnum):
-    """What a load is at."""
+    """The current phase of a load."""
 
     READING = "reading"
     CHECKING = "checking"
@@ -54,12 +54,12 @@ class LoadPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load has come.
+    """The progress of a load.
 
     Attributes:
-        rows: how many records were read.
-        bytes: how large their rows are.
-        tables: the records by type key.
+        rows: number of records read.
+        bytes: size of their rows.
+        tables: number of records by type key.
     """
 
     phase: LoadPhase
@@ -69,16 +69,16 @@ class LoadProgress:
 
 
 class Load:
-    """The rows of one load: built once, checked against whatever state the commit is prepared on.
+    """The rows of one load. They are built once, and validated against each state that the commit is prepared on.
 
     Args:
-        accepted: the schema in force.
-        mode: what happens to entities that exist.
-        budget: how many bytes of rows stay in memory, and how many each check may take beside them.
-        embedder: asked for when `@embed` vectors are left out.
+        accepted: the accepted schema.
+        mode: how entities that exist are treated.
+        budget: bytes of rows that stay in memory. Each check may take as much in addition.
+        embedder: creates the embedder when `@embed` vectors are missing.
         policy: where external blobs may come from; by default nowhere.
-        progress: is told how far the load has come. An error that it raises ends the load.
-        digest: takes in what the input says.
+        progress: called with the progress of the load. An error that it raises ends the load.
+        digest: computes the digest of the input.
     """
 
     def __init__(
@@ -103,19 +103,19 @@ class Load:
         self._now = time.time_ns() // 1_000_000
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
-        self._named: set[str] = set()
-        """Types of which some entity has an id that was given, or that its key gives."""
+        self._with_given_ids: set[str] = set()
+        """Type keys with an id that was in the input or is derived from a key."""
         self._counts: dict[str, int] = {}
         self._bytes = 0
         self._spool = Spool(budget)
-        self._room = Room(budget)
-        self._admitted: dict[str, TableChange] | None = None
+        self._memory = MemoryLimit(budget)
+        self._checked_changes: dict[str, TableChange] | None = None
         self._duplicates = DuplicateIds(accepted.catalog, last_wins=mode is LoadMode.MERGE)
-        self._places = Places()
+        self._locations = RowLocations()
 
     @property
     def spilled(self) -> int:
-        """How many bytes of rows did not stay in memory."""
+        """Bytes of rows that were spilled to disk."""
         return self._spool.spilled
 
     def read(self, source: Callable[[Problems], Iterable[RawRows]]) -> None:
@@ -123,17 +123,17 @@ class Load:
 
         Raises:
             BadRowsError: some records cannot become rows.
-            StorageError: there is more than fits the memory, and no room to put it aside.
+            StorageError: the rows exceed the memory budget, and there is no disk space to spill them.
         """
-        self.tell(LoadPhase.READING)
+        self.report_progress(LoadPhase.READING)
         for raw in source(self.problems):
-            for piece in pieces(raw):
-                self._take(piece)
-                if len(piece.origin.records):
-                    self.tell(LoadPhase.READING)
+            for chunk in chunks_of(raw):
+                self._add_rows(chunk)
+                if len(chunk.origin.records):
+                    self.report_progress(LoadPhase.READING)
         self.problems.check()
 
-    def _take(self, raw: RawRows) -> None:
+    def _add_rows(self, raw: RawRows) -> None:
         key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
@@ -153,30 +153,30 @@ class Load:
         rows = builder.build(raw.columns, raw.origin, raw.absent)
         ids = raw.columns.get("id")
         if builder.key_order is not None or (ids is not None and ids.null_count < len(ids)):
-            self._named.add(key)
-        self._places.add(key, raw.origin)
+            self._with_given_ids.add(key)
+        self._locations.add(key, raw.origin)
         self._counts[key] = self._counts.get(key, 0) + rows.num_rows
         self._bytes += rows.nbytes
         if not self.problems:
             self._spool.add(key, rows)
 
-    def tell(self, phase: LoadPhase) -> None:
-        """Say how far the load has come."""
+    def report_progress(self, phase: LoadPhase) -> None:
+        """Report the progress of the load."""
         if self._progress is not None:
             self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
 
     def changes(self) -> dict[str, TableChange]:
-        """The change of each type, one row per id. To be asked for once.
+        """The change of each type, one row per id. Can be called once, because it takes the rows from the spool.
 
         Raises:
             ConstraintError: two records have the same key.
-            ResourceLimitError: there are more ids than can be compared in the memory that there is.
+            ResourceLimitError: there are too many ids to compare within the memory budget.
         """
-        self.tell(LoadPhase.CHECKING)
+        self.report_progress(LoadPhase.CHECKING)
         changes = {}
         for key in self._spool.keys:
             builder = self._builders[key]
-            fresh = key not in self._named
+            fresh = key not in self._with_given_ids
             rows = self._spool.take(key)
             if not fresh:
                 rows = self._distinct(key, builder, rows)
@@ -188,64 +188,66 @@ class Load:
         return changes
 
     def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
-        """One row per id. Rows that a later record replaces are dropped."""
-        maybe = repeated([rows["id"]], f"the ids of {key}", self._room)
-        if maybe is None:
+        """One row per id. Drops rows that a later record replaces."""
+        candidates_mask = possible_duplicates([rows["id"]], f"the ids of {key}", self._memory)
+        if candidates_mask is None:
             return rows
-        candidates = pa.table({"id": rows["id"].filter(maybe), ROW: np.flatnonzero(maybe.to_numpy())})
+        candidates = pa.table(
+            {"id": rows["id"].filter(candidates_mask), ROW: np.flatnonzero(candidates_mask.to_numpy())}
+        )
         change = TableChange(builder.kind, builder.type.name, rows, _NONE)
         dropped = self._duplicates.superseded(change, duplicate_ids(candidates))
         if dropped is None:
             return rows
-        kept = np.ones(rows.num_rows, bool)
-        kept[dropped] = False
-        self._places.keep(key, kept)
-        for part in _chosen(rows, pa.array(kept)):
+        remaining = np.ones(rows.num_rows, bool)
+        remaining[dropped] = False
+        self._locations.keep_rows(key, remaining)
+        for part in _masked(rows, pa.array(remaining)):
             self._spool.add(key, part)
         return self._spool.take(key)
 
     def _check_duplicates(self, changes: dict[str, TableChange]) -> None:
-        wrong = broken_values(self.accepted.catalog, changes)
+        bad_values = value_violations(self.accepted.catalog, changes)
         try:
-            self._duplicates.check(changes, ((rows, spell, None) for rows, spell in wrong))
+            self._duplicates.check(changes, ((rows, describe, None) for rows, describe in bad_values))
         except ConstraintError as error:
-            raise self._places.named(error, changes) from None
+            raise self._locations.with_locations(error, changes) from None
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
-        """The writes, after every constraint holds against a state.
+        """Validate the changes against a state. Returns the writes.
 
         Raises:
-            ConstraintError: a constraint does not hold.
-            ExternalBlobPolicyError: a blob comes from where none may come from.
-            KeyConflictError: two records have the same id, where each must be new.
-            ResourceLimitError: a check does not fit the memory.
+            ConstraintError: a constraint is violated.
+            ExternalBlobPolicyError: a blob comes from a source that is not allowed.
+            KeyConflictError: two records have the same id, and every id must be new.
+            ResourceLimitError: a check exceeds the memory budget.
         """
-        self.tell(LoadPhase.CHECKING)
+        self.report_progress(LoadPhase.CHECKING)
         try:
-            validate(self.accepted, changes, snapshot, self._room)
+            validate(self.accepted, changes, snapshot, self._memory)
         except ConstraintError as error:
-            raise self._places.named(error, changes) from None
-        if self._admitted is None:
-            self._admitted = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
+            raise self._locations.with_locations(error, changes) from None
+        if self._checked_changes is None:
+            self._checked_changes = admit(changes, self._policy, keep_references=self.mode is LoadMode.OVERWRITE)
         if self._duplicates.conflict is not None:
             raise self._duplicates.conflict
-        self.tell(LoadPhase.WRITING)
-        return [self._write(snapshot, change) for change in self._admitted.values()]
+        self.report_progress(LoadPhase.WRITING)
+        return [self._write(snapshot, change) for change in self._checked_changes.values()]
 
     def _write(self, snapshot: Snapshot, change: TableChange) -> TableWrite:
         before = () if change.replaced else snapshot.models(change.key)
-        made = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
-        models = with_models(before, made)
+        computed = self._tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
+        models = with_models(before, computed)
         return self._operation(change)(change.key, change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
-        """Refuse what could not be written to a state, and write nothing.
+        """Run all checks of a write to a state, and write nothing.
 
         Raises:
-            ConstraintError: a constraint does not hold.
-            ExternalBlobPolicyError: a blob comes from where none may come from.
-            KeyConflictError: an id exists that should be new, or two records have it.
-            ResourceLimitError: a check does not fit the memory.
+            ConstraintError: a constraint is violated.
+            ExternalBlobPolicyError: a blob comes from a source that is not allowed.
+            KeyConflictError: an id must be new but exists, or two records have it.
+            ResourceLimitError: a check exceeds the memory budget.
         """
         for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):
             if isinstance(write, Insert):
@@ -254,12 +256,12 @@ class Load:
                     raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
 
     def _operation(self, change: TableChange) -> type[Append | Insert | Upsert | Overwrite]:
-        # An id that was made for this load is new without looking.
+        # Generated ids are new, so the write needs no lookup.
         return Append if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
 
-def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
-    """The rows that a mask over all of them chooses, a batch at a time."""
+def _masked(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
+    """The rows that a mask selects, one batch at a time."""
     first = 0
     for batch in rows.to_batches():
         yield pa.Table.from_batches([batch.filter(mask.slice(first, batch.num_rows))])
@@ -267,5 +269,5 @@ def _chosen(rows: pa.Table, mask: pa.Array) -> Iterator[pa.Table]:
 
 
 def loaded(changes: Mapping[str, TableChange]) -> dict[str, int]:
-    """How many entities of each type a load brings, by type key."""
+    """The number of loaded entities per type key."""
     return {key: change.rows.num_rows for key, change in changes.items()}

@@ -1,6 +1,6 @@
-"""Mutations: the statements of a query, run in order over a snapshot and what they have written so far.
+"""Mutations: run the statements of a query in order, over a snapshot and their own pending changes.
 
-Nothing is written here. What comes out are the changes of whole tables, checked together, for one commit.
+This module writes nothing. It returns the changes of whole tables, validated together, for one commit.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange, chunked, column
 from omnigraph.write.rules.validator import validate
 from omnigraph.write.spill import memory_budget
-from omnigraph.write.statements import Changed, Removed, Step, Written, read_statements
+from omnigraph.write.statements import DeleteStep, InsertStep, Step, UpdateStep, read_statements
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
-"""Labels of a mutation's commit: which query it was, what it did, and with an idempotency key what tells the request
-from others. A repeated request is answered from them."""
+"""Labels of a mutation's commit: the query, the counts, and the request digest if there is an idempotency key. The
+answer to a repeated request comes from them."""
 
 _ENDS = {"from": "src", "to": "dst"}
 
 
 @dataclass(frozen=True, slots=True)
 class MutationReceipt:
-    """What a mutation did.
+    """The result of a mutation.
 
     Attributes:
-        affected_nodes: nodes that statements wrote or removed; an insert and an update of one node are two.
-        affected_edges: the same for edges, those included that went with their nodes.
+        affected_nodes: nodes that statements wrote or deleted; an insert and an update of one node count as two.
+        affected_edges: the same for edges, including edges that were deleted with their nodes.
         commit: the commit; None when nothing matched.
     """
 
@@ -63,7 +63,7 @@ class MutationReceipt:
     commit: Commit | None
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON members, the same on every surface."""
         return {
             "branch": self.branch,
             "query_name": self.query_name,
@@ -77,17 +77,17 @@ class MutationReceipt:
 def receipt(
     branch: str, query_name: str, actor: str | None, commit: Commit | None, digest: str | None = None
 ) -> MutationReceipt:
-    """The receipt of a commit, whether it was made now or by the same request before.
+    """The receipt of a commit, made now or earlier by the same request.
 
     Args:
-        branch: where to.
-        query_name: the query.
-        actor: who asked.
+        branch: the target branch.
+        query_name: the name of the query.
+        actor: the actor of the request.
         commit: the commit; None when nothing changed.
-        digest: what tells the request from others; None when it has no idempotency key.
+        digest: the digest of the request; None when it has no idempotency key.
 
     Raises:
-        InputError: the commit was made by another request, under the same idempotency key.
+        InputError: another request made the commit with the same idempotency key.
     """
     if commit is None:
         return MutationReceipt(branch, query_name, 0, 0, actor, None)
@@ -102,16 +102,16 @@ def receipt(
 
 
 class Mutation:
-    """One request to run a query that writes. It is prepared on a snapshot, and again when another commit came first.
+    """One request to run a mutation. It is prepared on a snapshot, and again if another commit is published first.
 
     Args:
-        accepted: the schema in force.
-        query: the query.
-        params: the parameters as they came.
+        accepted: the accepted schema.
+        query: the compiled query.
+        params: the parameters as the caller gave them.
         now: the time of the request in milliseconds.
-        embedder: asked for when a text has to be embedded.
+        embedder: creates the embedder when a text has to be embedded.
         blobs: where external blobs may come from.
-        digest: what tells the request from others, if that is to be kept.
+        digest: the digest of the request, to store in the commit; None to store none.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ class Mutation:
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
     def prepare(self, snapshot: Snapshot) -> Prepared:
-        """The writes, after every constraint holds against a state.
+        """Run the statements and validate their changes against a state. Returns the writes.
 
         Raises:
-            ParameterError: a parameter is missing or does not fit.
+            ParameterError: a parameter is missing or has the wrong type.
             BadRowsError: a value does not fit its property.
-            ConstraintError: a constraint does not hold.
-            ResourceLimitError: what an update matches does not fit the memory.
-            KeyConflictError: an entity exists that should be new.
+            ConstraintError: a constraint is violated.
+            ResourceLimitError: the rows that an update matches exceed the memory budget.
+            KeyConflictError: an entity must be new but exists.
         """
         if self._read is None:
             request = Request(bind(self.query.params, self._params), self._now)
@@ -163,7 +163,7 @@ class Mutation:
     def matched(self, snapshot: Snapshot) -> list[tuple[str, pa.Array]]:
         """The stored entities that each condition matches in a state: the type key, and their ids.
 
-        To be asked for after `prepare`.
+        Call it after `prepare`.
         """
         assert self._read is not None
         request, steps = self._read
@@ -171,12 +171,12 @@ class Mutation:
         return [
             (f"{step.kind}:{step.name}", execution.stored_matches(step.kind, step.name, step.where))
             for step in steps
-            if isinstance(step, Changed | Removed)
+            if isinstance(step, UpdateStep | DeleteStep)
         ]
 
 
 class _Execution:
-    """The run of a mutation over one snapshot."""
+    """Runs a mutation over one snapshot."""
 
     def __init__(
         self,
@@ -212,24 +212,24 @@ class _Execution:
 
     def run(self, step: Step) -> None:
         match step:
-            case Written() if step.rows is None:
+            case InsertStep() if step.rows is None:
                 self._merge(step)
-            case Written():
+            case InsertStep():
                 self._put(step)
-            case Changed():
+            case UpdateStep():
                 self._update(step)
-            case Removed():
+            case DeleteStep():
                 self._delete(step)
 
-    def _put(self, step: Written) -> None:
+    def _put(self, step: InsertStep) -> None:
         pending = self.pending(step.kind, step.name)
         if step.mode is ir.InsertMode.CREATE and not step.fresh:
             pending.create(step.ids)
         pending.put(step.rows, fresh=step.fresh)
         self.affected[step.kind] += len(step.ids)
 
-    def _merge(self, step: Written) -> None:
-        """Set what is assigned on entities that exist, and create the others."""
+    def _merge(self, step: InsertStep) -> None:
+        """Update the entities that exist, and create the others."""
         found = self._entities(step.kind, step.name, step.ids)
         place = pc.index_in(step.ids, value_set=column(found, "id"))
         pending = self.pending(step.kind, step.name)
@@ -237,33 +237,33 @@ class _Execution:
         self._create_merged(step, np.flatnonzero(place.is_null().to_numpy(zero_copy_only=False)))
         self.affected[step.kind] += len(step.ids)
 
-    def _create_merged(self, step: Written, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Create what a merge did not find: with the first statement about an entity, and what the last one says."""
+    def _create_merged(self, step: InsertStep, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Create the entities that a merge did not find. The last statement about an entity gives its values."""
         if len(missing) == 0:
             return
         ids = step.ids.take(pa.array(missing)).dictionary_encode()
-        who = ids.indices.to_numpy()
+        codes = ids.indices.to_numpy()
         first, last = (np.empty(len(ids.dictionary), np.int64) for _ in range(2))
-        first[who[::-1]] = missing[::-1]
-        last[who] = missing  # of several assignments the last one stays
+        first[codes[::-1]] = missing[::-1]
+        last[codes] = missing  # the last of several assignments wins
         columns = {name: values.take(pa.array(last)) for name, values in step.columns.items()}
         origin = Origin(step.origin.records[first], step.origin.place)
         self.pending(step.kind, step.name).put(self.builder(step.kind, step.name).build(columns, origin))
         self._problems.check()
 
-    def _update(self, step: Changed) -> None:
-        stored, own = self._matches(step.kind, step.name, step.where)
+    def _update(self, step: UpdateStep) -> None:
+        stored, pending_rows = self._matches(step.kind, step.name, step.where)
         pending = self.pending(step.kind, step.name)
-        rows = own
+        rows = pending_rows
         if len(stored):
-            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), own])
-            pending.known = True
+            rows = pa.concat_tables([self._stored(step.kind, step.name, stored), pending_rows])
+            pending.replaces_stored = True
         every = pa.repeat(pa.scalar(0), rows.num_rows)
         pending.put(_with_columns(rows, {name: values.take(every) for name, values in step.columns.items()}))
         self._check_memory(f"{step.kind}:{step.name}")
         self.affected[step.kind] += rows.num_rows
 
-    def _delete(self, step: Removed) -> None:
+    def _delete(self, step: DeleteStep) -> None:
         stored, _ = self._matches(step.kind, step.name, step.where)
         self.affected[step.kind] += self.pending(step.kind, step.name).remove(stored)
         for name in step.cascades if len(stored) else ():
@@ -275,38 +275,38 @@ class _Execution:
                     self.affected[TypeKind.EDGE] += removed
 
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
-        """What a condition holds for: the ids of stored entities, and pending rows."""
+        """The matches of a condition: the ids of stored entities, and pending rows."""
         pending = self.pending(kind, name)
-        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.gone]))
+        hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.deleted]))
         rows = pending.rows
         return hits, rows.filter(holds(where, table_rows(rows.select(_columns(where))), self.request))
 
     def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
-        """The ids of the stored entities that a condition holds for, whatever is pending."""
+        """The ids of stored entities that a condition matches. Ignores pending changes."""
         implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
         stored = self.snapshot.scan(f"{kind}:{name}", columns=_columns(where), filter=implied)
         return column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
 
     def _check_memory(self, key: str) -> None:
-        """What is to be written is all in memory at once."""
+        """Check the memory budget: all rows to write are in memory at once."""
         held = sum(pending.rows.nbytes for pending in self._pending.values())
         if held > self._budget:
-            hint = f"match less at a time, or allow more with {LOAD_MEMORY.name}"
+            hint = f"match fewer entities at a time, or raise {LOAD_MEMORY.name}"
             raise ResourceLimitError(f"keyed write bytes for {key}", self._budget, held, hint=hint)
 
     def _entities(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
-        """Whole entities as they are by now, pending or stored."""
+        """The current rows of some entities, pending or stored."""
         pending = self.pending(kind, name)
-        own = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
-        wanted = without(ids, column(own, "id"))
+        pending_rows = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
+        wanted = without(ids, column(pending_rows, "id"))
         if len(wanted) == 0:
-            return own
+            return pending_rows
         stored = self._stored(kind, name, wanted)
-        pending.known = pending.known or stored.num_rows > 0
-        return pa.concat_tables([stored, own])
+        pending.replaces_stored = pending.replaces_stored or stored.num_rows > 0
+        return pa.concat_tables([stored, pending_rows])
 
     def _stored(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
-        """Whole stored entities. Their blobs stay where they are, and are not read."""
+        """The rows of some stored entities. Blobs are not read; the rows refer to the stored content."""
         schema = self.builder(kind, name).schema
         plain = [field.name for field in schema if not is_blob(field.type)]
         rows = self.snapshot.lookup(f"{kind}:{name}", "id", chunked(ids.unique()), columns=plain)
@@ -314,18 +314,18 @@ class _Execution:
         return pa.table(columns, schema=schema)
 
     def writes(self, blobs: BlobPolicy) -> Sequence[TableWrite]:
-        """One write for each table that changes.
+        """The writes, one per changed table.
 
         Raises:
-            ConstraintError: a constraint does not hold.
-            ExternalBlobPolicyError: a blob may not come from where it is said to be.
-            ExternalBlobSourceError: it cannot be read there.
-            KeyConflictError: an entity exists that should be new.
+            ConstraintError: a constraint is violated.
+            ExternalBlobPolicyError: a blob comes from a source that is not allowed.
+            ExternalBlobSourceError: a blob cannot be read from its source.
+            KeyConflictError: an entity must be new but exists.
         """
         changes = {}
         for (kind, name), pending in sorted(self._pending.items()):
-            if pending.rows.num_rows or len(pending.gone):
-                change = TableChange(kind, name, pending.rows, pending.gone, fresh=len(pending.unsure) == 0)
+            if pending.rows.num_rows or len(pending.deleted):
+                change = TableChange(kind, name, pending.rows, pending.deleted, fresh=len(pending.maybe_stored) == 0)
                 changes[change.key] = change
         validate(self.accepted, changes, self.snapshot)
         changes = admit(changes, blobs, keep_references=False)
@@ -333,19 +333,19 @@ class _Execution:
 
     def _table_write(self, change: TableChange) -> TableWrite:
         pending = self._pending[change.kind, change.name]
-        if len(pending.gone):
-            return DeleteIds(change.key, pending.gone)
-        unsure = pending.unsure
-        new = len(unsure) == 0 or self.snapshot.is_without(change.key, chunked(unsure))
+        if len(pending.deleted):
+            return DeleteIds(change.key, pending.deleted)
+        maybe_stored = pending.maybe_stored
+        new = len(maybe_stored) == 0 or self.snapshot.is_without(change.key, chunked(maybe_stored))
         stored = pa.array([], pa.utf8())
-        if not new and pending.strict:  # otherwise it does not matter which are stored, and staging finds them
-            found = self.snapshot.lookup(change.key, "id", chunked(unsure), columns=["id"])
+        if not new and pending.must_be_new:  # otherwise the staging of the upsert finds the stored rows
+            found = self.snapshot.lookup(change.key, "id", chunked(maybe_stored), columns=["id"])
             stored = column(found, "id")
             new = len(stored) == 0
         taken = pending.conflicts(stored)
         if len(taken):
             raise KeyConflictError(change.key, pc.min(taken).as_py())
-        append = new and not pending.known
+        append = new and not pending.replaces_stored
         made = self.tally.models.get(change.name, {}) if change.kind is TypeKind.NODE else {}
         models = with_models(self.snapshot.models(change.key), made)
         operation = Append if append else Upsert
@@ -357,7 +357,7 @@ def _rows_of(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Ar
 
 
 def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Rows with other values in some columns."""
+    """Rows with some columns replaced."""
     for name, values in columns.items():
         place = rows.schema.get_field_index(name if name in rows.column_names else _ENDS[name])
         rows = rows.set_column(place, rows.schema.field(place), values)
@@ -365,7 +365,7 @@ def _with_columns(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 
 def _columns(where: ir.Expr) -> list[str]:
-    """The columns that a condition looks at, and the id."""
+    """The columns that a condition reads, and the id."""
     names = {"id"}
     for part in walk(where):
         if isinstance(part, ir.Prop):
@@ -376,7 +376,7 @@ def _columns(where: ir.Expr) -> list[str]:
 
 
 def _text_key(builder: RowBuilder) -> str | None:
-    """The property that is the id by itself, if there is one: tables are looked up by their ids."""
+    """The single String property that is also the id, if there is one. Conditions on it become lookups by id."""
     if builder.key_order is None or len(builder.key_order) != 1:
         return None
     prop = builder.type.properties.get(builder.key_order[0])

@@ -1,4 +1,4 @@
-"""What the statements of a query have done to a type so far, none of it written yet."""
+"""Pending changes of one type: the effect of a query's statements before the commit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _NONE = pa.array([], pa.utf8())
 
 
 class Pending:
-    """The pending rows and removals of one type. Of an id, only the latest row counts.
+    """The pending rows and deletions of one type. The latest row of an id wins.
 
     Args:
-        schema: the columns of its rows.
+        schema: the columns of the rows.
 
     Attributes:
-        gone: ids that were removed.
-        known: whether some row is certain to replace a stored one.
+        deleted: ids that were deleted.
+        replaces_stored: whether some row certainly replaces a stored row.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.gone = _NONE
-        self.known = False
+        self.deleted = _NONE
+        self.replaces_stored = False
         self._fresh = _NONE
-        self._strict = _NONE
+        self._new_ids = _NONE
         self._taken = _NONE
         self._parts = [schema.empty_table()]
 
@@ -42,21 +42,21 @@ class Pending:
         return column(self.rows, "id")
 
     @property
-    def unsure(self) -> pa.Array:
-        """The ids of rows of which nothing says yet whether they are stored."""
+    def maybe_stored(self) -> pa.Array:
+        """The ids of rows that may or may not be stored."""
         return without(self.ids, self._fresh)
 
     @property
-    def strict(self) -> bool:
-        """Whether some rows must not be stored yet."""
-        return len(self._strict) > 0
+    def must_be_new(self) -> bool:
+        """Whether some rows must be new."""
+        return len(self._new_ids) > 0
 
     def put(self, rows: pa.Table, *, fresh: bool = False) -> None:
-        """Take in rows, later ones after earlier ones.
+        """Add rows after the earlier ones.
 
         Args:
-            rows: the rows; ids may repeat, and then the last row counts.
-            fresh: whether their ids are certain not to be stored.
+            rows: the rows; if an id repeats, the last row wins.
+            fresh: whether their ids are certainly not stored.
         """
         if rows.num_rows:
             self._parts.append(rows)
@@ -64,34 +64,34 @@ class Pending:
             self._fresh = pa.concat_arrays([self._fresh, column(rows, "id")])
 
     def create(self, ids: pa.Array) -> None:
-        """Note ids that must be new, before their rows are put."""
+        """Record ids that must be new. Call it before `put`."""
         counts = pc.value_counts(ids)
-        twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
         earlier = ids.filter(pc.is_in(ids, value_set=self.ids))
-        self._taken = pa.concat_arrays([self._taken, twice, earlier])
-        self._strict = pa.concat_arrays([self._strict, ids])
+        self._taken = pa.concat_arrays([self._taken, repeated, earlier])
+        self._new_ids = pa.concat_arrays([self._new_ids, ids])
 
     def conflicts(self, stored: pa.Array) -> pa.Array:
-        """Ids that should have been new, and are stored or were written by an earlier statement."""
-        return pa.concat_arrays([self._taken, self._strict.filter(pc.is_in(self._strict, value_set=stored))])
+        """Ids that must be new, but are stored or were written by an earlier statement."""
+        return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
-        """Take away stored entities. Returns how many were there until now."""
-        new = without(ids.unique(), self.gone)
-        self.gone = pa.concat_arrays([self.gone, new])
+        """Delete stored entities. Returns how many were not deleted before."""
+        new = without(ids.unique(), self.deleted)
+        self.deleted = pa.concat_arrays([self.deleted, new])
         return len(new)
 
 
 def latest(rows: pa.Table) -> pa.Table:
-    """The last row of each id, in the order of those rows."""
+    """The last row of each id, in row order."""
     ids = column(rows, "id").dictionary_encode()
     if len(ids.dictionary) == rows.num_rows:
         return rows.combine_chunks()
     last = np.zeros(len(ids.dictionary), np.int64)
-    last[ids.indices.to_numpy()] = np.arange(rows.num_rows)  # of several, the last assignment stays
+    last[ids.indices.to_numpy()] = np.arange(rows.num_rows)  # the last of several assignments wins
     return rows.take(pa.array(np.sort(last)))
 
 
 def without(ids: pa.Array, others: pa.Array) -> pa.Array:
-    """The ids that are not among others."""
+    """The ids that are not in `others`."""
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))

@@ -1,4 +1,4 @@
-"""What a load answers, and how its commit remembers the answer for a request that is sent twice."""
+"""The receipt of a load, and its copy in a label of the commit, which answers repeated requests."""
 
 # See docs/decisions/0042-receipts-are-read-from-commits.md
 
@@ -18,40 +18,40 @@ from omnigraph.lang.schema import TypeKind
 from omnigraph.write.rows.problems import Coercion, Leniency
 
 LABEL = "load"
-"""The label of a load's commit: what the receipt said. A repeated request is answered from it."""
+"""The label of a load's commit. It holds the receipt, for the answer to a repeated request."""
 
 
 class LoadMode(StrEnum):
-    """What happens to entities that exist."""
+    """How a load treats entities that exist."""
 
     APPEND = "append"
     """Every id must be new."""
     MERGE = "merge"
-    """An entity that exists is replaced, as a whole."""
+    """An upsert: an entity that exists is replaced as a whole."""
     OVERWRITE = "overwrite"
-    """Every type that the input mentions is replaced by what the input holds of it."""
+    """Every type that occurs in the input is replaced by the rows of the input."""
 
 
 Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """Who brings the rows of a merge together with those that they replace."""
+    """Where a load on Spark joins the rows of a merge with the stored rows that they replace."""
 
     PROCESS = "process"
-    """One process: the quickest, as long as their ids fit its memory."""
+    """In one process. This is the fastest, while the ids fit into its memory."""
     TASKS = "tasks"
-    """Tasks on Spark."""
+    """In Spark tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedType:
-    """How the rows of one type were merged by a load on Spark.
+    """How a load on Spark merged the rows of one type.
 
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`.
-        way: who did it.
-        why: what decided that.
+        way: where the rows were merged.
+        why: the reason for the choice.
     """
 
     type_key: str
@@ -61,20 +61,20 @@ class MergedType:
 
 @dataclass(frozen=True, slots=True)
 class LoadReceipt:
-    """What a load did.
+    """The result of a load.
 
     Attributes:
-        branch: where to.
-        base_branch: the branch that a missing target would be forked from; None when none was named.
-        branch_created: whether the target was made for this load.
-        nodes: entities loaded, by node type in name order.
-        edges: the same by edge type.
-        coerced: what the lenient reader changed.
-        actor: who it was by.
+        branch: the target branch.
+        base_branch: the branch to fork a missing target from; None when none was named.
+        branch_created: whether the load created the target branch.
+        nodes: number of loaded entities per node type, in name order.
+        edges: the same per edge type.
+        coerced: the values that the lenient reader converted.
+        actor: the actor of the commit.
         commit: the commit; None when there was nothing to load.
-        merges: how a load on Spark merged rows, type by type; an answer that is given again does not say it.
-        engine: `local` or `spark`: where the rows were built.
-        why: the reason of that choice.
+        merges: how a load on Spark merged rows, per type; empty in the answer to a repeated request.
+        engine: where the rows were built: `local` or `spark`.
+        why: the reason for that choice.
     """
 
     branch: str
@@ -92,11 +92,11 @@ class LoadReceipt:
 
     @property
     def total(self) -> int:
-        """How many entities were loaded."""
+        """Number of loaded entities."""
         return sum(count for _, count in (*self.nodes, *self.edges))
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as every surface gives it."""
+        """The receipt as JSON members, the same on every surface."""
         members: dict[str, Any] = {
             "branch": self.branch,
             "base_branch": self.base_branch,
@@ -118,11 +118,11 @@ class LoadReceipt:
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer:
-    """The part of a receipt that only the load itself knows.
+    """The part of a receipt that comes from the load and not from the commit.
 
     Attributes:
-        loaded: how many entities of each type, by type key.
-        digest: what tells the request from others; None when it has no idempotency key.
+        loaded: number of entities per type key.
+        digest: the digest of the request; None when it has no idempotency key.
     """
 
     mode: LoadMode
@@ -136,7 +136,7 @@ class LoadAnswer:
         """The answer as a label of the commit."""
         members: dict[str, Any] = {"mode": self.mode.value, "loaded": dict(self.loaded)}
         if self.coerced:
-            # Places, and no values: whoever may read the history need not be allowed to read the data.
+            # Locations without values: a user who may read the history may lack permission to read the data.
             members["coerced"] = [[c.kind.value, c.subject, c.count, c.example] for c in self.coerced]
         if self.base_branch is not None:
             members |= {"base_branch": self.base_branch, "branch_created": self.branch_created}
@@ -162,34 +162,34 @@ class LoadAnswer:
         return tuple(sorted((name, count) for (word, _, name), count in of_kind if word == kind.value))
 
 
-def answered(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:
-    """The receipt of a load that was made before, from its commit.
+def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:
+    """The receipt of an earlier load, read from its commit.
 
     Args:
-        branch: where to.
-        mode: of the load that is asked for now.
-        digest: what tells that from others. Asked for only if it may be the same: it takes reading the input.
-        commit: what has its idempotency key.
+        branch: the target branch.
+        mode: the mode of the current request.
+        digest: returns the digest of the current request. It reads the whole input, so it is called last.
+        commit: the commit that has the idempotency key.
 
     Raises:
-        InputError: the commit was made by another request, under the same idempotency key.
+        InputError: another request made the commit with the same idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
-    said: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.LOAD or not said:
+    stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
+    if commit.writer != WriterKind.LOAD or not stored:
         raise other_request(commit, f"a write of kind {commit.writer}")
-    if said["mode"] != mode.value:
-        raise other_request(commit, f"a load with mode {said['mode']}")
-    if said.get("request") != digest():
+    if stored["mode"] != mode.value:
+        raise other_request(commit, f"a load with mode {stored['mode']}")
+    if stored.get("request") != digest():
         raise other_request(commit, "a load of other rows")
-    coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in said.get("coerced", ()))
-    answer = LoadAnswer(mode, said["loaded"], coerced, said.get("base_branch"), bool(said.get("branch_created")))
+    coerced = tuple(Coercion(Leniency(kind), *rest) for kind, *rest in stored.get("coerced", ()))
+    answer = LoadAnswer(mode, stored["loaded"], coerced, stored.get("base_branch"), bool(stored.get("branch_created")))
     return answer.receipt(branch, commit.actor, commit)
 
 
 def other_request(commit: Commit, made_by: str) -> InputError:
-    """The error for an idempotency key that stands for another request."""
+    """The error for an idempotency key that another request has used."""
     return InputError(
         f"the idempotency key '{commit.idempotency_key}' belongs to commit {commit.id}, made by {made_by}",
-        hint="a key stands for one request: give this one another",
+        hint="use each key for one request only: give this request another key",
     )

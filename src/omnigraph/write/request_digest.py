@@ -1,7 +1,7 @@
-"""What tells one request from another: a digest of what the caller sent, and of nothing that the engine adds.
+"""Request digests: identify a request by the caller's input, without anything that the engine adds.
 
-It is kept with a commit that has an idempotency key. Whoever sends the same request again is given the first answer;
-another request under the same key is refused.
+A commit with an idempotency key stores the digest. A repeated request with the same digest gets the first receipt.
+A different request with the same key is refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from omnigraph.write.rows.raw_rows import RawRows
 
 _SIZE = 16
 _MASK = (1 << 64) - 1
-_PLACES = (0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9)
-"""Where the polynomials are taken: two odd numbers."""
+_POINTS = (0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9)
+"""The points at which the polynomials are evaluated: two odd numbers."""
 
 
 def of_query(text: str, name: str, params: Mapping[str, ir.ConstValue]) -> str:
@@ -34,14 +34,14 @@ def of_query(text: str, name: str, params: Mapping[str, ir.ConstValue]) -> str:
 
 
 class RowsDigest:
-    """Takes in the rows of a load, however they are cut into pieces, and gives one digest of them all.
+    """Computes one digest of all rows of a load. It does not depend on how the rows are split into chunks.
 
-    Only what the input says counts: ids that are made up, defaults and computed vectors are other ones every time.
-    Several processes may take in parts of the rows, if what they have is put together in the order of the rows.
+    Only values of the input count: generated ids, defaults and computed vectors differ each time.
+    Several processes can digest parts of the rows, if the parts are added in the order of the rows.
 
     Args:
-        accepted: the schema in force.
-        problems: is told about values that do not fit. The digest is then not to be used.
+        accepted: the accepted schema.
+        problems: collects values that do not fit. The digest is not valid if there are any.
     """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -49,10 +49,10 @@ class RowsDigest:
         self._problems = problems
         self._builders: dict[str, RowBuilder] = {}
         self.types: dict[str, TypeDigest] = {}
-        """What was taken in, by type key."""
+        """The digests by type key."""
 
     def take(self, raw: RawRows) -> None:
-        """Take in rows."""
+        """Add rows."""
         key = type_key(raw.kind, raw.name)
         builder = self._builders.get(key)
         if builder is None:
@@ -60,29 +60,29 @@ class RowsDigest:
         self.types.setdefault(key, TypeDigest()).take(raw, builder)
 
     def add(self, types: Mapping[str, TypeDigest]) -> None:
-        """Take in what another took in of the rows that come next."""
+        """Add the digests of the next rows, computed by another process."""
         for key, digest in types.items():
             self.types.setdefault(key, TypeDigest()).add(digest)
 
-    def value(self, *said: object) -> str:
-        """The digest of the rows, and of what else was said."""
+    def value(self, *options: object) -> str:
+        """The digest of the rows and of the other arguments of the request."""
         types = [[key, digest.count, digest.parts()] for key, digest in sorted(self.types.items())]
-        return blake2b(orjson.dumps([said, types]), digest_size=_SIZE).hexdigest()
+        return blake2b(orjson.dumps([options, types]), digest_size=_SIZE).hexdigest()
 
 
 class TypeDigest:
-    """The digest of the rows of one type, by column: a column that says nothing is as good as none."""
+    """The digest of the rows of one type, by column. A column of nulls counts the same as a missing column."""
 
     def __init__(self) -> None:
         self.count = 0
         self._columns: dict[tuple[str, str], _ColumnDigest] = {}
 
     def take(self, raw: RawRows, builder: RowBuilder) -> None:
-        for name, column in builder.said(raw.columns, raw.origin).items():
+        for name, column in builder.input_values(raw.columns, raw.origin).items():
             self._take(name, "", value_digests(column))
             prop = builder.type.properties.get(name)
             if prop is not None and prop.type.nullable and (prop.default is not None or prop.embed is not None):
-                # Null is not the same as nothing where something else would step in.
+                # Null and absent differ where a default or a computed vector would replace an absent value.
                 null, absent = column.is_null(), raw.absent.get(name)
                 written = null if absent is None else pc.and_not(null, absent)
                 self._take(name, "null", written.to_numpy(zero_copy_only=False).astype(np.uint64))
@@ -92,53 +92,53 @@ class TypeDigest:
         self._columns.setdefault((name, what), _ColumnDigest()).take(numbers, self.count)
 
     def add(self, other: TypeDigest) -> None:
-        """Take in what comes next."""
+        """Add the digest of the next rows."""
         for name, column in other._columns.items():
             self._columns.setdefault(name, _ColumnDigest()).add(column, self.count, other.count)
         self.count += other.count
 
     def parts(self) -> list[list[str]]:
-        found = [[*name, column.value(self.count)] for name, column in sorted(self._columns.items()) if column.said]
+        found = [[*name, column.value(self.count)] for name, column in sorted(self._columns.items()) if column.non_null]
         return [part for part in found if part]
 
 
 class _ColumnDigest:
-    """The digest of a column: a polynomial whose coefficients are the values, at two places.
+    """The digest of a column: a polynomial with the values as coefficients, evaluated at two points.
 
-    What comes next multiplies what there is, so that it makes no difference where rows are cut, and two digests can be
-    put together.
+    Adding rows multiplies the current sum by a power of the point. So the split into chunks does not matter, and two
+    digests can be concatenated.
 
     Attributes:
-        said: how many values are not null.
+        non_null: number of values that are not null.
     """
 
     def __init__(self) -> None:
-        self.said = 0
+        self.non_null = 0
         self._rows = 0
         self._sums = [0, 0]
 
     def take(self, numbers: Digests, before: int) -> None:
-        """Take in values, before which there are so many rows."""
+        """Add values that start after `before` rows."""
         self._advance(before + len(numbers))
-        self.said += int(np.count_nonzero(numbers))
-        for i, place in enumerate(_PLACES):
-            weighed = numbers * powers(np.uint64(place), len(numbers))[::-1]
+        self.non_null += int(np.count_nonzero(numbers))
+        for i, point in enumerate(_POINTS):
+            weighed = numbers * powers(np.uint64(point), len(numbers))[::-1]
             self._sums[i] = (self._sums[i] + int(weighed.sum(dtype=np.uint64))) & _MASK
 
     def add(self, other: _ColumnDigest, before: int, count: int) -> None:
-        """Take in what another column has, before which there are so many rows, and which has so many itself."""
+        """Add another column digest of `count` rows that starts after `before` rows."""
         self._advance(before + count)
-        self.said += other.said
-        for i, place in enumerate(_PLACES):
-            moved = other._sums[i] * pow(place, count - other._rows, _MASK + 1)
+        self.non_null += other.non_null
+        for i, point in enumerate(_POINTS):
+            moved = other._sums[i] * pow(point, count - other._rows, _MASK + 1)
             self._sums[i] = (self._sums[i] + moved) & _MASK
 
     def _advance(self, rows: int) -> None:
-        """Let rows pass in which there is nothing."""
-        for i, place in enumerate(_PLACES):
-            self._sums[i] = self._sums[i] * pow(place, rows - self._rows, _MASK + 1) & _MASK
+        """Advance to a row count. The rows in between are null."""
+        for i, point in enumerate(_POINTS):
+            self._sums[i] = self._sums[i] * pow(point, rows - self._rows, _MASK + 1) & _MASK
         self._rows = rows
 
     def value(self, count: int) -> str:
         self._advance(count)
-        return f"{self.said}:{self._sums[0]:016x}{self._sums[1]:016x}"
+        return f"{self.non_null}:{self._sums[0]:016x}{self._sums[1]:016x}"

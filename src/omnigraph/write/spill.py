@@ -1,8 +1,7 @@
-"""Rows on their way into tables: in memory up to a budget, beyond it in temporary files.
+"""Rows of a load before they are written: in memory up to a budget, then spilled to temporary files.
 
-A file has no name from the moment that it is opened, so nothing is left behind however the process ends. What was
-written is mapped into memory: for everybody else it is an Arrow table like any other, and the system brings its pages
-in and throws them out as it likes.
+A temporary file is unlinked when it is opened, so it disappears when the process ends. Spilled rows are memory-mapped:
+callers see an ordinary Arrow table, and the operating system pages the rows in and out.
 """
 
 # See docs/decisions/0060-a-load-spills-into-files-without-names.md
@@ -18,7 +17,7 @@ from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.files.scratch import Scratch
 
 DEFAULT_BUDGET = LOAD_MEMORY.amount({})
-_ADVICE = "make room there, name another directory in TMPDIR, or give the load more memory"
+_ADVICE = "free disk space there, set TMPDIR to another directory, or give the load more memory"
 
 
 def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = None) -> int:
@@ -36,10 +35,10 @@ def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = N
 
 
 class Spool:
-    """Takes in tables by key, and gives each key's rows back as one table, in the order in which they came.
+    """Collects tables by key, and returns the rows of a key as one table, in insertion order.
 
     Args:
-        budget: how many bytes of rows stay in memory.
+        budget: bytes of rows that stay in memory.
     """
 
     def __init__(self, budget: int) -> None:
@@ -48,10 +47,10 @@ class Spool:
         self._in_memory: dict[str, list[pa.Table]] = {}
         self._sizes: dict[str, int] = {}
         self.spilled = 0
-        """How many bytes went to files."""
+        """Bytes written to files."""
 
     def add(self, key: str, rows: pa.Table) -> None:
-        """Take in rows.
+        """Add rows.
 
         Raises:
             StorageError: the temporary directory is full.
@@ -62,26 +61,26 @@ class Spool:
             self._spill(max(self._sizes, key=lambda key: self._sizes[key]))
 
     def _spill(self, key: str) -> None:
-        """Move what is in memory of a key to a file."""
+        """Move the rows of a key from memory to a file."""
         self._in_files.setdefault(key, []).append(to_file(self._in_memory.pop(key)))
         self.spilled += self._sizes.pop(key)
 
     def take(self, key: str) -> pa.Table:
-        """The rows of a key, which are no longer in the spool then."""
+        """Remove the rows of a key from the spool and return them."""
         self._sizes.pop(key, None)
         return pa.concat_tables([*self._in_files.pop(key, []), *self._in_memory.pop(key, [])])
 
     @property
     def keys(self) -> list[str]:
-        """What there are rows of, sorted."""
+        """The keys that have rows, sorted."""
         return sorted({*self._in_files, *self._in_memory})
 
 
 def to_file(parts: list[pa.Table]) -> pa.Table:
-    """Rows in a file without a name, mapped into memory.
+    """Write rows to an unlinked temporary file. Returns them as a memory-mapped table.
 
     Raises:
-        StorageError: the temporary directory is full, or cannot be written to.
+        StorageError: the temporary directory is full or not writable.
     """
     with Scratch(parts[0].schema, hint=_ADVICE) as scratch:
         for part in parts:

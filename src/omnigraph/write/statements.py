@@ -1,7 +1,7 @@
-"""The statements of a mutation with their values: all that can be said before the graph is looked at.
+"""The statements of a mutation with their values. This step does not read the graph.
 
-Statements of one shape that write to one type become one step with a row for each, so that a query of a thousand
-inserts is as quick as one that loads a thousand rows.
+Consecutive statements of one shape and type become one step with a row each. So a query of a thousand inserts is
+as fast as a load of a thousand rows.
 """
 
 # See docs/decisions/0043-a-mutation-says-null.md
@@ -29,14 +29,14 @@ _KINDS = {ir.EntityKind.NODE: TypeKind.NODE, ir.EntityKind.EDGE: TypeKind.EDGE}
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Entities that statements of one shape write, one row a statement.
+class InsertStep:
+    """Inserts of one shape, with one row per statement.
 
     Attributes:
-        columns: what is assigned, by property, with `from` and `to` for edges.
-        rows: the whole rows; None for a merge, which depends on what exists.
-        ids: who they are.
-        fresh: whether the ids were generated for this request, so that nothing can have them yet.
+        columns: the assigned values by property, with `from` and `to` for edges.
+        rows: the complete rows; None for a merge, which needs the stored rows first.
+        ids: the ids of the entities.
+        fresh: whether the ids were generated for this request and so are certainly new.
     """
 
     kind: TypeKind
@@ -50,8 +50,8 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """An update. `columns` hold one value each, for everything that matches."""
+class UpdateStep:
+    """An update. `columns` hold one value each, for all matching entities."""
 
     kind: TypeKind
     name: str
@@ -60,7 +60,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class DeleteStep:
     """A delete."""
 
     kind: TypeKind
@@ -69,24 +69,24 @@ class Removed:
     cascades: tuple[str, ...]
 
 
-Step = Written | Changed | Removed
+Step = InsertStep | UpdateStep | DeleteStep
 
 
 def read_statements(
     accepted: AcceptedSchema, write: ir.Write, request: Request, embedder: Callable[[], Embedder], tally: Tally
 ) -> tuple[Step, ...]:
-    """The steps of a mutation, in order, with every value converted and every vector computed.
+    """The steps of a mutation in order, with all values converted and all vectors computed.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         write: the statements.
         request: parameters and time.
-        embedder: asked for when there is a text to embed.
-        tally: what the mutation has embedded.
+        embedder: creates the embedder when there is a text to embed.
+        tally: counts what the mutation embeds.
 
     Raises:
         BadRowsError: a value does not fit its property.
-        EmbeddingError: a text cannot be turned into its vector.
+        EmbeddingError: a text cannot be embedded.
     """
     reader = _Reader(accepted, request, embedder, tally, many=len(write.statements) > 1)
     for number, statement in enumerate(write.statements, 1):
@@ -96,7 +96,7 @@ def read_statements(
 
 @dataclass(slots=True)
 class _Draft:
-    """Statements of one shape, their values not converted yet."""
+    """Statements of one shape whose values are not converted yet."""
 
     kind: TypeKind
     name: str
@@ -129,7 +129,7 @@ class _Reader:
         self.embedder = embedder
         self.place: Callable[[int], str] = (lambda number: f"statement {number}") if many else (lambda number: "")
         self.problems = Problems()
-        self._drafts: list[_Draft | Removed] = []
+        self._drafts: list[_Draft | DeleteStep] = []
         self._open: dict[tuple[TypeKind, str], _Draft] = {}
         self._builders: dict[tuple[TypeKind, str], RowBuilder] = {}
 
@@ -143,10 +143,10 @@ class _Reader:
         return found
 
     def read(self, number: int, statement: ir.Statement) -> None:
-        """Take in a statement. It joins the last draft of its type, if that is of the same shape."""
+        """Add a statement. It joins the last draft of its type if the shape is the same."""
         if isinstance(statement, ir.Delete):
             kind = _KINDS[statement.entity]
-            self._drafts.append(Removed(kind, statement.type_name, statement.where, statement.cascades))
+            self._drafts.append(DeleteStep(kind, statement.type_name, statement.where, statement.cascades))
             return
         new = self._draft(statement)
         last = self._open.get((new.kind, new.name))
@@ -157,10 +157,10 @@ class _Reader:
         if last is not new:
             last.values += new.values
         if new.where is not None:
-            self._open.clear()  # an update sees what was written before it, so nothing may join that later
+            self._open.clear()  # an update sees earlier writes only, so later statements must not join earlier drafts
 
     def _draft(self, statement: ir.InsertNode | ir.InsertEdge | ir.Update) -> _Draft:
-        """A statement by itself."""
+        """The draft of one statement."""
         assigned = [(assign.property, assign.value) for assign in statement.assigns]
         kind, mode, where = TypeKind.NODE, None, None
         embeds: tuple[ir.EmbedOnWrite, ...] = ()
@@ -176,8 +176,8 @@ class _Reader:
         shape, values = [], []
         for name, expr in assigned:
             target = properties[name].type if name in properties else ir.STRING
-            value, given = _fitted(self._value(expr), expr.type, target)
-            shape.append((name, given))
+            value, value_type = _fitted(self._value(expr), expr.type, target)
+            shape.append((name, value_type))
             values.append(value)
         return _Draft(kind, statement.type_name, mode, tuple(shape), embeds, where, [values])
 
@@ -206,32 +206,32 @@ class _Reader:
         return Origin(np.array(draft.numbers, np.int64), self.place)
 
     def _embed(self, drafts: list[_Draft]) -> None:
-        """Compute the vectors that follow from texts: one call for each property, however many statements there are."""
+        """Compute the vectors of `@embed` properties, with one call per property for all statements."""
         wanted: dict[tuple[str, ir.EmbedOnWrite], list[_Draft]] = {}
         for draft in drafts:
-            for made in draft.embeds:
-                wanted.setdefault((draft.name, made), []).append(draft)
-        for (name, made), those in wanted.items():
-            texts = pa.concat_arrays([draft.columns[made.source] for draft in those])
-            target = self.builder(TypeKind.NODE, name).type.properties[made.target]
+            for embed in draft.embeds:
+                wanted.setdefault((draft.name, embed), []).append(draft)
+        for (name, embed), group in wanted.items():
+            texts = pa.concat_arrays([draft.columns[embed.source] for draft in group])
+            target = self.builder(TypeKind.NODE, name).type.properties[embed.target]
             vectors, start = embed_column(self.embedder(), texts, target, name, self.tally), 0
-            for draft in those:
+            for draft in group:
                 column = vectors.slice(start, len(draft.numbers))
-                draft.columns[made.target] = column
+                draft.columns[embed.target] = column
                 start += len(column)
                 if not target.type.nullable:
-                    self._require(draft, made, column)
+                    self._require(draft, embed, column)
 
-    def _require(self, draft: _Draft, made: ir.EmbedOnWrite, column: pa.Array) -> None:
+    def _require(self, draft: _Draft, embed: ir.EmbedOnWrite, column: pa.Array) -> None:
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             number = draft.numbers[row]
-            message = f"is required, and there is no text in '{made.source}' to compute it from"
-            self.problems.add(Problem(number, self.place(number), f"{draft.name}.{made.target}", message))
+            message = f"is required, and there is no text in '{embed.source}' to compute it from"
+            self.problems.add(Problem(number, self.place(number), f"{draft.name}.{embed.target}", message))
 
-    def _step(self, draft: _Draft) -> Written | Changed:
+    def _step(self, draft: _Draft) -> InsertStep | UpdateStep:
         if draft.mode is None:
             assert draft.where is not None
-            return Changed(draft.kind, draft.name, draft.columns, draft.where)
+            return UpdateStep(draft.kind, draft.name, draft.columns, draft.where)
         builder, origin = self.builder(draft.kind, draft.name), self._origin(draft)
         keyed = builder.key_order is not None
         if draft.mode is ir.InsertMode.MERGE:
@@ -239,25 +239,25 @@ class _Reader:
         else:
             rows = builder.build(draft.columns, origin)
             ids = rows["id"].combine_chunks()
-        return Written(draft.kind, draft.name, draft.mode, draft.columns, rows, ids, not keyed, origin)
+        return InsertStep(draft.kind, draft.name, draft.mode, draft.columns, rows, ids, not keyed, origin)
 
 
-def _fitted(value: ir.ConstValue, given: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
-    """A value and its type. Floats that are whole numbers, where such are wanted, become them."""
-    given = ValueType(given.scalar, list=given.list, dim=given.dim)
-    if value is None or not (given.scalar.is_float and target.scalar.is_integer):
-        return value, given
+def _fitted(value: ir.ConstValue, value_type: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
+    """A value and its type. Whole floats become integers if the property is an integer."""
+    value_type = ValueType(value_type.scalar, list=value_type.list, dim=value_type.dim)
+    if value is None or not (value_type.scalar.is_float and target.scalar.is_integer):
+        return value, value_type
     floats = value if isinstance(value, tuple) else (value,)
     whole = tuple(int(number) for number in floats if isinstance(number, float) and number.is_integer())
     for scalar in (Scalar.I64, Scalar.U64):
         low, high = INTEGER_RANGES[scalar]
         if len(whole) == len(floats) and all(low <= number <= high for number in whole):
-            return whole if isinstance(value, tuple) else whole[0], ValueType(scalar, list=given.list)
-    return value, given
+            return whole if isinstance(value, tuple) else whole[0], ValueType(scalar, list=value_type.list)
+    return value, value_type
 
 
 def _column(values: tuple[ir.ConstValue, ...], kind: ValueType) -> pa.Array:
-    """Values as a column that conversion takes."""
+    """Values as an Arrow column for the conversion."""
     if kind.scalar is Scalar.BLOB:
         return pa.array(values, pa.utf8())
     return pa.array(values, pa.list_(pa.float64()) if kind.is_vector else arrow_type(kind))

@@ -88,5 +88,5 @@ def alias_problems(reader: PartReader, wrong: Mapping[str, pa.Table]) -> list[Pr
             continue
         named = set(zip(wrong[name]["old"].to_pylist(), wrong[name]["new"].to_pylist(), strict=True))
         found = zip(pairs["old"].to_pylist(), pairs["new"].to_pylist(), strict=True)
-        problems += reader.aliases.told(name, pairs.filter(pa.array([pair in named for pair in found])))
+        problems += reader.aliases.ambiguity_problems(name, pairs.filter(pa.array([pair in named for pair in found])))
     return problems

@@ -23,8 +23,8 @@ from omnigraph.write.external_blobs import (
     BlobPolicy,
     References,
     Stored,
-    asked,
-    given_references,
+    external_references,
+    query_sources,
     with_cells,
 )
 from omnigraph.write.rules.duplicate_keys import ROW
@@ -59,12 +59,12 @@ class Fetch:
         """Fetch the blobs of a part, and write its rows."""
         assert part.unfetched is not None
         rows = work.staging.table(part.unfetched)
-        texts = {text for name in part.references for text in given_references(rows, name)[1].to_pylist()}
+        texts = {text for name in part.references for text in external_references(rows, name)[1].to_pylist()}
         stored: dict[str, tuple[bytes | None, str | None]] = dict.fromkeys(texts, _NO_CONTENT)
         stored |= {text: cell for text, cell in self.kept.items() if text in texts}
         wanted = {text: source for text, source in self.sources.items() if text in texts}
         failed = {}
-        for text, answer in asked(BlobSources(self.options).read, wanted).items():
+        for text, answer in query_sources(BlobSources(self.options).read, wanted).items():
             if isinstance(answer, SourceFailedError):
                 failed[text] = str(answer)
             else:
@@ -103,7 +103,7 @@ class AllowedReferences:
                 references.add(change.name, name, rows["id"], rows["uri"], sum(found.total for found in each))
         self._admission = Admission(policy, references)
         self._admission.probe(None if keep_references else COPIED_BYTES)
-        kept = self._admission.kept() if keep_references else {}
+        kept = self._admission.stored_references() if keep_references else {}
         sources = {} if keep_references else dict(self._admission.resolved)
         self.fetch = Fetch(sources, kept, dict(policy.sources.options))
 
@@ -114,7 +114,7 @@ class AllowedReferences:
             ExternalBlobSourceError: a source could not be read.
         """
         failed = {text: reason for each in done for text, reason in each.failed.items()}
-        for text in self._admission.places:
+        for text in self._admission.occurrences:
             if text in failed:
                 raise self._admission.failed(text, SourceFailedError(failed[text]))
 

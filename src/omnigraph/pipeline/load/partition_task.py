@@ -26,11 +26,11 @@ from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.staging import write_fragments
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.external_blobs import URI_CELLS
-from omnigraph.write.input.lenient import Aliases, Known
+from omnigraph.write.input.lenient import Aliases, Spellings
 from omnigraph.write.input.splits import End, Split, Start
 from omnigraph.write.request_digest import RowsDigest, TypeDigest
 from omnigraph.write.rows.builder import RowBuilder
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Coercion, Coercions, Problems
 from omnigraph.write.rows.raw_rows import RawRows
@@ -213,7 +213,7 @@ class PartReader:
             except StopIteration as stop:
                 end: End = stop.value
                 return end
-            for piece in pieces(self._resolve_aliases(raw) if self.work.lenient else raw):
+            for piece in chunks_of(self._resolve_aliases(raw) if self.work.lenient else raw):
                 if self.digest is not None:
                     self.digest.take(piece)
                 if not self.work.rows:
@@ -229,7 +229,7 @@ class PartReader:
         return self.aliases.edge(raw, self._known) if self._known else raw
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> Spellings:
         tables = {name: self.work.staging.table(path) for name, path in self.work.aliases.items()}
         return {name: (_column(rows, "old"), _column(rows, "new")) for name, rows in tables.items()}
 

@@ -21,7 +21,7 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.formats import without_rows
-from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.named_columns import Layout, OfType, Type, empty_rows
 from omnigraph.write.input.ndjson import Progress, read_ndjson
 from omnigraph.write.input.row_files import FileSplit, cut_file
 from omnigraph.write.input.sources import Inputs
@@ -79,7 +79,7 @@ class StagedRows:
         return replace(self, paths=self.all, number=0)
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        yield from mentions(self.layout)
+        yield from empty_rows(self.layout)
         end = yield from read_batches(
             self._batches(), self.layout, accepted, problems, self.name, start.first, start.before, self.begins
         )
@@ -271,7 +271,7 @@ def _stage_rows(
 def compared_values(splits: Sequence[Split]) -> int:
     """Estimate the number of compared values of the input."""
     files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
-    compressed = (file.compression is not None or file.format.dense for file in files)
+    compressed = (file.compression is not None or file.format.expands for file in files)
     read = sum(
         file.input.size * (_COMPRESSION_RATIO if more else 1) for file, more in zip(files, compressed, strict=True)
     )

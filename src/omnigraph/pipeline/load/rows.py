@@ -45,8 +45,8 @@ from omnigraph.write.input.splits import Split
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.load import LoadPhase, LoadProgress
 from omnigraph.write.receipt import LoadMode, MergedType, MergeWay
-from omnigraph.write.row_locations import MOST, Places
-from omnigraph.write.rows.chunking import pieces
+from omnigraph.write.row_locations import MOST, RowLocations
+from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import SHOWN, Coercion, Coercions, Problems
 from omnigraph.write.rules.changes import TableChange
@@ -247,7 +247,9 @@ class SparkRows:
                 # Fragments contain superseded rows: start again, and stage all rows of the type.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
-            self.duplicates.check(self.changes, ((known.first, spell, known.total) for known, spell in rules.values()))
+            self.duplicates.check(
+                self.changes, ((rows.first, describe, rows.total) for rows, describe in rules.values())
+            )
         except ConstraintError as error:
             raise self._with_locations(error, accepted) from None
 
@@ -255,12 +257,12 @@ class SparkRows:
         """Add the locations of rows to an error, if the input is small enough to be read again here."""
         if sum(change.read for change in self.changes.values()) > MOST:
             return error
-        places = Places()
+        places = RowLocations()
         for number, split in sorted(self.parts.splits.items()):
             ignored = Problems()
             ignored.coerced = Coercions() if self.request.lenient else None
             for raw in split.read(accepted, ignored, self.parts.starts[number]):
-                for piece in pieces(raw):
+                for piece in chunks_of(raw):
                     places.add(type_key(piece.kind, piece.name), piece.origin)
         ids = {}
         for key, change in self.changes.items():
@@ -271,10 +273,10 @@ class SparkRows:
                 if i in change.dropped:
                     keep[first + change.dropped[i]] = False
             if not keep.all():
-                places.keep(key, keep)
+                places.keep_rows(key, keep)
                 rows = rows.filter(pa.array(keep))
             ids[key] = TableChange(change.kind, change.name, rows, _NONE)
-        return places.named(error, ids)
+        return places.with_locations(error, ids)
 
     # Writing
 

@@ -33,19 +33,25 @@ from omnigraph.pipeline.spark.shuffle import (
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import Room, outside, sharing, unmatched, value_rules
+from omnigraph.write.rules.constraints import (
+    MemoryLimit,
+    anti_join,
+    cardinality_violations,
+    duplicate_tuples,
+    value_rules,
+)
 from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
 from omnigraph.write.rules.validator import (
     SHOWN,
-    Spell,
+    Describe,
     Validator,
     Violations,
     bounded_ends,
+    describe_cardinality,
+    describe_endpoint,
+    describe_unique,
+    describe_value,
     in_order,
-    spell_cardinality,
-    spell_endpoint,
-    spell_unique,
-    spell_value,
     type_of,
     unique_groups,
     unique_subject,
@@ -272,12 +278,12 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         answers_then = self.shuffle.collect([rows.rows().first(rows.order, SHOWN) for rows in later])
         tables |= {id(rows): table for rows, table in zip(later, answers_then, strict=True)}
         violations = Violations()
-        for rows, spell in found:
+        for rows, describe in found:
             if isinstance(rows, FoundViolations):
-                violations.add(rows.first, spell, rows.total)
+                violations.add(rows.first, describe, rows.total)
             elif id(rows) in tables:
                 first, total = combine_first(tables[id(rows)], rows.order, SHOWN)
-                violations.add(first, spell, total)
+                violations.add(first, describe, total)
         violations.refuse()
         for key, ids in zip(keys, answers[len(at_once) + len(all_candidates) :], strict=True):
             if ids.num_rows:
@@ -286,25 +292,25 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
 
     # Constraints
 
-    def values(self) -> Iterator[tuple[FoundViolations, Spell]]:
+    def values(self) -> Iterator[tuple[FoundViolations, Describe]]:
         for change in in_order(self.changes):
             for i, rule in enumerate(value_rules(type_of(self.catalog, change))):
                 found = [part.wrong[i] for part in change.parts if i in part.wrong]
                 if found:
                     first = pa.concat_tables([wrong.first for wrong in found])
                     total = sum(wrong.total for wrong in found)
-                    yield FoundViolations(first, total), spell_value(change.name, rule, new=change.fresh)
+                    yield FoundViolations(first, total), describe_value(change.name, rule, new=change.fresh)
 
-    def uniques(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Spell]]:
+    def uniques(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = self.key_rows(change, tuples(fields))
             others = self.unchanged_rows(change, change.key, fields).map(_comparable(fields, rows.schema.names))
             subject = unique_subject(change.name, fields)
             sides = [Side(rows, fields), Side(others, fields)]
             found = partial(self.shuffle.cogroup, sides, _sharing(fields, subject))
-            yield ViolationSearch(found, "other"), spell_unique(subject)
+            yield ViolationSearch(found, "other"), describe_unique(subject)
 
-    def endpoints(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Spell]]:
+    def endpoints(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
         missing = {}
@@ -312,7 +318,10 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             missing[node] = self._missing(change, node)
         for end, node in ends.items():
             wrong = partial(self._dangling_edges, change, end, missing[node])
-            yield ViolationSearch(wrong, ROW, missing[node]), spell_endpoint(change.name, end, node, new=change.fresh)
+            yield (
+                ViolationSearch(wrong, ROW, missing[node]),
+                describe_endpoint(change.name, end, node, new=change.fresh),
+            )
 
     def _dangling_edges(self, change: LoadedType, end: str, missing: Relation) -> Relation:
         """The loaded edges to a node that does not exist. Shuffles edges only if there are such nodes."""
@@ -330,7 +339,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             sides.append(Side(self.stored(node_key(node), ["id"]), ["id"]))
         return self.shuffle.cogroup(sides, _unmatched)
 
-    def stranded(self, edge: EdgeType, change: LoadedType | None) -> Iterator[tuple[ViolationSearch, Spell]]:
+    def stranded(self, edge: EdgeType, change: LoadedType | None) -> Iterator[tuple[ViolationSearch, Describe]]:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
             if nodes is None or not nodes.replaced:
@@ -340,13 +349,13 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
                 continue
             sides = [Side(left, [end]), *self._removed_nodes(nodes)]
             found = partial(self.shuffle.cogroup, sides, _stranded(end))
-            yield ViolationSearch(found, "id"), spell_endpoint(edge.name, end, node)
+            yield ViolationSearch(found, "id"), describe_endpoint(edge.name, end, node)
 
     def _removed_nodes(self, nodes: LoadedType) -> list[Side]:
         """The inputs that determine which stored nodes an overwrite removes: stored ids and loaded ids."""
         return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.key_rows(nodes, IDS), ["id"])]
 
-    def cardinalities(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Spell]]:
+    def cardinalities(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
             nodes = self.node_change(node)
@@ -356,7 +365,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             if nodes is not None and nodes.replaced:
                 sides += self._removed_nodes(nodes)
             found = partial(self.shuffle.cogroup, sides, _outside(end, card))
-            yield ViolationSearch(found, "node"), spell_cardinality(edge.name, end, card)
+            yield ViolationSearch(found, "node"), describe_cardinality(edge.name, end, card)
 
 
 def stored_inputs(staging: Staging, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
@@ -378,7 +387,7 @@ def _comparable(fields: tuple[str, ...], names: Sequence[str]) -> Callable[[pa.T
 def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
     def compare(rows: pa.Table, others: pa.Table) -> pa.Table:
         candidates = pa.concat_tables([rows, with_a_tuple_of(others, fields, rows)])
-        return sharing(fields, candidates, subject, Room())
+        return duplicate_tuples(fields, candidates, subject, MemoryLimit())
 
     return compare
 
@@ -394,7 +403,7 @@ def _dangling_edges(end: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
 
 
 def _stranded(end: str) -> Callable[[pa.Table, pa.Table, pa.Table], pa.Table]:
-    return lambda edges, stored, loaded: with_one_of(edges, end, unmatched(stored["id"], loaded["id"], Room()))
+    return lambda edges, stored, loaded: with_one_of(edges, end, anti_join(stored["id"], loaded["id"], MemoryLimit()))
 
 
 def _only(column: str) -> Callable[[pa.Table], pa.Table]:
@@ -406,9 +415,9 @@ def _outside(end: str, card: Cardinality) -> Callable[..., pa.Table]:
         touched = pa.chunked_array([*loaded[end].chunks, *before[end].chunks], pa.utf8()).unique()
         if nodes:
             stored, loaded_nodes = nodes
-            gone = unmatched(stored["id"], loaded_nodes["id"], Room())
+            gone = anti_join(stored["id"], loaded_nodes["id"], MemoryLimit())
             touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
         ends = pa.chunked_array([*kept[end].chunks, *loaded[end].chunks], pa.utf8())
-        return outside(card, pa.chunked_array([touched]), ends, Room())
+        return cardinality_violations(card, pa.chunked_array([touched]), ends, MemoryLimit())
 
     return compare

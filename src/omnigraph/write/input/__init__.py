@@ -1,1 +1,1 @@
-"""Input of a load: files, tables and records become raw rows."""
+"""Input of a load: reads files, tables and records into raw rows."""

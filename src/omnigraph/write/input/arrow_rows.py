@@ -1,4 +1,4 @@
-"""Rows that come as Arrow columns: from Parquet and Arrow files, and from the tables and frames of other libraries."""
+"""Reads Arrow columns: Parquet and Arrow files, and tables and data frames of other libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 _EXACT = {16: 11, 32: 24, 64: 53}
-"""By the bits of a number with a point, the power of two below which it tells all whole numbers apart."""
+"""Per float width in bits, the exponent of the power of two below which all integers are exact."""
 
 
 def read_batches(
@@ -31,23 +31,23 @@ def read_batches(
     before: int = 0,
     begins: bool = True,
 ) -> Generator[RawRows, None, int]:
-    """The rows of batches.
+    """The rows of record batches.
 
     Args:
-        batches: the rows. The first batch says which columns there are, with rows or without.
-        layout: which types they have.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        name: the file or table, as problems call it.
-        first: the position of the first row of the file or table in the whole input.
-        before: how many of its rows came before these.
-        begins: whether it begins here; otherwise what is wrong with its columns is said elsewhere.
+        batches: the rows. The schema of the first batch counts, even if it has no rows.
+        layout: the type of the rows.
+        accepted: the accepted schema.
+        problems: collects values that cannot be read. If it counts coercions, the reader is lenient.
+        name: the name of the file or table in problems.
+        first: the position of its first row in the whole input.
+        before: number of its rows before these batches.
+        begins: whether the batches start the file or table. Otherwise another call checks its columns.
 
     Returns:
-        The position behind the last row.
+        The position after the last row.
 
     Raises:
-        InputError: the table has no column, or one twice, or holds what no Arrow table may.
+        InputError: the table has no columns, a duplicate column, or invalid Arrow data.
     """
     columns = layout.columns(accepted, problems)
     position = first + before
@@ -59,34 +59,34 @@ def read_batches(
             _check_names(known.names, name)
             if begins:
                 columns.check_names(known.names, first, name)
-        origin = Origin.counted(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
+        origin = Origin.consecutive(batch.num_rows, lambda p: f"{name}, row {p - first + 1}", position)
         given = dict(zip(batch.schema.names, batch.columns, strict=True))
         for column_name, column in given.items():
             _check(column, origin, f"{columns.name}.{column_name}")
         read = convert if problems.coerced is not None else None
-        yield from columns.rows(given, origin, _of_pandas(read) if _is_pandas(batch.schema) else read)
+        yield from columns.rows(given, origin, _pandas_reader(read) if _is_pandas(batch.schema) else read)
         position += batch.num_rows
     return position
 
 
 def _check_names(names: list[str], name: str) -> None:
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise InputError(f"{name}: the column '{cut(twice[0])}' is there twice")
+    duplicates = sorted({n for n in names if names.count(n) > 1})
+    if duplicates:
+        raise InputError(f"{name}: the column '{cut(duplicates[0])}' occurs twice")
     if not names:
         raise InputError(
-            f"{name}: there are no columns", hint="a table without rows has columns, too: those of the properties"
+            f"{name}: there are no columns", hint="a table without rows needs the columns of its properties, too"
         )
 
 
 def _check(column: pa.Array, origin: Origin, subject: str) -> None:
-    """Make sure that a column holds what its type says. Texts may be anything as far as Arrow is concerned.
+    """Validate the data of a column. Arrow does not check on its own that texts are UTF-8.
 
     Raises:
-        InputError: it does not; the first row is named.
+        InputError: the data is not valid. The message names the first such row.
     """
-    if _unlimited(column.type) != column.type:
-        column = column.view(_unlimited(column.type))
+    if _storage_type(column.type) != column.type:
+        column = column.view(_storage_type(column.type))
     fault = _fault(column)
     if fault is None:
         return
@@ -106,8 +106,8 @@ def _fault(column: pa.Array) -> str | None:
     return None
 
 
-def _unlimited(kind: pa.DataType) -> pa.DataType:
-    """The type without what Arrow says about a `date64`: that it is a day. Here it is a moment."""
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type without Arrow's rule that a `date64` is a whole day. Here it is a point in time."""
     if pa.types.is_date64(kind):
         return pa.int64()
     return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind
@@ -118,7 +118,7 @@ def _is_pandas(schema: pa.Schema) -> bool:
 
 
 def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A frame of pandas without its index. An index that has a name is a column like the others."""
+    """A pandas frame without its index. An index with a name is an ordinary column."""
     if not _is_pandas(batch.schema):
         return batch
     described: dict[str, Any] = json.loads(batch.schema.metadata[b"pandas"])
@@ -127,27 +127,27 @@ def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns(index) if index else batch
 
 
-def _of_pandas(read: Read | None) -> Read:
-    """Reads columns of pandas, which has no way to say of a whole number that it is missing."""
+def _pandas_reader(read: Read | None) -> Read:
+    """A reader of pandas columns. pandas stores integers with missing values as floats."""
 
-    def made(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
-        column = _whole_again(column, kind, report)
+    def read_column(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
+        column = _as_integers(column, kind, report)
         return column if read is None else read(column, kind, report, null_items=null_items)
 
-    return made
+    return read_column
 
 
-def _whole_again(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    """Whole numbers that pandas holds with a point, because some are missing: as whole numbers, if all of them are.
+def _as_integers(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
+    """Convert pandas floats to integers, if the property is an integer and all values are whole.
 
-    Where that is more than a number with a point can tell apart, nobody knows which number it was.
+    Reports values beyond the exact range of the float type, because their original value is lost.
     """
     if kind.list or not kind.scalar.is_integer or not pa.types.is_floating(column.type):
         return column
     if pc.all(pc.equal(column, pc.floor(column))).as_py() is False:
         return column
     limit = _EXACT[column.type.bit_width]
-    vague = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
+    inexact = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
     message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
-    report(vague, message)
-    return pc.if_else(vague, pa.scalar(None, column.type), column).cast(pa.int64())
+    report(inexact, message)
+    return pc.if_else(inexact, pa.scalar(None, column.type), column).cast(pa.int64())

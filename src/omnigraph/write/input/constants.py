@@ -1,4 +1,4 @@
-"""Single values of documents, as columns."""
+"""Constants of mapping documents, as columns."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from omnigraph.write.rows.values import Fault, column
 
 
 def as_column(value: Value, kind: ValueType) -> pa.Array:
-    """A column of one row that holds a value.
+    """A column of one row with a value.
 
     Raises:
-        InputError: a property of this type cannot have it.
+        InputError: a property of this type cannot have the value.
     """
-    said: list[str] = []
+    found: list[str] = []
 
     def refuse(row: int, message: str, fault: Fault) -> None:
-        said.append(message)
+        found.append(message)
 
     def report(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
         if pc.any(wrong).as_py():
-            said.append(message)
+            found.append(message)
 
-    made = convert(column([value.plain()], kind, refuse), kind, report)
-    if said:
-        raise value.error(said[0])
-    if not kind.nullable and made.null_count:
+    converted = convert(column([value.plain()], kind, refuse), kind, report)
+    if found:
+        raise value.error(found[0])
+    if not kind.nullable and converted.null_count:
         raise value.error("null is not allowed")
-    return made
+    return converted

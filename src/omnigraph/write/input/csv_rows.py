@@ -1,7 +1,8 @@
-"""CSV: read in blocks. The header names the columns.
+"""Reads CSV in blocks. The header names the columns.
 
-Arrow cuts the cells; they come as texts and are converted by the types of their properties. What Arrow forgives is
-checked before: quotes inside of cells, rows that are too short or too long, bytes that are no text.
+Arrow splits the cells. They are read as texts and converted to the types of their properties. Arrow accepts some
+malformed input, so this module checks it first: quotes inside of cells, rows of the wrong length, bytes that are not
+UTF-8.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _NEWLINE, _RETURN = 10, 13
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-Made = TypeVar("Made")
-MadeOf = TypeVar("MadeOf", covariant=True)
+Row = TypeVar("Row")
+RowOf = TypeVar("RowOf", covariant=True)
 
 
-class Cells(Protocol[MadeOf]):
-    """Makes something of the cells of a file: rows of a type, or whatever is wanted."""
+class Cells(Protocol[RowOf]):
+    """Converts the cells of a file to rows of a type, or to another form."""
 
     @property
     def name(self) -> str:
-        """What a row is called whose cells cannot be told apart."""
+        """The subject of problems about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
-        """Look at the header, and report what is wrong with it."""
+        """Check the header, and report problems."""
 
-    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[MadeOf]:
-        """What some rows become, whose cells are texts."""
+    def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RowOf]:
+        """Convert rows whose cells are texts."""
 
 
 def read_csv(
@@ -60,19 +61,19 @@ def read_csv(
     """The rows of a CSV file.
 
     Args:
-        chunks: the bytes, cut anywhere.
-        layout: which types rows have, and how the file is written.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        name: the file, as problems call it.
+        chunks: the bytes, split anywhere.
+        layout: the types of the rows, and the dialect of the file.
+        accepted: the accepted schema.
+        problems: collects values that cannot be read. If it counts coercions, the reader is lenient.
+        name: the name of the file in problems.
         first: the position of the first line in the whole input.
-        delimiter: what stands between cells, unless the layout says it.
+        delimiter: the separator of cells, unless the layout has one.
 
     Returns:
-        The position behind the last line.
+        The position after the last line.
 
     Raises:
-        InputError: there is no header, or it cannot be used.
+        InputError: the header is missing or not valid.
         ResourceLimitError: a row is too long.
     """
     return read_cells(chunks, layout.columns(accepted, problems), problems, name, first, layout.csv, delimiter)
@@ -80,26 +81,26 @@ def read_csv(
 
 def read_cells(
     chunks: Iterable[bytes],
-    cells: Cells[Made],
+    cells: Cells[Row],
     problems: Problems,
     name: str,
     first: int = 1,
     dialect: Dialect | None = None,
     delimiter: str = ",",
-) -> Generator[Made, None, int]:
-    """What the cells of a CSV file become; `read_csv` describes the other arguments."""
+) -> Generator[Row, None, int]:
+    """Convert the cells of a CSV file. `read_csv` describes the other arguments."""
     reader = _Reader(cells, problems, name, first, dialect or Dialect(), delimiter)
-    for block in _whole_rows(chunks, reader.quote):
+    for block in _blocks_of_rows(chunks, reader.quote):
         yield from reader.read(block)
-        if reader.broken:
+        if reader.stopped:
             break
     if reader.header is None:
         raise InputError(f"{name} is empty", hint="the first line of a CSV file names the properties")
     return first + reader.line - 1
 
 
-def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
-    """The file in blocks that end with a row, or are longer than a row may be."""
+def _blocks_of_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
+    """Split the file into blocks that end after a whole row, or that exceed the maximum row length."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:
@@ -119,7 +120,7 @@ def _whole_rows(chunks: Iterable[bytes], quote: int) -> Iterator[bytes]:
 
 
 def _last_row(block: bytes, quote: int) -> int:
-    """Where the last row of a block ends that is complete."""
+    """The end of the last complete row of a block."""
     if quote not in block:
         return block.rfind(b"\n") + 1
     ends = _row_ends(np.frombuffer(block, np.uint8), quote)
@@ -127,18 +128,18 @@ def _last_row(block: bytes, quote: int) -> int:
 
 
 def _row_ends(data: _Bytes, quote: int) -> Numbers:
-    """Line breaks outside of quotes. A doubled quote closes and opens again, so counting quotes is enough."""
+    """The ends of rows: line breaks outside of quotes. A doubled quote counts as two, so parity is enough."""
     breaks = np.flatnonzero(data == _NEWLINE)
     quotes = np.flatnonzero(data == quote)
     ends: Numbers = breaks[np.searchsorted(quotes, breaks) % 2 == 0] + 1
     return ends
 
 
-class _Reader(Generic[Made]):
-    """Reads one block after another, counting lines."""
+class _Reader(Generic[Row]):
+    """Reads the blocks of a file in order, and counts lines."""
 
     def __init__(
-        self, cells: Cells[Made], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
+        self, cells: Cells[Row], problems: Problems, name: str, first: int, dialect: Dialect, delimiter: str
     ) -> None:
         self.problems = problems
         self.name = name
@@ -149,9 +150,9 @@ class _Reader(Generic[Made]):
         self.columns = cells
         self.line = 1
         self.header: list[str] | None = None
-        self.broken = False
+        self.stopped = False
 
-    def read(self, block: bytes) -> Iterator[Made]:
+    def read(self, block: bytes) -> Iterator[Row]:
         if self.line == 1:
             block = block.removeprefix(_BOM)
         if not block:
@@ -172,14 +173,14 @@ class _Reader(Generic[Made]):
         if len(rows.starts):
             yield from self._cells(self._checked(rows))
 
-    def _place(self, position: int) -> str:
+    def _location(self, position: int) -> str:
         return f"{self.name}, line {position - self.first + 1}"
 
     def _refuse(self, lines: Numbers, message: str | Callable[[int], str]) -> None:
-        """Say what is wrong with rows; the message may depend on which one it is."""
+        """Report rows. The message may be a function of the index among them."""
         positions = (self.first - 1 + lines[:SHOWN]).tolist()
         shown = [
-            Problem(p, self._place(p), self.columns.name, message if isinstance(message, str) else message(i))
+            Problem(p, self._location(p), self.columns.name, message if isinstance(message, str) else message(i))
             for i, p in enumerate(positions)
         ]
         self.problems.add_all(shown, len(lines))
@@ -190,23 +191,23 @@ class _Reader(Generic[Made]):
             (header,) = csv.reader([line_text], delimiter=self.delimiter, quotechar=quote, strict=True)
         except (UnicodeDecodeError, ValueError, csv.Error) as error:
             raise InputError(f"{self.name}, line {line}: the header cannot be read: {error}") from error
-        twice = sorted({name for name in header if header.count(name) > 1})
-        if twice:
-            raise InputError(f"{self.name}, line {line}: the header has '{cut(twice[0])}' twice")
+        duplicates = sorted({name for name in header if header.count(name) > 1})
+        if duplicates:
+            raise InputError(f"{self.name}, line {line}: the header has '{cut(duplicates[0])}' twice")
         if "" in header:
             raise InputError(f"{self.name}, line {line}: column {header.index('') + 1} of the header has no name")
         self.header = header
         position = self.first - 1 + line
-        self.columns.check_names(header, position, self._place(position))
+        self.columns.check_names(header, position, self._location(position))
 
     def _checked(self, rows: _Rows) -> _Rows:
-        """Without the rows that are not well-formed, which are reported."""
+        """Report rows that are not well-formed. Returns the others."""
         quoted = rows.with_bad_quotes(ord(self.delimiter))
         if quoted.any():
-            # From here on nobody can tell where rows begin.
+            # After a wrong quote, the ends of rows are unknown.
             at = int(np.flatnonzero(quoted)[0])
             self._refuse(rows.lines[at : at + 1], "a quote inside of a cell that is not doubled, or is never closed")
-            self.broken = True
+            self.stopped = True
             rows = rows.keep(np.arange(len(quoted)) < at)
         long = rows.ends - rows.starts > MAX_RECORD_BYTES
         for row in np.flatnonzero(long).tolist():
@@ -223,7 +224,7 @@ class _Reader(Generic[Made]):
                 good &= ~wrong
         return rows.keep(good)
 
-    def _cells(self, rows: _Rows) -> Iterator[Made]:
+    def _cells(self, rows: _Rows) -> Iterator[Row]:
         assert self.header is not None
         table = self._parse(rows) if len(rows.starts) else None
         if table is None:
@@ -237,12 +238,12 @@ class _Reader(Generic[Made]):
             table = self._parse(rows)
             assert table is not None
         assert table.num_rows == len(rows.starts)
-        origin = Origin(self.first - 1 + rows.lines, self._place)
+        origin = Origin(self.first - 1 + rows.lines, self._location)
         cells = {name: table[name].combine_chunks() for name in self.header}
         yield from self.columns.rows(cells, origin, from_text)
 
     def _parse(self, rows: _Rows) -> pa.Table | None:
-        """The cells as texts; None when rows are too short or too long. What is quoted is never null."""
+        """The cells as texts; None if a row has too few or too many. Quoted cells are never null."""
         assert self.header is not None
         text = rows.joined()
         try:
@@ -267,7 +268,7 @@ class _Reader(Generic[Made]):
 
 
 class _Rows:
-    """The rows of a block: its bytes, where each row begins and ends, and on which line."""
+    """The rows of a block: its bytes, and the start, end and line of each row."""
 
     def __init__(self, data: _Bytes, starts: Numbers, ends: Numbers, lines: Numbers, quote: int) -> None:
         self.data = data
@@ -285,7 +286,7 @@ class _Rows:
         return self.data[self.starts[row] : self.ends[row]].tobytes()
 
     def joined(self) -> bytes:
-        """The rows that are left, one behind the other."""
+        """The bytes of the remaining rows, concatenated."""
         if len(self.starts) and np.array_equal(self.starts[1:], self.ends[:-1]):
             return self.data[self.starts[0] : self.ends[-1]].tobytes()
         steps = np.zeros(len(self.data) + 1, np.int8)
@@ -293,13 +294,13 @@ class _Rows:
         np.subtract.at(steps, self.ends, 1)
         return self.data[np.cumsum(steps[:-1], dtype=np.int8) > 0].tobytes()
 
-    def _rows_of(self, places: Numbers) -> _Mask:
-        """Which rows have one of some places in them."""
+    def _rows_of(self, positions: Numbers) -> _Mask:
+        """Mask of the rows that contain one of some byte positions."""
         wrong = np.zeros(len(self.starts), bool)
-        row = np.searchsorted(self.starts, places, "right") - 1
+        row = np.searchsorted(self.starts, positions, "right") - 1
         inside = row >= 0
-        row, places = row[inside], places[inside]
-        wrong[row[places < self.ends[row]]] = True
+        row, positions = row[inside], positions[inside]
+        wrong[row[positions < self.ends[row]]] = True
         return wrong
 
     def blank(self) -> _Mask:
@@ -331,31 +332,31 @@ class _Rows:
         return wrong
 
     def with_stray_return(self) -> _Mask:
-        """Outside of quotes Arrow would take it for the end of a row."""
-        places = np.flatnonzero(self.data == _RETURN)
-        if len(places) == 0:
+        """Rows with a lone carriage return outside of quotes. Arrow would end the row there."""
+        positions = np.flatnonzero(self.data == _RETURN)
+        if len(positions) == 0:
             return np.zeros(len(self.starts), bool)
-        behind = np.minimum(places + 1, len(self.data) - 1)
-        stray = (self.data[behind] != _NEWLINE) | (places + 1 == len(self.data))
+        after = np.minimum(positions + 1, len(self.data) - 1)
+        stray = (self.data[after] != _NEWLINE) | (positions + 1 == len(self.data))
         quotes = np.flatnonzero(self.data == self.quote)
-        return self._rows_of(places[stray & (np.searchsorted(quotes, places) % 2 == 0)])
+        return self._rows_of(positions[stray & (np.searchsorted(quotes, positions) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
-        """Quotes that neither begin a cell, nor end one, nor are doubled."""
+        """Rows with quotes that do not start a cell, do not end one, and are not doubled."""
         quotes = np.flatnonzero(self.data == self.quote)
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)
         padded = np.concatenate([[_NEWLINE], self.data, [_NEWLINE]]).astype(np.uint8)
-        before, behind = padded[quotes], padded[quotes + 2]
+        before, after = padded[quotes], padded[quotes + 2]
         opens = np.arange(len(quotes)) % 2 == 0
         edges = (delimiter, _NEWLINE, self.quote)
-        wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(behind, (*edges, _RETURN)))
+        wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(after, (*edges, _RETURN)))
         wrong[-1] |= bool(opens[-1])  # never closed
         return self._rows_of(quotes[wrong])
 
     def cells(self, delimiter: int) -> Numbers:
-        """How many cells each row has."""
+        """The number of cells of each row."""
         quotes = np.flatnonzero(self.data == self.quote)
-        places = np.flatnonzero(self.data == delimiter)
-        places = places[np.searchsorted(quotes, places) % 2 == 0]
-        return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts) + 1
+        positions = np.flatnonzero(self.data == delimiter)
+        positions = positions[np.searchsorted(quotes, positions) % 2 == 0]
+        return np.searchsorted(positions, self.ends) - np.searchsorted(positions, self.starts) + 1

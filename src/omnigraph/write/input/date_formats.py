@@ -1,4 +1,4 @@
-"""Dates and times in a format that a mapping names: `%d.%m.%Y`, or a count since 1970."""
+"""Dates and times in a format from a mapping: `%d.%m.%Y`, or a number since 1970."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.temporal import MS_PER_DAY
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.write.input.parse_text import spelled, whole_numbers
+from omnigraph.write.input.parse_text import matching_cells, parse_integers
 from omnigraph.write.rows.convert import Report, convert
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -31,22 +31,22 @@ _CODES = {
     "f": "[0-9]{1,9}",
     "z": "Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?",
 }
-"""The codes of `strftime` that have one meaning everywhere, and what they match. Names of months are English."""
+"""The `strftime` codes that do not depend on the locale, and their patterns. Month names are English."""
 
 _COUNTS = {"days": MS_PER_DAY, "seconds": 1000, "milliseconds": 1}
-"""Numbers since 1970-01-01 UTC, and how many milliseconds one is."""
+"""The milliseconds of one unit, for numbers since 1970-01-01 UTC."""
 
 _EXAMPLE = "write codes such as %d.%m.%Y or %Y%m%d %H:%M:%S; or days, seconds or milliseconds"
 
 
 @dataclass(frozen=True, slots=True)
 class DateFormat:
-    """How dates and times are written.
+    """A format of dates and times.
 
     Attributes:
-        text: the format as it was given.
-        pattern: the regular expression of such a text, with a group for each code; None for a count since 1970.
-        codes: the codes in it.
+        text: the format as given.
+        pattern: the regular expression of the format, with a group per code; None for a number since 1970.
+        codes: its codes.
     """
 
     text: str
@@ -55,10 +55,10 @@ class DateFormat:
 
     @classmethod
     def parse(cls, text: str) -> DateFormat:
-        """The format that a text means.
+        """Parse a format.
 
         Raises:
-            ValueError: it means none; the second argument says what to write.
+            ValueError: it is not a format; the second argument is a hint.
         """
         if text in _COUNTS:
             return cls(text, None, frozenset())
@@ -69,19 +69,19 @@ class DateFormat:
                 continue
             code = {"B": "b"}.get(part[1:], part[1:])
             if code not in _CODES or code in codes:
-                problem = "twice in it" if code in codes else "not a code"
+                problem = "used twice" if code in codes else "not a code"
                 raise ValueError(f"'{part}' is {problem}", _EXAMPLE)
             codes.append(code)
             pattern += f"(?P<{code}>{_CODES[code]})"
         for needed, what in (("Yy", "year"), ("mb", "month"), ("d", "day")):
             if sum(code in codes for code in needed) != 1:
-                raise ValueError(f"'{text}' does not say the {what} once", _EXAMPLE)
+                raise ValueError(f"'{text}' needs the {what} exactly once", _EXAMPLE)
         if ("I" in codes) != ("p" in codes) or ("I" in codes and "H" in codes):
-            raise ValueError("%I belongs together with %p, and not with %H", _EXAMPLE)
+            raise ValueError("%I needs %p, and cannot be used with %H", _EXAMPLE)
         return cls(text, f"^{pattern}$", frozenset(codes))
 
     def read(self, cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
-        """Values of the type. Cells that are written otherwise are reported and become null."""
+        """Parse cells. Reports cells in another format and returns null for them."""
         if pa.types.is_temporal(cells.type):
             return convert(cells, kind, report)
         texts = cells.cast(pa.utf8())
@@ -89,13 +89,13 @@ class DateFormat:
         if self.pattern is None:
             return self._counted(texts, kind, report)
         expected = f"a {'date' if kind.scalar is Scalar.DATE else 'time'} written as {self.text}"
-        groups = pc.extract_regex(spelled(texts, self.pattern, expected, report), self.pattern)
+        groups = pc.extract_regex(matching_cells(texts, self.pattern, expected, report), self.pattern)
         return convert(self._usual(lambda code: pc.struct_field(groups, code), kind), kind, report)
 
     def _counted(self, texts: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-        numbers = whole_numbers(texts, report)
+        numbers = parse_integers(texts, report)
         size = _COUNTS[self.text]
-        most = 2**62 // size  # beyond this a year is too large to be written, and the product for 64 bits
+        most = 2**62 // size  # larger numbers overflow 64 bits, and their years are out of range
         wrong = pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)).fill_null(False)
         report(wrong, "outside the years 1 to 9999")
         numbers = pc.if_else(wrong, pa.scalar(None, pa.int64()), numbers)
@@ -103,10 +103,10 @@ class DateFormat:
         return convert(millis, kind, report)
 
     def _usual(self, group: Callable[[str], pa.Array], kind: ValueType) -> pa.Array:
-        """The texts as ISO 8601."""
+        """The texts in ISO 8601."""
         if "Y" in self.codes:
             year = group("Y")
-        else:  # as POSIX reads two digits
+        else:  # two-digit years as in POSIX
             late = pc.greater(group("y").cast(pa.int32()), 68)
             year = pc.binary_join_element_wise(pc.if_else(late, "19", "20"), group("y"), "")
         month = _two(group("m")) if "m" in self.codes else _month(group("b"))
@@ -121,7 +121,7 @@ class DateFormat:
         return pc.binary_join_element_wise(day, "T", _scalar(time), _scalar(fraction), _scalar(offset), "")
 
     def _twelve(self, group: Callable[[str], pa.Array]) -> pa.Array:
-        """The hour of a day by `%I` and `%p`. One beyond 12 stays what it is, and is refused later."""
+        """The hour from `%I` and `%p`. An hour beyond 12 becomes 99, which the conversion refuses later."""
         hour = group("I").cast(pa.int32())
         noon = pc.equal(hour, 12)
         late = pc.equal(pc.utf8_lower(group("p")), "pm")

@@ -1,7 +1,8 @@
-"""Envelopes one by one: slower than a block at a time, and able to say exactly what is wrong.
+"""Reads envelopes one by one: slower than the block reader, but with exact error messages.
 
 An envelope is `{"type": …, "data": {…}}` or `{"edge": …, "from": …, "to": …, "data": {…}}`, as JSON text or as a Python
-mapping. The strict reader refuses what it does not know; the lenient one makes the best of it, and counts that.
+mapping. The strict reader refuses unknown members and wrong types. The lenient reader ignores or converts them, and
+counts that.
 """
 
 from __future__ import annotations
@@ -21,26 +22,35 @@ from omnigraph.lang.schema.owner import ROW_COLUMNS
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.write.rows.problems import Leniency, Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
-from omnigraph.write.rows.values import NO_ID, Fault, Written, called, column, whole_number, without_gaps, without_ids
+from omnigraph.write.rows.values import (
+    NO_ID,
+    Fault,
+    JsonNumber,
+    column,
+    json_integer,
+    type_label,
+    without_gaps,
+    without_ids,
+)
 
 Place = Callable[[int], str]
-"""What a person calls the place of the record at a position."""
+"""Describes the location of the record at a position."""
 
 RESERVED = ROW_COLUMNS | {"_tombstone"}
 
 _ID = ValueType(Scalar.STRING, nullable=True)
 _END = ValueType(Scalar.STRING)
-_BESIDE = "the ends of an edge stand beside 'data', as 'from' and 'to'"
+_ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not inside it"
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """The properties for which a missing member and a written null differ: those with a default, and computed ones."""
+    """Properties for which a missing member and an explicit null differ: those with a default or a computed value."""
     filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
     return [p.name for p in filled if p.type.nullable]
 
 
 class _RefusedError(Exception):
-    """Why one envelope cannot be read, and which property it is about."""
+    """The reason why an envelope cannot be read, and the property that it is about."""
 
     def __init__(self, message: str, subject: str = "input") -> None:
         super().__init__(message)
@@ -49,12 +59,12 @@ class _RefusedError(Exception):
 
 
 class EnvelopeReader:
-    """Takes envelopes in, and hands out their rows type by type.
+    """Collects envelopes, and returns their rows by type.
 
     Args:
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        place: where the record at a position stands.
+        accepted: the accepted schema.
+        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
+        place: describes the location of the record at a position.
 
     Attributes:
         several: whether some line had more than one record.
@@ -65,22 +75,22 @@ class EnvelopeReader:
         self.problems = problems
         self.place = place
         self.several = False
-        self._twice: list[str] = []
+        self._duplicate_members: list[str] = []
         self._types: dict[tuple[TypeKind, str], _TypeRows] = {}
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object, parse_constant=_constant, parse_float=Written, parse_int=whole_number
+            object_pairs_hook=self._object, parse_constant=_constant, parse_float=JsonNumber, parse_int=json_integer
         )
 
     def take_json(self, text: str, position: int) -> bool:
         """Read a record: one JSON value, or in the lenient reader any number of them.
 
         Returns:
-            Whether it was JSON.
+            Whether it was valid JSON.
         """
         at = len(text) - len(text.lstrip(" \t\r\n"))
         end = len(text.rstrip(" \t\r\n"))
         while at < end:
-            self._twice.clear()
+            self._duplicate_members.clear()
             try:
                 value, at = self._decoder.raw_decode(text, at)
             except json.JSONDecodeError as error:
@@ -111,26 +121,26 @@ class EnvelopeReader:
         except _RefusedError as error:
             self.refuse(position, error.message, error.subject)
             return
-        for name in self._twice:
+        for name in self._duplicate_members:
             self._coerced(Leniency.DUPLICATE_MEMBER, f"{declared.name}.{cut(name)}", position)
         self.take_row(kind, declared, data, position)
 
     def take_row(self, kind: TypeKind, declared: NodeType | EdgeType, row: Mapping[str, Any], position: int) -> None:
-        """Read one row whose type is known; the ends of an edge are among its members."""
+        """Read one row of a known type. The endpoints of an edge are members of the row."""
         rows = self._types.get((kind, declared.name))
         if rows is None:
             rows = self._types[kind, declared.name] = _TypeRows(self, kind, declared)
         rows.add(row, position)
 
     def rows(self) -> Iterator[RawRows]:
-        """What was taken in since the last call."""
+        """The rows since the last call."""
         taken = list(self._types.values())
         self._types.clear()
         for rows in taken:
             yield rows.table()
 
     def refuse(self, position: int, message: str, subject: str = "input") -> None:
-        """Say what is wrong with a record."""
+        """Report a problem of a record."""
         self.problems.add(Problem(position, self.place(position), subject, message))
 
     def _coerced(self, kind: Leniency, subject: str, position: int, what: str = "") -> None:
@@ -141,16 +151,16 @@ class EnvelopeReader:
         members = dict(pairs)
         if len(members) != len(pairs):
             names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            duplicate = next(name for name in names if names.count(name) > 1)
             if self.problems.coerced is None:
-                raise _RefusedError(f"member '{cut(twice)}' is given twice")
-            self._twice.append(twice)
+                raise _RefusedError(f"member '{cut(duplicate)}' is given twice")
+            self._duplicate_members.append(duplicate)
         return members
 
     def _shape(self, value: object, position: int) -> tuple[TypeKind, NodeType | EdgeType, Mapping[str, Any]]:
-        """The envelope's type and members, with the ends of an edge among them."""
+        """The type and the members of an envelope, including the endpoints of an edge."""
         if not isinstance(value, Mapping):
-            raise _RefusedError(f"expected an object with 'type' or 'edge', found {called(value)}")
+            raise _RefusedError(f"expected an object with 'type' or 'edge', found {type_label(value)}")
         lenient = self.problems.coerced is not None
         word = "type" if "edge" not in value or (lenient and "type" in value) else "edge"
         if not isinstance(value.get(word), str):
@@ -174,7 +184,7 @@ class EnvelopeReader:
         inside = [end for end in ("from", "to", "src", "dst") if end in data]
         if inside:
             if not lenient:
-                raise _RefusedError(_BESIDE, f"{declared.name}.{inside[0]}")
+                raise _RefusedError(_ENDS_OUTSIDE_DATA, f"{declared.name}.{inside[0]}")
             for end in inside:
                 self._coerced(Leniency.IGNORED_PROPERTY, f"{declared.name}.{end}", position)
             data = {name: value for name, value in data.items() if name not in inside}
@@ -192,7 +202,7 @@ class EnvelopeReader:
 
 
 class _TypeRows:
-    """Rows of one type as they come in."""
+    """Collected rows of one type."""
 
     def __init__(self, reader: EnvelopeReader, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         self.reader = reader
@@ -222,7 +232,7 @@ class _TypeRows:
         self.reader.refuse(position, unknown_property(name, self.members), subject)
 
     def table(self) -> RawRows:
-        """The rows."""
+        """The collected rows."""
         columns = {
             name: self._column(name, kind)
             for name, kind in self.members.items()
@@ -251,20 +261,20 @@ class _TypeRows:
                 self.reader.refuse(position, message + NO_ID * is_end, subject)
                 refused.append(row)
 
-        made = column(values, kind, refuse, null_items=coerced is not None)
+        converted = column(values, kind, refuse, null_items=coerced is not None)
         if name in self.key:
             self.refused += refused
-        return without_gaps(made, kind, refused)
+        return without_gaps(converted, kind, refused)
 
 
 def key_members(declared: NodeType | EdgeType) -> set[str]:
-    """The members that a key is made of, as input names them."""
+    """The members of a key under their names in the input."""
     written = {"src": "from", "dst": "to"}
     return {written.get(name, name) for name in declared.key or ()}
 
 
 def unknown_property(name: object, known: Mapping[str, object]) -> str:
-    """What to say about a property that a type does not have."""
+    """The message about a property that a type does not have."""
     if name in RESERVED:
         return "the name is reserved"
     hint = did_you_mean(str(name), known)
@@ -272,4 +282,4 @@ def unknown_property(name: object, known: Mapping[str, object]) -> str:
 
 
 def _constant(text: str) -> Any:
-    raise _RefusedError(f"not JSON: {text} is no number")
+    raise _RefusedError(f"not JSON: {text} is not a number")

@@ -1,8 +1,7 @@
-"""The formats that files of rows have. This is the one place to add another.
+"""The file formats of rows. A new format is added here.
 
-A format says by which endings its files are known, where a file can be cut, and how a part of it is read. What it is
-not asked about is the same for all: where files lie, how texts are packed, which types rows have, and what becomes of
-them.
+A format defines its file extensions, how a file is split into parts, and how a part is read. Everything else is the
+same for all formats: the location of files, compression, the types of rows, and the processing of the rows.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile
 from omnigraph.write.input.arrow_rows import read_batches
 from omnigraph.write.input.csv_rows import read_csv
-from omnigraph.write.input.named_columns import Layout, mentions
+from omnigraph.write.input.named_columns import Layout, empty_rows
 from omnigraph.write.input.ndjson import Progress, read_ndjson
 from omnigraph.write.input.splits import End, Reading, Start
 from omnigraph.write.rows.problems import Problems
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-"""How a file may be packed that a format reads from one end to the other, by the ending behind its own."""
+"""Compressions of files that are read sequentially, by the extension after that of the format."""
 
 _CHUNK = 4 * 1024 * 1024
 _BATCH_BYTES = 64 << 20
@@ -36,37 +35,37 @@ _BATCH_ROWS = 1 << 18
 
 
 class Format(Protocol):
-    """A way to hold rows in files."""
+    """A file format of rows."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the format."""
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """How the names of its files end."""
+        """The extensions of its files."""
 
     @property
-    def packed(self) -> bool:
+    def compressible(self) -> bool:
         """Whether its files may be compressed as a whole."""
 
     @property
-    def dense(self) -> bool:
-        """Whether rows take some times as much room as in the file, without that it is compressed as a whole."""
+    def expands(self) -> bool:
+        """Whether rows in memory are several times larger than in the file, without compression of the whole file."""
 
     @property
     def tables(self) -> bool:
-        """Whether a file is a table, which a layout describes. Otherwise each record says what it is."""
+        """Whether a file is a table that a layout describes. Otherwise each record names its type."""
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
-        """Parts of a file that can be read apart, each of about some size. Their bounds mean what the format says."""
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
+        """Split a file into parts of about `size` bytes that can be read separately. The format defines the bounds."""
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         """The rows of a part."""
 
 
 Range = tuple[int, int | None]
-"""Where a part begins, and where it ends; None is the end of the file."""
+"""The start and end of a part; None is the end of the file."""
 WHOLE: Range = (0, None)
 
 
@@ -75,10 +74,10 @@ class RowFile:
     """A file of rows.
 
     Attributes:
-        input: where its bytes are.
-        format: how it holds rows.
-        stem: its name without endings: the type, for formats that hold tables.
-        compression: how its bytes are packed, if they are.
+        input: gives access to its bytes.
+        format: its format.
+        stem: its name without extensions; in formats that hold tables, the type.
+        compression: the compression of its bytes, if any.
     """
 
     input: InputFile
@@ -87,7 +86,7 @@ class RowFile:
     compression: str | None
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes, unpacked.
+        """The decompressed bytes.
 
         Raises:
             InputError: they cannot be read.
@@ -98,11 +97,11 @@ class RowFile:
                 yield chunk
 
     def lines(self, low: int, high: int | None) -> Iterator[bytes]:
-        """The lines that begin in a part of a file of text. One that is packed has only one part.
+        """The lines that begin in a part of a text file. A compressed file has only one part.
 
         Args:
-            low: where the part begins, in bytes.
-            high: where it ends; None is the end of the file.
+            low: the start of the part, in bytes.
+            high: its end; None is the end of the file.
 
         Raises:
             InputError: they cannot be read.
@@ -126,7 +125,7 @@ class RowFile:
                 yield chunk
 
     def batches(self, low: int = 0, high: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a part of a file of batches, behind a batch without rows that says which columns there are.
+        """The rows of a part of a file of batches, after an empty batch that carries the schema.
 
         Raises:
             InputError: they cannot be read.
@@ -138,13 +137,13 @@ class RowFile:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A part of a file that is to be read.
+    """A part of a file to read.
 
     Attributes:
         file: the file.
-        layout: its types and columns, for formats that hold tables.
-        low: where the part begins.
-        high: where it ends; None is the end of the file.
+        layout: its types and columns, in formats that hold tables.
+        low: the start of the part.
+        high: its end; None is the end of the file.
     """
 
     file: RowFile
@@ -155,7 +154,7 @@ class FilePart:
 
 @contextmanager
 def readable(file: RowFile) -> Iterator[None]:
-    """Says of a file that cannot be read which it is."""
+    """Re-raise read errors as InputError with the name of the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -164,7 +163,7 @@ def readable(file: RowFile) -> Iterator[None]:
 
 
 def _pass_line(stream: BinaryIO) -> int:
-    """Read up to the end of a line. Returns how many bytes that took."""
+    """Read up to the end of a line. Returns the number of bytes read."""
     passed = 0
     while part := stream.readline(_CHUNK):
         passed += len(part)
@@ -178,15 +177,15 @@ def _pass_line(stream: BinaryIO) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Ndjson:
-    """Envelopes. A part is the lines that begin in a range of bytes."""
+    """Envelopes. A part contains the lines that begin in a range of bytes."""
 
     name: str = "ndjson"
     endings: tuple[str, ...] = (".ndjson", ".jsonl", ".json")
-    packed: bool = True
-    dense: bool = False
+    compressible: bool = True
+    expands: bool = False
     tables: bool = False
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         if file.compression is not None:
             yield WHOLE
             return
@@ -205,41 +204,41 @@ class _Ndjson:
 
 @dataclass(frozen=True, slots=True)
 class _Csv:
-    """A header and cells. Quotes may hold line breaks, so that a file can only be read from its beginning."""
+    """A header and cells. Quoted cells may contain line breaks, so a file can only be read from its start."""
 
     name: str
     endings: tuple[str, ...]
     separator: str
-    packed: bool = True
-    dense: bool = False
+    compressible: bool = True
+    expands: bool = False
     tables: bool = True
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         yield WHOLE
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         assert part.layout is not None
-        yield from mentions(part.layout)
+        yield from empty_rows(part.layout)
         chunks, name = part.file.chunks(), part.file.input.name
         end = yield from read_csv(chunks, part.layout, accepted, problems, name, start.first, self.separator)
         return End(end - start.first, end - start.first)
 
 
 class Batched:
-    """A file of Arrow batches, or of what becomes some. Its units are numbered."""
+    """A format of Arrow batches, or of data that becomes batches. Parts are ranges of numbered units."""
 
-    packed = False
+    compressible = False
     tables = True
 
     def sizes(self, file: RowFile) -> Sequence[int]:
-        """About how many bytes each unit has."""
+        """The approximate size of each unit in bytes."""
         raise NotImplementedError
 
     def batches(self, file: RowFile, low: int, high: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows of some units, behind a batch without rows that says which columns there are."""
+        """The rows of some units, after an empty batch that carries the schema."""
         raise NotImplementedError
 
-    def cut(self, file: RowFile, size: int) -> Iterator[Range]:
+    def split(self, file: RowFile, size: int) -> Iterator[Range]:
         low = held = 0
         with readable(file):
             sizes = self.sizes(file)
@@ -252,7 +251,7 @@ class Batched:
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         assert part.layout is not None
-        yield from mentions(part.layout)
+        yield from empty_rows(part.layout)
         end = yield from read_batches(
             part.file.batches(part.low, part.high),
             part.layout,
@@ -269,11 +268,11 @@ class Batched:
 
 @dataclass(frozen=True, slots=True)
 class _Parquet(Batched):
-    """A unit is a group of rows."""
+    """Parquet. A unit is a row group."""
 
     name: str = "parquet"
     endings: tuple[str, ...] = (".parquet",)
-    dense: bool = True
+    expands: bool = True
 
     def sizes(self, file: RowFile) -> Sequence[int]:
         with file.input.native() as source, pa.parquet.ParquetFile(source) as parquet:
@@ -281,7 +280,7 @@ class _Parquet(Batched):
             return [group.total_byte_size for group in groups]
 
     def batches(self, file: RowFile, low: int, high: int | None) -> Iterator[pa.RecordBatch]:
-        remote = file.input.remote  # where each look is a request, many columns are fetched with one
+        remote = file.input.remote  # each read is a request there: fetch many columns with one
         with file.input.native() as source, pa.parquet.ParquetFile(source, pre_buffer=remote) as parquet:
             yield without_rows(parquet.schema_arrow)
             groups = range(parquet.metadata.num_row_groups)[low:high]
@@ -290,11 +289,11 @@ class _Parquet(Batched):
 
 @dataclass(frozen=True, slots=True)
 class _Arrow(Batched):
-    """A unit is a batch; a stream of batches is one unit."""
+    """Arrow IPC. A unit is a batch; a stream of batches is one unit."""
 
     name: str = "arrow"
     endings: tuple[str, ...] = (".arrow", ".feather")
-    dense: bool = False
+    expands: bool = False
 
     def sizes(self, file: RowFile) -> Sequence[int]:
         size = file.input.size
@@ -324,16 +323,16 @@ CSV = _Csv("csv", (".csv",), ",")
 TSV = _Csv("tsv", (".tsv",), "\t")
 
 FORMATS: list[Format] = [NDJSON, CSV, TSV, _Parquet(), _Arrow()]
-"""Every format there is."""
+"""All formats."""
 
 
 def without_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that says nothing but which columns there are."""
+    """An empty batch with a schema."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _batch_rows(metadata: pa.parquet.FileMetaData) -> int:
-    """How many rows to read at once: as many as are quick to write, and fewer where rows are wide."""
+    """The number of rows per batch: large for fast writes, smaller if rows are wide."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     width = -(-sum(group.total_byte_size for group in groups) // max(1, metadata.num_rows))
     return int(max(1024, min(_BATCH_ROWS, _BATCH_BYTES // max(1, width))))

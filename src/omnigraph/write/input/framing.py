@@ -1,4 +1,4 @@
-"""Where the records of a block of JSON begin and end, found for all of them at once."""
+"""Finds the start and end of all records in a block of JSON, vectorised."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Records:
     """The records of a block.
 
     Attributes:
-        block: the bytes as they came.
-        flat: the same bytes, with spaces for the line breaks inside of records.
-        offsets: where each record begins, and where the last one ends. Blank lines belong to the record before.
+        block: the original bytes.
+        flat: the same bytes, with spaces instead of the line breaks inside of records.
+        offsets: the start of each record, and the end of the last. Blank lines belong to the previous record.
         lines: the line of the block on which each record begins, from 0.
     """
 
@@ -53,13 +53,13 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A block, taken apart.
+    """A block split into records.
 
     Attributes:
-        head: where the record ends that an earlier block began; the length of the block if it does not end here.
-        records: those that begin and end in the block.
-        rest: where the one begins that does not end in the block; the length of the block if there is none.
-        depth: how many brackets are open at the end.
+        head: the end of the record that an earlier block began; the block length if it does not end here.
+        records: the records that begin and end in the block.
+        rest: the start of the record that does not end in the block; the block length if there is none.
+        depth: number of open brackets at the end.
     """
 
     head: int
@@ -69,7 +69,7 @@ class Framed:
 
 
 def one_a_line(block: bytes) -> Records | None:
-    """The records of a block in which every line is one; None unless each begins and ends with a brace."""
+    """The records of a block with one record per line; None unless every line begins and ends with a brace."""
     data = np.frombuffer(block, np.uint8)
     ends = _line_ends(data)
     starts = np.concatenate([[0], ends[:-1]])
@@ -82,16 +82,16 @@ def one_a_line(block: bytes) -> Records | None:
 
 
 def frame(block: bytes, depth: int = 0, *, heads: bool = False) -> Framed:
-    """Take a block apart whose records may stretch over several lines.
+    """Split a block whose records may span several lines.
 
-    Brackets are counted outside of strings. A string ends with its line at the latest, so that one that was not closed
-    does no harm to the lines that follow.
+    Counts brackets outside of strings. A string ends at the end of its line at the latest, so an unclosed string
+    does not affect the lines after it.
 
     Args:
         block: whole lines.
-        depth: how many brackets are open before it.
-        heads: whether a line that begins with `{"type"` or `{"edge"` begins a record, even if the one before it did not
-            end. Nothing else can look like that where no property has such a name.
+        depth: number of open brackets before it.
+        heads: whether a line that begins with `{"type"` or `{"edge"` starts a record even if the previous one did not
+            end. This is safe if no property has such a name.
     """
     data = np.frombuffer(block, np.uint8)
     ends = _line_ends(data)
@@ -140,26 +140,26 @@ def _heads(data: _Bytes, starts: Numbers) -> _Mask:
 
 
 def _depths(net: Numbers, depth: int, heads: _Mask) -> Numbers:
-    """How many brackets are open behind each line. None are before a head, and never fewer than none."""
+    """The number of open brackets after each line. It is 0 before a head, and never negative."""
     level = depth + np.cumsum(net)
     part = np.cumsum(heads)
     before = np.concatenate([[0], level[np.flatnonzero(heads)] - net[heads]])
     level = level - before[part]
-    apart = np.int64(2**40)  # further than any level, so that the lowest so far is that of the same part
+    apart = np.int64(2**40)  # larger than any level, so that the running minimum restarts at each head
     lowest = np.minimum.accumulate(level - part * apart) + part * apart
     depths: Numbers = level - np.minimum(lowest, 0)
     return depths
 
 
 def structural_count(record: bytes) -> int:
-    """How many braces, brackets, colons and commas a record has outside of its strings."""
+    """The number of braces, brackets, colons and commas of a record outside of strings."""
     data = np.frombuffer(record, np.uint8)
     marks = np.flatnonzero(_STRUCTURAL[data])
     return int(np.count_nonzero(np.searchsorted(_quotes(data), marks) % 2 == 0))
 
 
 def _line_ends(data: _Bytes) -> Numbers:
-    """Where each line ends, behind its line break."""
+    """The end of each line, after its line break."""
     ends = np.flatnonzero(data == _NEWLINE) + 1
     if len(ends) == 0 or ends[-1] != len(data):
         ends = np.append(ends, len(data))
@@ -167,12 +167,12 @@ def _line_ends(data: _Bytes) -> Numbers:
 
 
 def _quotes(data: _Bytes) -> Numbers:
-    """Where strings begin or end: the quotes that no backslash escapes."""
+    """The quotes that start or end strings: those without an escaping backslash."""
     quotes = np.flatnonzero(data == _QUOTE)
     slashes = np.flatnonzero(data == _BACKSLASH)
     if len(slashes) == 0:
         return quotes
     runs = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
     lengths = np.diff(np.append(runs, len(slashes)))
-    behind = slashes[runs] + lengths
-    return quotes[~np.isin(quotes, behind[lengths % 2 == 1])]
+    after = slashes[runs] + lengths
+    return quotes[~np.isin(quotes, after[lengths % 2 == 1])]

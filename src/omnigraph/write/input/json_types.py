@@ -1,7 +1,7 @@
-"""Records of JSON that are read all at once, a type at a time, by Arrow's JSON reader.
+"""Reads JSON records in bulk, one type at a time, with Arrow's JSON reader.
 
-That reader is strict where we are: duplicate members, unknown members, wrong types and numbers out of range are errors.
-Whatever it does not read exactly as the reader of single records does, is left to that one.
+Arrow's reader is as strict as ours: duplicate members, unknown members, wrong types and numbers out of range are
+errors. Input that it reads differently from the reader of single records is left to that reader.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NULL_DATA = r'"data"\s*:\s*null'
 
 _Codes = np.ndarray[tuple[int], np.dtype[np.int32]]
 _Type = tuple[str, NodeType | EdgeType]
-"""The word that introduces a type, and the type."""
+"""The member that names a type, `type` or `edge`, and the type."""
 
 
 class TypeReader:
-    """Reads records in which nothing is unusual. Remembers how they begin.
+    """Reads regular records in bulk. Caches the prefixes by which it recognises types.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
     """
 
     def __init__(self, accepted: AcceptedSchema) -> None:
@@ -41,11 +41,11 @@ class TypeReader:
         self._times_as_text: dict[str, bool] = {}
 
     def rows(self, texts: pa.Array, origin: Origin) -> list[RawRows] | None:
-        """The rows of records by type; None when something in them needs a closer look.
+        """The rows of records by type; None if some record has to be read by the reader of single records.
 
         Args:
-            texts: the records, one behind the other in one buffer.
-            origin: where each of them stands.
+            texts: the records, contiguous in one buffer.
+            origin: the location of each record.
         """
         if len(texts) == 0:
             return []
@@ -60,8 +60,8 @@ class TypeReader:
         out: list[RawRows] = []
         for code, (word, declared) in types.items():
             mask = codes == code
-            mine = texts if mask.all() else texts.filter(pa.array(mask))
-            parsed = self._parse(mine, word, declared)
+            texts_of_type = texts if mask.all() else texts.filter(pa.array(mask))
+            parsed = self._parse(texts_of_type, word, declared)
             if parsed is None:
                 return None
             kind = TypeKind.NODE if word == "type" else TypeKind.EDGE
@@ -69,7 +69,7 @@ class TypeReader:
         return out
 
     def _types_of(self, texts: pa.Array) -> tuple[dict[int, _Type], _Codes] | None:
-        """The types of records by the way they begin, in the order in which they appear, and which each has."""
+        """The types of records by their prefixes, in order of appearance, and the type code of each record."""
         codes = np.full(len(texts), -1, np.int32)
         numbers: dict[tuple[str, str], int] = {}
         for head in list(self._heads):
@@ -90,7 +90,7 @@ class TypeReader:
         return {code: known[by_number[code]] for code in order.tolist()}, codes
 
     def _mark(self, texts: pa.Array, head: bytes, codes: _Codes, numbers: dict[tuple[str, str], int]) -> None:
-        """Note which records begin like this."""
+        """Set the code of the records that begin with a prefix."""
         word, declared = self._heads[head]
         code = numbers.setdefault((word, declared.name), len(numbers))
         codes[pc.starts_with(texts, head).to_numpy(zero_copy_only=False)] = code
@@ -98,7 +98,7 @@ class TypeReader:
     def _parse(
         self, texts: pa.Array, word: str, declared: NodeType | EdgeType
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]] | None:
-        """The columns of records that all hold one type, or None when the strict reader finds anything wrong."""
+        """The columns of records of one type; None if the strict reader finds an error."""
         offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
         text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         key = f"{word}:{declared.name}"
@@ -136,20 +136,20 @@ class TypeReader:
 
 
 def _is_json(values: pa.Array) -> bool:
-    """Whether all numbers are JSON: Arrow also reads NaN and Infinity."""
+    """Whether all numbers are valid JSON. Arrow also reads NaN and Infinity."""
     if pa.types.is_list(values.type):
         values = values.flatten()
     return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is not False
 
 
 def _absent(texts: pa.Array, name: str, values: pa.Array) -> pa.Array | None:
-    """Which records have no such member, as against those with a written null. None if that is hard to tell."""
+    """Mask of the records without a member, in contrast to an explicit null. None if the text search cannot decide."""
     missing = values.is_null()
     if values.null_count == 0:
         return missing
     lines = texts.filter(missing).cast(pa.large_utf8())
     if pc.any(pc.match_substring(lines, "\\u")).as_py():
-        return None  # only so can a name be spelled in another way
+        return None  # a name with a unicode escape would not be found
     written = pc.match_substring_regex(lines, rf'"{name}"\s*:\s*null')
     absent = missing.to_numpy(zero_copy_only=False).copy()
     absent[absent] = ~written.to_numpy(zero_copy_only=False)

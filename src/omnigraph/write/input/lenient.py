@@ -1,4 +1,4 @@
-"""Ids in the lenient reader: another spelling of a key is taken for the key, and edges that use it are rewritten."""
+"""Ids in the lenient reader: rewrites other spellings of a key to the key, in nodes and in their edges."""
 
 # See docs/decisions/0072-the-lenient-reader-counts.md
 
@@ -18,7 +18,7 @@ from omnigraph.errors import Problem, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.types import ValueType
 from omnigraph.write.input.parse_text import from_text
-from omnigraph.write.rows.convert import convert, unheard
+from omnigraph.write.rows.convert import convert, ignore_report
 from omnigraph.write.rows.identity import derived_ids
 from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows.raw_rows import RawRows
@@ -26,17 +26,17 @@ from omnigraph.write.rows.raw_rows import RawRows
 _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
-    """The rows with canonical ids. Nodes come at once, edges when all nodes are known.
+def with_canonical_ids(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
+    """The rows with canonical ids. Nodes are returned at once, edges after all nodes are known.
 
     Args:
         rows: nodes and edges in any order.
-        accepted: the schema in force.
-        problems: collects ids that mean two entities, and counts those that were rewritten.
+        accepted: the accepted schema.
+        problems: collects ambiguous ids, and counts rewritten ids.
     """
     aliases = Aliases(accepted, problems)
     with tempfile.TemporaryFile() as file:
-        edges = _Held(file)
+        edges = _HeldRows(file)
         for raw in rows:
             if raw.kind is TypeKind.NODE:
                 yield aliases.node(raw)
@@ -47,16 +47,16 @@ def settle(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems
             yield aliases.edge(raw, known) if known else raw
 
 
-Known = Mapping[str, tuple[pa.Array, pa.Array]]
+Spellings = Mapping[str, tuple[pa.Array, pa.Array]]
 """By node type, other spellings of ids, and the ids."""
 
 
 class Aliases:
-    """Which ids are other spellings of which.
+    """Other spellings of ids, by node type.
 
     Args:
-        accepted: the schema in force.
-        problems: collects ids that mean two entities, and counts those that were rewritten.
+        accepted: the accepted schema.
+        problems: collects ambiguous ids, and counts rewritten ids.
     """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -67,12 +67,14 @@ class Aliases:
         self._places: list[Callable[[int], str]] = []
 
     def node(self, raw: RawRows) -> RawRows:
-        """A node's rows, without the ids that are other spellings of their key."""
+        """The rows of nodes, without the ids that are other spellings of their key."""
         order = self.accepted.key_order(TypeKind.NODE, raw.name)
         if order is None or any(name not in raw.columns for name in order):
             return raw
         types = [self.accepted.catalog.nodes[raw.name].properties[name].type for name in order]
-        members = [(convert(raw.columns[name], kind, unheard), kind) for name, kind in zip(order, types, strict=True)]
+        members = [
+            (convert(raw.columns[name], kind, ignore_report), kind) for name, kind in zip(order, types, strict=True)
+        ]
         canonical = derived_ids(members)
         self._ids.setdefault(raw.name, []).append(canonical)
         given = raw.columns.get("id")
@@ -100,13 +102,13 @@ class Aliases:
         self._pairs.setdefault(raw.name, []).append(pairs)
         place = raw.origin.place(int(raw.origin.records[rows[0]]))
         self._count(Leniency.REWRITTEN_ID, f"{raw.name}.id", place, len(rows), repr(pairs["old"][0].as_py()))
-        kept = np.ones(len(given), bool)
-        kept[rows] = False
-        ids = pc.if_else(pa.array(kept), given, pa.scalar(None, given.type))
+        keeps_id = np.ones(len(given), bool)
+        keeps_id[rows] = False
+        ids = pc.if_else(pa.array(keeps_id), given, pa.scalar(None, given.type))
         return replace(raw, columns={**raw.columns, "id": ids})
 
     def pairs(self) -> dict[str, pa.Table]:
-        """By node type, the other spellings, what they mean, and where each stood first."""
+        """By node type, the other spellings, their ids, and the first location of each."""
         out = {}
         for name, parts in self._pairs.items():
             groups = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False)
@@ -120,31 +122,31 @@ class Aliases:
 
     @property
     def keyed(self) -> list[str]:
-        """The node types with a key of which there were rows."""
+        """The node types with a key that had rows."""
         return list(self._ids)
 
     def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
-        """By node type, the other spellings and what they mean. A spelling that means two entities is a problem."""
+        """By node type, the other spellings and their ids. Reports spellings that mean more than one entity."""
         out = {}
         for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
             wrong = ambiguous(pairs, pc.is_in(old, value_set=self.ids(name)))
-            for problem in self.told(name, wrong.sort_by("at").slice(0, SHOWN)):
+            for problem in self.ambiguity_problems(name, wrong.sort_by("at").slice(0, SHOWN)):
                 self.problems.add(problem)
             out[name] = (old, new)
         return out
 
-    def told(self, name: str, wrong: pa.Table) -> list[Problem]:
-        """What to say about spellings that mean more than one entity."""
-        said = []
+    def ambiguity_problems(self, name: str, wrong: pa.Table) -> list[Problem]:
+        """The problems of spellings that mean more than one entity."""
+        found = []
         for row in wrong.to_pylist():
             place = self._places[row["part"]](row["at"])
             message = f"the id {cut(repr(row['old']))} means more than one entity"
-            said.append(Problem(row["at"], place, f"{name}.id", message))
-        return said
+            found.append(Problem(row["at"], place, f"{name}.id", message))
+        return found
 
-    def edge(self, raw: RawRows, known: Known) -> RawRows:
-        """An edge's rows with the ids that its nodes are stored under."""
+    def edge(self, raw: RawRows, known: Spellings) -> RawRows:
+        """The rows of edges with the canonical ids of their nodes."""
         edge = self.accepted.catalog.edges[raw.name]
         columns = dict(raw.columns)
         for end, node in (("from", edge.from_type), ("to", edge.to_type)):
@@ -167,15 +169,15 @@ class Aliases:
 
 
 def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
-    """The spellings that mean more than one entity: two of them have it, or it is the id of another."""
+    """Spellings that mean more than one entity: two entities have it, or it is the id of another entity."""
     old = pairs["old"].combine_chunks()
     counts = pc.value_counts(old)
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    return pairs.filter(pc.or_(taken, pc.is_in(old, value_set=twice)))
+    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    return pairs.filter(pc.or_(taken, pc.is_in(old, value_set=repeated)))
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Which ids are other spellings of their key: of its one member, of any of several, or of all as a JSON array."""
+    """Mask of ids that are other spellings of their key: of one of its members, or of all as a JSON array."""
     same = np.zeros(len(ids), bool)
     for column, kind in members:
         same |= _equal(ids, column, kind)
@@ -186,7 +188,7 @@ def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
 
 
 def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Which JSON arrays have all members of their key."""
+    """Mask of the JSON arrays that contain all members of their key."""
     lists = [_members(text, len(members)) for text in arrays.to_pylist()]
     whole = np.array([texts is not None for texts in lists], bool)
     for i, (column, kind) in enumerate(members):
@@ -195,13 +197,13 @@ def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) ->
 
 
 def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
-    read = convert(from_text(texts, kind, unheard), kind, unheard)
+    read = convert(from_text(texts, kind, ignore_report), kind, ignore_report)
     equal: _Mask = pc.equal(read, column).fill_null(False).to_numpy(zero_copy_only=False)
     return equal
 
 
 def _members(text: str, count: int) -> list[str] | None:
-    """The members of a JSON array of so many texts or numbers."""
+    """The members of a JSON array of `count` texts or numbers, as texts."""
     try:
         value = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -212,8 +214,8 @@ def _members(text: str, count: int) -> list[str] | None:
     return texts if all(isinstance(v, str) for v in texts) else None
 
 
-class _Held:
-    """Rows that wait, in a file without a name."""
+class _HeldRows:
+    """Rows that wait for the end of the nodes, in a temporary file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Rows made of the columns of a table as a mapping says it."""
+"""Builds rows from the columns of a table according to a mapping."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.input.constants import as_column
 from omnigraph.write.input.envelopes import unknown_property
 from omnigraph.write.input.named_columns import END, Columns, Dialect, Read, Type
-from omnigraph.write.input.table_mapping import Constant, Entry, Key, Made, Others, Text, TypeRows
+from omnigraph.write.input.table_mapping import Constant, Entry, Key, Others, Text, TypeRows, ValueSource
 from omnigraph.write.rows.convert import convert
 from omnigraph.write.rows.identity import derived_ids
 from omnigraph.write.rows.problems import SHOWN, Leniency, Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 from omnigraph.write.rows.values import without_gaps
 
-_UNMENTIONED = "the mapping says nothing about this column: name it under 'properties' or 'ignore'"
+_UNMENTIONED = "the mapping does not mention this column: name it under 'properties' or 'ignore'"
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Tables that a mapping knows."""
+    """The layout of a table that a mapping describes."""
 
     entry: Entry
 
@@ -44,33 +44,33 @@ class Mapped:
 
 
 class MappedColumns:
-    """Makes the rows of a table that a mapping knows.
+    """Builds the rows of a table that a mapping describes.
 
     Args:
-        entry: what the mapping says about it.
-        accepted: the schema in force.
-        problems: collects what is wrong. When it counts coercions, the reader is lenient.
+        entry: the entry of the mapping.
+        accepted: the accepted schema.
+        problems: collects wrong values. If it counts coercions, the reader is lenient.
     """
 
     def __init__(self, entry: Entry, accepted: AcceptedSchema, problems: Problems) -> None:
         self._entry = entry
         self._problems = problems
-        self._makers = {word: _Maker(rows, accepted, problems) for word, rows in entry.when}
+        self._builders = {word: _TypeBuilder(rows, accepted, problems) for word, rows in entry.when}
 
     @property
     def name(self) -> str:
-        """The type of the rows, or all of them."""
+        """The type of the rows, or all types."""
         return " or ".join(dict.fromkeys(rows.name for _, rows in self._entry.when))
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
-        """Report the columns that the mapping does not say anything about, once each.
+        """Report the columns that the mapping does not mention, once each.
 
         Raises:
             InputError: a column is missing.
         """
         self._check_missing(names, place)
         for name in names:
-            if name == self._entry.column or any(maker.knows(name) for maker in self._makers.values()):
+            if name == self._entry.column or any(builder.covers(name) for builder in self._builders.values()):
                 continue
             subject = f"{self.name}.{cut(name)}"
             if self._problems.coerced is not None:
@@ -82,7 +82,7 @@ class MappedColumns:
         column = self._entry.column
         needed = [] if column is None else [(column, self._entry.at)]
         for _, rows in self._entry.when:
-            needed += [(name, made.at) for _, made in rows.made for name in made.columns]
+            needed += [(name, source.at) for _, source in rows.sources for name in source.columns]
         for name, at in needed:
             if name not in names:
                 where = at.document if at.line is None else f"{at.document}, line {at.line}"
@@ -91,61 +91,63 @@ class MappedColumns:
                 )
 
     def _unknown(self, name: str) -> str:
-        makers = list(self._makers.values())
-        if len(makers) > 1 or makers[0].rows.others is not Others.MATCH:
+        builders = list(self._builders.values())
+        if len(builders) > 1 or builders[0].rows.others is not Others.MATCH:
             return _UNMENTIONED
-        if name in makers[0].columns.members:
-            return f"the mapping makes '{cut(name)}' of something else: name the column under 'ignore' to leave it out"
-        return f"{unknown_property(name, makers[0].columns.members)}; {_UNMENTIONED}"
+        if name in builders[0].columns.members:
+            return f"the mapping fills '{cut(name)}' from another column: name this one under 'ignore' to leave it out"
+        return f"{unknown_property(name, builders[0].columns.members)}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
-        """The rows, type by type where there are several."""
+        """The rows, by type if there are several."""
         switch = self._entry.column
         if switch is None:
-            (maker,) = self._makers.values()
-            yield maker.made(columns, origin, read)
+            (builder,) = self._builders.values()
+            yield builder.build(columns, origin, read)
             return
         if switch not in columns:
             return
         words = _texts(columns[switch])
         if words is None:
-            raise InputError(f"the column '{cut(switch)}' says which rows these are: it has to be of texts or numbers")
-        left = np.ones(len(words), bool)
-        for word, maker in self._makers.items():
+            raise InputError(f"the column '{cut(switch)}' selects the type of a row: it needs texts or numbers")
+        unmatched = np.ones(len(words), bool)
+        for word, builder in self._builders.items():
             chosen = pc.equal(words, word).fill_null(False)
             mask = chosen.to_numpy(zero_copy_only=False)
-            left &= ~mask
+            unmatched &= ~mask
             if mask.any():
-                mine = {name: column.filter(chosen) for name, column in columns.items() if name != switch}
-                there = origin.chosen(mask)
-                self._refuse_strays(maker, mine, there)
-                yield maker.made(mine, there, read)
-        self._refuse_words(words, left, origin)
+                own_columns = {name: column.filter(chosen) for name, column in columns.items() if name != switch}
+                own_origin = origin.select(mask)
+                self._refuse_other_columns(builder, own_columns, own_origin)
+                yield builder.build(own_columns, own_origin, read)
+        self._refuse_words(words, unmatched, origin)
 
-    def _refuse_strays(self, maker: _Maker, columns: Mapping[str, pa.Array], origin: Origin) -> None:
-        """Values in columns that only rows of other types should have."""
+    def _refuse_other_columns(self, builder: _TypeBuilder, columns: Mapping[str, pa.Array], origin: Origin) -> None:
+        """Report values in columns that only belong to rows of other types."""
         for name, column in columns.items():
-            if maker.knows(name) or not any(other.knows(name) for other in self._makers.values()):
+            if builder.covers(name) or not any(other.covers(name) for other in self._builders.values()):
                 continue
             stray = column.is_valid().to_numpy(zero_copy_only=False)
             if not stray.any():
                 continue
-            subject = f"{maker.rows.name}.{cut(name)}"
+            subject = f"{builder.rows.name}.{cut(name)}"
             places = origin.records[stray][:SHOWN].tolist()
             if self._problems.coerced is not None:
                 count = int(stray.sum())
                 self._problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, origin.place(places[0]), count)
                 continue
-            message = f"the mapping says nothing about this column in rows of {maker.rows.name}"
+            message = f"the mapping does not mention this column for rows of {builder.rows.name}"
             shown = [Problem(place, origin.place(place), subject, message) for place in places]
             self._problems.add_all(shown, int(stray.sum()))
 
-    def _refuse_words(self, words: pa.Array, left: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin) -> None:
-        """Rows of which nobody said what they are."""
-        if not left.any():
+    def _refuse_words(
+        self, words: pa.Array, unmatched: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin
+    ) -> None:
+        """Report rows whose type the mapping does not name."""
+        if not unmatched.any():
             return
-        rows = np.flatnonzero(left)
-        known = ", ".join(map(cut, self._makers))
+        rows = np.flatnonzero(unmatched)
+        known = ", ".join(map(cut, self._builders))
         shown = []
         for row in rows[:SHOWN].tolist():
             place, word = int(origin.records[row]), words[row].as_py()
@@ -155,87 +157,91 @@ class MappedColumns:
         self._problems.add_all(shown, len(rows))
 
 
-class _Maker:
-    """Makes rows of one type."""
+class _TypeBuilder:
+    """Builds the rows of one type."""
 
     def __init__(self, rows: TypeRows, accepted: AcceptedSchema, problems: Problems) -> None:
         self.rows = rows
         self.columns = Columns(accepted, rows.kind, rows.name, problems)
         self._accepted = accepted
-        self._made = dict(rows.made)
-        self._given = {name: _called(made.columns) for name, made in rows.made if _renames(name, made)}
+        self._sources = dict(rows.sources)
+        self._input_columns = {
+            name: _column_label(source.columns) for name, source in rows.sources if _renames(name, source)
+        }
 
-    def knows(self, column: str) -> bool:
-        """Whether something is said about a column."""
+    def covers(self, column: str) -> bool:
+        """Whether the mapping or the type covers a column."""
         others = self.rows.others
         if column in self.rows.mentioned or others is Others.IGNORE:
             return True
-        return others is Others.MATCH and column in self.columns.members and column not in self._made
+        return others is Others.MATCH and column in self.columns.members and column not in self._sources
 
-    def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> RawRows:
-        """The rows of some columns."""
+    def build(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> RawRows:
+        """Build rows from columns."""
         count = len(origin.records)
-        origin = replace(origin, given=self._given)
+        origin = replace(origin, input_columns=self._input_columns)
         raw: dict[str, pa.Array] = {}
         ready: dict[str, pa.Array] = {}
         if self.rows.others is Others.MATCH:
-            free = columns.keys() - self.rows.mentioned - self._made.keys()
-            raw = {name: column for name, column in columns.items() if name in free and name in self.columns.members}
-        for name, made in self._made.items():
-            if isinstance(made, Text) and made.format is not None:
-                ready |= self.columns.made({name: self._text(made, name, columns)}, origin, made.format.read)
-            elif isinstance(made, Text):
-                raw[name] = self._text(made, name, columns)
-            elif isinstance(made, Constant):
-                ready[name] = _repeated(as_column(made.at, self.columns.members[name]), count)
+            matching = columns.keys() - self.rows.mentioned - self._sources.keys()
+            raw = {
+                name: column for name, column in columns.items() if name in matching and name in self.columns.members
+            }
+        for name, source in self._sources.items():
+            if isinstance(source, Text) and source.format is not None:
+                ready |= self.columns.converted({name: self._text(source, name, columns)}, origin, source.format.read)
+            elif isinstance(source, Text):
+                raw[name] = self._text(source, name, columns)
+            elif isinstance(source, Constant):
+                ready[name] = _repeated(as_column(source.at, self.columns.members[name]), count)
             else:
-                ready[name] = self._key(made, name, columns, origin, read)
-        rows = self.columns.made(raw, origin, read)
+                ready[name] = self._key(source, name, columns, origin, read)
+        rows = self.columns.converted(raw, origin, read)
         return RawRows(self.rows.kind, self.rows.name, rows | ready, {}, origin)
 
-    def _text(self, made: Text, name: str, columns: Mapping[str, pa.Array]) -> pa.Array:
-        if made.plain:
-            return columns[made.parts[1]]
+    def _text(self, source: Text, name: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+        if source.plain:
+            return columns[source.parts[1]]
         parts: list[pa.Array | pa.Scalar] = []
-        for i, part in enumerate(made.parts):
+        for i, part in enumerate(source.parts):
             if i % 2 == 0:
                 parts.append(pa.scalar(part, pa.utf8()))
                 continue
             texts = _texts(columns[part])
             if texts is None:
                 kind = columns[part].type
-                message = f"{self.rows.name}.{name}: a column of {kind} has no place in a text: '{cut(part)}'"
-                raise made.at.error(message, "texts are put together of texts, whole numbers and truth values")
+                message = f"{self.rows.name}.{name}: a column of {kind} cannot be part of a text: '{cut(part)}'"
+                raise source.at.error(message, "texts can be built from texts, whole numbers and truth values")
             parts.append(texts)
         return pc.binary_join_element_wise(*parts, "")
 
     def _key(self, key: Key, name: str, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> pa.Array:
-        """The ids of nodes by the members of their keys."""
+        """The ids of nodes from the members of their keys."""
         edge = self._accepted.catalog.edges[self.rows.name]
         node = self._accepted.catalog.nodes[edge.from_type if name == "from" else edge.to_type]
         order = self._accepted.key_order(TypeKind.NODE, node.name)
         assert order is not None
-        said = dict(key.members)
+        given = dict(key.members)
         refused: list[int] = []
         members = []
         for member in order:
-            made, kind = said[member], node.properties[member].type
-            if isinstance(made, Constant):
-                members.append((_repeated(as_column(made.at, kind), len(origin.records)), kind))
+            source, kind = given[member], node.properties[member].type
+            if isinstance(source, Constant):
+                members.append((_repeated(as_column(source.at, kind), len(origin.records)), kind))
                 continue
-            column = self._text(made, name, columns)
+            column = self._text(source, name, columns)
             report = self.columns.report(name, END, origin, column, refused)
-            reading = made.format.read if made.format is not None else read
+            reading = source.format.read if source.format is not None else read
             column = column if reading is None else reading(column, kind, report)
             members.append((convert(column, kind, report), kind))
         return without_gaps(derived_ids(members), END, refused)
 
 
-def _renames(name: str, made: Made) -> bool:
-    return bool(made.columns) and not (isinstance(made, Text) and made.plain and made.parts[1] == name)
+def _renames(name: str, source: ValueSource) -> bool:
+    return bool(source.columns) and not (isinstance(source, Text) and source.plain and source.parts[1] == name)
 
 
-def _called(columns: Iterable[str]) -> str:
+def _column_label(columns: Iterable[str]) -> str:
     names = [f"'{cut(name)}'" for name in dict.fromkeys(columns)]
     return f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
 
@@ -245,7 +251,7 @@ def _repeated(one: pa.Array, count: int) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array | None:
-    """Texts, and numbers and truth values as texts; None for what has more than one spelling."""
+    """Texts, and numbers and truth values as texts; None for types with more than one spelling."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

@@ -1,4 +1,4 @@
-"""Columns that came under names: which of them a type has, and what becomes of the others."""
+"""Columns with names: those that belong to a type are read, the others are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omnigraph.write.rows.values import Fault, with_null_items, without_gaps, wi
 
 
 class Read(Protocol):
-    """Makes a column of a type; tells a report about the rows that do not fit."""
+    """Converts a column to a type. Reports rows that do not fit."""
 
     def __call__(
         self, column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False
@@ -35,12 +35,12 @@ Type = tuple[TypeKind, str]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a CSV file is written.
+    """The dialect of a CSV file.
 
     Attributes:
-        separator: what stands between cells; None is what the ending of the file says.
-        quote: what stands around cells that hold separators, quotes or line breaks.
-        nulls: how a cell without a value is written. A cell in quotes is never one.
+        separator: the separator of cells; None follows the file extension.
+        quote: the quote character around cells that contain separators, quotes or line breaks.
+        nulls: the texts of a cell without a value. A quoted cell always has a value.
     """
 
     separator: str | None = None
@@ -49,37 +49,37 @@ class Dialect:
 
 
 class Layout(Protocol):
-    """Which types the rows of a table have, and how its columns become theirs."""
+    """The types of the rows of a table, and the mapping from its columns to theirs."""
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Every type that the table may have rows of: it is mentioned, even if there are none."""
+        """Every type that the table may have rows of. Each counts as part of the input even without rows."""
 
     @property
     def csv(self) -> Dialect:
-        """How it is written, if it is written in CSV."""
+        """The dialect, if the table is a CSV file."""
 
     def columns(self, accepted: AcceptedSchema, problems: Problems) -> TableColumns:
-        """Makes rows of columns."""
+        """The row builder of the table."""
 
 
 class TableColumns(Protocol):
-    """Makes rows of the columns of one table."""
+    """Builds rows from the columns of one table."""
 
     @property
     def name(self) -> str:
-        """What a row is called whose cells cannot be told apart."""
+        """The subject of problems about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
-        """Report the columns that nobody asked for, once each."""
+        """Report unknown columns, once each."""
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
-        """The rows of some columns."""
+        """Build rows from columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfType:
-    """A table of one type whose columns are named like the properties."""
+    """The layout of a table of one type whose columns have the names of the properties."""
 
     kind: TypeKind
     name: str
@@ -96,20 +96,20 @@ class OfType:
         return Columns(accepted, self.kind, self.name, problems)
 
 
-def mentions(layout: Layout) -> Iterator[RawRows]:
-    """No rows, of every type that a table may have rows of."""
+def empty_rows(layout: Layout) -> Iterator[RawRows]:
+    """Empty rows of every type that a table may have, so that the types count as part of the input."""
     for kind, name in layout.types:
-        yield RawRows(kind, name, {}, {}, Origin.counted(0))
+        yield RawRows(kind, name, {}, {}, Origin.consecutive(0))
 
 
 class Columns:
     """The columns of one type.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         kind: node or edge.
         name: the type.
-        problems: collects what is wrong. When it counts coercions, values of another type become null where they may.
+        problems: collects wrong values. If it counts coercions, values of another type become null where allowed.
     """
 
     def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, problems: Problems) -> None:
@@ -134,41 +134,43 @@ class Columns:
                 continue
             message = unknown_property(name, self.members)
             if self.kind is TypeKind.EDGE and name in ("src", "dst"):
-                message = "the ends of an edge are the columns 'from' and 'to'"
+                message = "the columns for the ends of an edge are 'from' and 'to'"
             self.problems.add(Problem(position, place, subject, message))
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
         """Rows with the columns that the type has.
 
         Args:
-            columns: by name.
-            origin: where each row stood.
-            read: how columns are made of what came, if they are not left to the row builder.
+            columns: the columns by name.
+            origin: the location of each row.
+            read: converts the columns; None leaves the conversion to the row builder.
         """
-        yield RawRows(self.kind, self.name, self.made(columns, origin, read), {}, origin)
+        yield RawRows(self.kind, self.name, self.converted(columns, origin, read), {}, origin)
 
-    def made(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> dict[str, pa.Array]:
-        """The columns that the type has, as `rows` makes them."""
-        mine = {name: values for name, values in columns.items() if name in self.members}
+    def converted(
+        self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None
+    ) -> dict[str, pa.Array]:
+        """The columns that the type has, as in `rows`."""
+        known_columns = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
-            return mine
+            return known_columns
         without_key: list[int] = []
-        for name, values in mine.items():
+        for name, values in known_columns.items():
             kind = self.members[name]
             refused: list[int] = []
             report = self.report(name, kind, origin, values, refused)
-            made = read(values, kind, report, null_items=self.problems.coerced is not None)
-            self._count_null_items(name, made, origin, values)
-            mine[name] = without_gaps(made, kind, refused)
+            converted = read(values, kind, report, null_items=self.problems.coerced is not None)
+            self._count_null_items(name, converted, origin, values)
+            known_columns[name] = without_gaps(converted, kind, refused)
             if name in self.key:
                 without_key += refused
-        if "id" in mine:
-            mine["id"] = without_ids(mine["id"], without_key)
-        return mine
+        if "id" in known_columns:
+            known_columns["id"] = without_ids(known_columns["id"], without_key)
+        return known_columns
 
-    def _count_null_items(self, name: str, made: pa.Array, origin: Origin, values: pa.Array) -> None:
-        """Count what is null in lists: it was, or it was of another type."""
-        if self.problems.coerced is None or len(rows := with_null_items(made)) == 0:
+    def _count_null_items(self, name: str, converted: pa.Array, origin: Origin, values: pa.Array) -> None:
+        """Count lists with null items: the input had null, or a value of another type."""
+        if self.problems.coerced is None or len(rows := with_null_items(converted)) == 0:
             return
         row = int(rows[0])
         place, found = origin.place(int(origin.records[row])), repr(values[row].as_py())
@@ -176,7 +178,7 @@ class Columns:
         self.problems.coerced.add(Leniency.NULL_ITEM, subject, place, len(rows), found=found)
 
     def report(self, name: str, kind: ValueType, origin: Origin, values: pa.Array, refused: list[int]) -> Report:
-        """Tells `problems` about rows that do not fit, and notes them."""
+        """A function that reports rows to `problems` and adds them to `refused`."""
         subject = origin.subject(self.name, name)
         coerced = self.problems.coerced if kind.nullable else None
 

@@ -1,8 +1,8 @@
-"""NDJSON envelopes: read in blocks, a type at a time, exactly.
+"""Reads NDJSON envelopes in blocks, one type at a time.
 
-The usual block is sorted into types by how its lines begin and parsed by Arrow's JSON reader, which is strict where we
-are: duplicate members, unknown members, wrong types and numbers out of range are errors. Where anything is unusual the
-block is cut into ever smaller parts, and only what is left is read record by record, to say what is wrong and where.
+A regular block is grouped by the types of its lines and parsed by Arrow's JSON reader, which is as strict as ours:
+duplicate members, unknown members, wrong types and numbers out of range are errors. A block with irregular records is
+bisected. The remaining small parts are read record by record, for exact error messages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from omnigraph.write.rows.values import with_null_items
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""Longest record that is read: it bounds what one broken line can cost."""
+"""Maximum length of a record. It bounds the cost of one broken line."""
 MAX_STRUCTURAL = 131_072
-"""Most braces, brackets, colons and commas in one record."""
+"""Maximum number of braces, brackets, colons and commas in one record."""
 
 _FEW = 64
-"""So many records are read one by one, without looking for the unusual ones among them."""
+"""Up to this number, records are read one by one without further bisection."""
 _TRIES = 256
-"""So often a block is cut in two to find what is unusual in it. If everything is, it is read one by one."""
+"""Maximum number of bisections per block. After that, its records are read one by one."""
 _PART = 2 * 1024 * 1024
 _INK = re.compile(rb"[^ \t\r\n]")
 _BOM = b"\xef\xbb\xbf"
@@ -39,13 +39,12 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class Progress:
-    """How far the reading of a file has come: where a part of it begins, and afterwards where it ends.
+    """The progress in a file: the start of a part before reading, its end afterwards.
 
     Attributes:
         line: the number of the next line, from 1.
-        records: how many records there were before it.
-        clean: whether a reader that begins there reads what one would that came from before: no record is open, and
-            the number of the records is certain.
+        records: number of records before it.
+        clean: whether a new reader can continue here: no record is open, and the record number is certain.
         middle: whether the bytes begin in the middle of a file.
     """
 
@@ -63,18 +62,18 @@ def read_ndjson(
     first: int = 1,
     progress: Progress | None = None,
 ) -> Generator[RawRows, None, int]:
-    """The rows of an NDJSON stream, type by type within each block.
+    """The rows of an NDJSON stream, by type within each block.
 
     Args:
-        chunks: the bytes, cut anywhere.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
-        name: the file, as problems call it.
+        chunks: the bytes, split anywhere.
+        accepted: the accepted schema.
+        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
+        name: the name of the file in problems.
         first: the position of the first line of the file in the whole input.
-        progress: where the bytes begin in the file; is moved along.
+        progress: the position of the bytes in the file; updated while reading.
 
     Returns:
-        The position behind the last line.
+        The position after the last line.
 
     Raises:
         ResourceLimitError: a record is too large.
@@ -88,10 +87,10 @@ def read_ndjson(
     return first + stream.line - 1
 
 
-class _Places:
-    """What a person calls the lines of a block. The number of the record is added where it is another one.
+class _Locations:
+    """Describes the lines of a block. Adds the record number if it differs from the line number.
 
-    Behind a record that never ends, or several on a line, it is not certain any more, and left out.
+    After an unclosed record, or several records on a line, the record number is uncertain and left out.
     """
 
     def __init__(self, prefix: str, first: int, starts: Numbers, before: int, lenient: bool) -> None:
@@ -113,7 +112,7 @@ class _Places:
 
 
 def _parts(block: bytes) -> Iterator[bytes]:
-    """A block whole, or in parts when its lines are so short that describing them takes much more room than they."""
+    """A block, or parts of it if its lines are so short that their offsets take more memory than the lines."""
     if block.count(b"\n") * 16 < len(block):
         yield block
         return
@@ -125,7 +124,7 @@ def _parts(block: bytes) -> Iterator[bytes]:
 
 
 class _Stream:
-    """Reads one block after another, counting lines and records."""
+    """Reads the blocks of a stream in order, and counts lines and records."""
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems, prefix: str, first: int, begin: Progress) -> None:
         self.accepted = accepted
@@ -135,7 +134,7 @@ class _Stream:
         self.line = begin.line
         self.records = begin.records
         self.clean = True
-        """Whether no record was open at the end, or swallowed others."""
+        """Whether every record was closed, and none contained the start of another."""
         self._begins_file = not begin.middle
         self._held: list[bytes] = []
         self._held_line = self._depth = 0
@@ -152,7 +151,7 @@ class _Stream:
         return self._envelopes.several
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-        """The stream in blocks that end with a line, and whether each is the last."""
+        """The stream in blocks of whole lines, and whether each is the last."""
         held: list[bytes] = []
         size = open_size = lines = 0
         first = self._begins_file
@@ -168,7 +167,7 @@ class _Stream:
                 raise self._too_long(lines + 1, open_size)
             if size < BLOCK_BYTES or open_size == size:
                 continue
-            if end:  # as usual; where a record is longer than a chunk, it is open since an earlier one
+            if end:  # the usual case; otherwise a record is longer than a chunk and began in an earlier one
                 held[-1] = chunk[:end]
                 yield b"".join(held), False
                 held = [chunk[end:]]
@@ -180,7 +179,7 @@ class _Stream:
         yield b"".join(held), True
 
     def read(self, block: bytes, last: bool) -> Iterator[RawRows]:
-        """The rows of a block, and of a record that an earlier one began."""
+        """The rows of a block, and of the record that an earlier block began."""
         if not self._held and _INK.search(block):
             records = one_a_line(block)
             if records is not None:
@@ -195,10 +194,10 @@ class _Stream:
             yield from self._framed(part)
         if last and self._held:
             self.clean = False
-            yield from self._take_held()
+            yield from self._read_held()
 
     def _framed(self, block: bytes) -> Iterator[RawRows]:
-        """The rows of a block in which records may stretch over lines."""
+        """The rows of a block whose records may span lines."""
         if not self._held and not _INK.search(block):
             self._end(block, 0)
             return
@@ -209,7 +208,7 @@ class _Stream:
             size = sum(map(len, self._held))
             ended = framed.head < len(block) or framed.depth == 0
             if ended or size > MAX_RECORD_BYTES:
-                yield from self._take_held()
+                yield from self._read_held()
             if not ended:
                 self._depth = framed.depth if self._held else 0
                 self._end(block, 0)
@@ -222,10 +221,10 @@ class _Stream:
             self._held_line = self.line + block.count(b"\n", 0, framed.rest)
         self._end(block, len(framed.records))
 
-    def _take_held(self) -> Iterator[RawRows]:
-        """The record that is held, however it ends."""
+    def _read_held(self) -> Iterator[RawRows]:
+        """Read the pending record, complete or not."""
         record, self._held, self._depth = b"".join(self._held), [], 0
-        self._name_places(np.array([self._held_line]))
+        self._set_locations(np.array([self._held_line]))
         self._recoveries = SHOWN
         self._check_structure(record, self._held_line)
         self._take(record, self._held_line)
@@ -236,13 +235,13 @@ class _Stream:
         sizes = np.diff(records.offsets)
         for record in np.flatnonzero(sizes > MAX_STRUCTURAL).tolist():
             self._check_structure(records.bytes_of(record), self.line + int(records.lines[record]))
-        self._name_places(self.line + records.lines)
+        self._set_locations(self.line + records.lines)
 
-    def _name_places(self, starts: Numbers) -> None:
+    def _set_locations(self, starts: Numbers) -> None:
         lenient = self.problems.coerced is not None
-        self._places = _Places(self.prefix, self.first, starts, self.records, lenient)
-        self._places.uncertain = self._envelopes.several
-        self._envelopes.place = self._places
+        self._locations = _Locations(self.prefix, self.first, starts, self.records, lenient)
+        self._locations.uncertain = self._envelopes.several
+        self._envelopes.place = self._locations
 
     def _check_structure(self, record: bytes, line: int) -> None:
         if len(record) > MAX_RECORD_BYTES and b"\n{" not in record:
@@ -262,13 +261,13 @@ class _Stream:
             MAX_RECORD_BYTES,
             size,
             place=f"{self.prefix}line {line}",
-            hint="nothing was written; does every record end, and is there a line break behind it?",
+            hint="nothing was written; check that every record ends, with a line break after it",
         )
 
     # ---- record by record
 
     def _part(self, records: Records, low: int, high: int) -> Iterator[RawRows]:
-        """Some records in their order: together if that works, otherwise in two parts, or one by one."""
+        """Some records in order: in bulk if possible, otherwise bisected, or one by one."""
         few = high - low <= _FEW or self._tries <= 0
         rows = None if few else self._fast(records, low, high)
         if rows is not None:
@@ -284,35 +283,35 @@ class _Stream:
             yield from self._part(records, middle, high)
 
     def _take(self, record: bytes, line: int) -> None:
-        """One record. If it is broken it may have swallowed the ones behind it: they begin with a brace on a line."""
+        """Read one record. A broken record may contain the ones after it; they begin with a brace at a line start."""
         position = self.first + line - 1
-        again = record.find(b"\n{") + 1
+        next_start = record.find(b"\n{") + 1
         try:
             read = self._envelopes.take_json(record.decode(), position)
-            self._places.uncertain |= self._envelopes.several
+            self._locations.uncertain |= self._envelopes.several
             if read:
                 return
         except UnicodeDecodeError as error:
             at = position + record.count(b"\n", 0, error.start)
             self._envelopes.refuse(at, "the text is not UTF-8")
         self._recoveries -= 1
-        if not again or self._recoveries <= 0:
+        if not next_start or self._recoveries <= 0:
             return
-        self._places.uncertain = True
+        self._locations.uncertain = True
         self.clean = False
-        behind, first_line = record[again:], line + record.count(b"\n", 0, again)
-        framed = frame(behind, heads=self._plain)
+        remainder, first_line = record[next_start:], line + record.count(b"\n", 0, next_start)
+        framed = frame(remainder, heads=self._plain)
         for i in range(len(framed.records)):
             self._take(framed.records.bytes_of(i), first_line + int(framed.records.lines[i]))
-        if framed.rest < len(behind):
-            self._take(behind[framed.rest :], first_line + behind.count(b"\n", 0, framed.rest))
+        if framed.rest < len(remainder):
+            self._take(remainder[framed.rest :], first_line + remainder.count(b"\n", 0, framed.rest))
 
     def _fast(self, records: Records, low: int, high: int) -> list[RawRows] | None:
-        """Some records, type by type; None when something in them needs a closer look."""
+        """Some records in bulk, by type; None if some record has to be read by the reader of single records."""
         positions = self.first - 1 + self.line + records.lines[low:high]
-        rows = self._types.rows(records.texts(low, high), Origin(positions, self._places))
+        rows = self._types.rows(records.texts(low, high), Origin(positions, self._locations))
         if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
-            return None  # they are kept, and counted
+            return None  # null items stay in the lists and are counted
         return rows
 
 

@@ -1,4 +1,4 @@
-"""Columns of text cells, as a CSV file has them, in the types of their properties."""
+"""Parses columns of text cells, as in CSV files, to the types of their properties."""
 
 # See docs/decisions/0070-a-csv-cell-is-read-by-its-type.md
 
@@ -17,7 +17,7 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 from omnigraph.write.rows.convert import Report, convert
 from omnigraph.write.rows.problems import SHOWN
-from omnigraph.write.rows.values import Fault, Written, column, json_type, whole_number
+from omnigraph.write.rows.values import Fault, JsonNumber, column, json_integer, json_type
 
 _WHOLE = r"^-?[0-9]+$"
 _NOT_WHOLE = r"[0-9][^0-9]|^[^0-9+-]"
@@ -27,16 +27,16 @@ _MOST_DIGITS = 21
 
 
 def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
-    """Cells as values that convert to a type without loss. An empty cell is null, except for a String.
+    """Parse cells to values that convert to a type without loss. An empty cell is null, except for a String.
 
-    Numbers and truth values are written as in JSON (`True` and `TRUE` are understood, too), times as ISO 8601,
-    never as numbers, lists and vectors as JSON arrays.
+    Numbers and truth values are written as in JSON (also `True` and `TRUE`), times as ISO 8601 and never as numbers,
+    lists and vectors as JSON arrays.
 
     Args:
         cells: texts.
         kind: the property's type.
-        report: is told about cells that do not fit. They become null.
-        null_items: whether items of lists may be null. Those of another type then become null, and nobody is told.
+        report: called with the cells that do not fit. They become null.
+        null_items: whether items of lists may be null. Items of another type then become null without a report.
     """
     if kind.scalar is Scalar.STRING and not kind.list:
         return cells
@@ -44,18 +44,18 @@ def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: b
     if kind.list or kind.is_vector:
         return _lists(cells, kind, report, null_items and not kind.is_vector)
     if kind.scalar.is_integer:
-        return _integers(spelled(cells, _WHOLE, "a whole number", report), kind, report)
+        return _integers(matching_cells(cells, _WHOLE, "a whole number", report), kind, report)
     if kind.scalar.is_float:
-        return spelled(cells, _NUMBER, "a number", report).cast(arrow_type(kind))
+        return matching_cells(cells, _NUMBER, "a number", report).cast(arrow_type(kind))
     if kind.scalar is Scalar.BOOL:
-        return pc.equal(pc.utf8_lower(spelled(cells, _TRUTH, "true or false", report)), "true")
+        return pc.equal(pc.utf8_lower(matching_cells(cells, _TRUTH, "true or false", report)), "true")
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         return _times(cells, kind, report)
     return cells
 
 
-def spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
-    """Only the cells that are spelled as expected."""
+def matching_cells(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
+    """Cells that match a pattern. Reports the others and returns null for them."""
     wrong = pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
     if not pc.any(wrong).as_py():
         return cells
@@ -69,9 +69,9 @@ def spelled(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.
     return pc.if_else(wrong, pa.scalar(None, pa.utf8()), cells)
 
 
-def whole_numbers(cells: pa.Array, report: Report) -> pa.Array:
-    """Texts that are whole numbers of 64 bits. The others are reported and become null."""
-    return _integers(spelled(cells, _WHOLE, "a whole number", report), ValueType(Scalar.I64), report)
+def parse_integers(cells: pa.Array, report: Report) -> pa.Array:
+    """Parse whole numbers of 64 bits. Reports the other cells and returns null for them."""
+    return _integers(matching_cells(cells, _WHOLE, "a whole number", report), ValueType(Scalar.I64), report)
 
 
 def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
@@ -90,13 +90,13 @@ def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    """Texts alone. Nobody can say whether a bare number in a table is a year, a day, seconds, or 14.3.2026."""
+    """Parse texts only. A bare number is ambiguous: it may be a year, a day, seconds, or 14.3.2026."""
     expected = "a date like 2026-03-14" if kind.scalar is Scalar.DATE else "a time like 2026-03-14T09:30:00Z"
-    return convert(spelled(cells, _NOT_WHOLE, f"{expected} (a mapping can name a format)", report), kind, report)
+    return convert(matching_cells(cells, _NOT_WHOLE, f"{expected} (a mapping can name a format)", report), kind, report)
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """JSON arrays: all at once, or one by one when any of them is unusual."""
+    """Parse JSON arrays: in bulk, or one by one if some are irregular."""
     present = cells.drop_null()
     if len(present) == 0:
         return pa.nulls(len(cells))
@@ -118,12 +118,12 @@ def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -
 
 
 def _spread(values: pa.Array, cells: pa.Array) -> pa.Array:
-    """Values back in the rows of the cells that they come from."""
+    """Put values back into the rows of the cells that they come from."""
     if cells.null_count == 0:
         return values
     present = cells.is_valid().to_numpy(zero_copy_only=False)
-    places = np.cumsum(present) - 1
-    return values.take(pa.array(places, mask=~present))
+    positions = np.cumsum(present) - 1
+    return values.take(pa.array(positions, mask=~present))
 
 
 def _one_by_one(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
@@ -140,16 +140,16 @@ def _one_by_one(cells: pa.Array, kind: ValueType, report: Report, null_items: bo
         if fault is not Fault.ITEM:
             wrong.setdefault((message, fault), []).append(row)
 
-    made = column(values, kind, refuse, null_items=null_items)
+    converted = column(values, kind, refuse, null_items=null_items)
     for (message, fault), rows in wrong.items():
         mask = np.zeros(len(cells), bool)
         mask[rows] = True
         report(pa.array(mask), message, fault)
-    return made
+    return converted
 
 
 def _no_constant(text: str) -> Any:
     raise ValueError(text)
 
 
-_DECODER = json.JSONDecoder(parse_float=Written, parse_int=whole_number, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_float=JsonNumber, parse_int=json_integer, parse_constant=_no_constant)

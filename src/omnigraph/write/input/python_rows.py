@@ -1,4 +1,4 @@
-"""Rows that a program holds as Python mappings: envelopes, or the rows of one type."""
+"""Reads rows from Python mappings: envelopes, or the rows of one type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.write.input.envelopes import EnvelopeReader
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
-from omnigraph.write.rows.values import called
+from omnigraph.write.rows.values import type_label
 
 _BLOCK = 16_384
 
@@ -21,13 +21,13 @@ def read_envelopes(
     """The rows of mappings like the lines of an NDJSON file: `{"type": …, "data": {…}}`.
 
     Args:
-        envelopes: the mappings. Values may be of the Python types that properties have, such as dates and bytes.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
+        envelopes: the mappings. Values may have the Python types of properties, such as dates and bytes.
+        accepted: the accepted schema.
+        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
         first: the position of the first one in the whole input.
 
     Returns:
-        The position behind the last.
+        The position after the last.
     """
     reader = EnvelopeReader(accepted, problems, lambda position: f"record {position - first + 1}")
     position = first
@@ -43,18 +43,18 @@ def read_envelopes(
 def read_rows(
     rows: Iterable[object], kind: TypeKind, name: str, accepted: AcceptedSchema, problems: Problems, first: int = 1
 ) -> Generator[RawRows, None, int]:
-    """The rows of mappings that all are of one type; an edge has its ends in `from` and `to`.
+    """The rows of mappings of one type. An edge has its endpoints in `from` and `to`.
 
     Args:
         rows: the mappings.
         kind: node or edge.
         name: the type.
-        accepted: the schema in force.
-        problems: collects what cannot be read. When it counts coercions, the reader is lenient.
+        accepted: the accepted schema.
+        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
         first: the position of the first one in the whole input.
 
     Returns:
-        The position behind the last.
+        The position after the last.
     """
     reader = EnvelopeReader(accepted, problems, lambda position: f"{name}, row {position - first + 1}")
     declared: NodeType | EdgeType
@@ -66,7 +66,7 @@ def read_rows(
             if isinstance(row, Mapping):
                 reader.take_row(kind, declared, row, position)
             else:
-                reader.refuse(position, f"expected a mapping of properties, found {called(row)}", name)
+                reader.refuse(position, f"expected a mapping of properties, found {type_label(row)}", name)
             position += 1
         yield from reader.rows()
     return position

@@ -1,4 +1,4 @@
-"""Files of rows: which there are in a place, what their names say, and the parts that they are read in."""
+"""Files of rows: lists files, derives format and type from their names, and splits them into parts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class FileSplit:
 
     Attributes:
         file: the file.
-        layout: its types and columns, for formats that hold tables.
-        low: where the part begins, as its format counts.
-        high: where it ends; None is the end of the file.
+        layout: its types and columns, in formats that hold tables.
+        low: the start of the part, in units of the format.
+        high: its end; None is the end of the file.
     """
 
     file: RowFile
@@ -51,23 +51,23 @@ class FileSplit:
 
 
 def cut_file(split: FileSplit, size: int = SPLIT_BYTES) -> Iterator[FileSplit]:
-    """The parts of a file, each of about some size."""
-    for low, high in split.file.format.cut(split.file, size):
+    """The parts of a file, of about `size` bytes each."""
+    for low, high in split.file.format.split(split.file, size):
         yield replace(split, low=low, high=high)
 
 
 def row_files(path: str | PathLike[str], options: Mapping[str, str] | None = None) -> list[RowFile]:
-    """The file of a path, all files of a directory, or all that a pattern matches, in name order.
+    """The file at a path, all files of a directory, or all files that match a pattern, in name order.
 
-    A directory with the ending of a file, such as other systems write, is the parts of that file: its name says the
-    type. Files whose names begin with a point or an underscore are passed over, unless they are named so.
+    A directory with a file extension, as other systems write it, holds the parts of one file; its name gives the type.
+    Files whose names begin with a point or an underscore are skipped, unless the path names them.
 
     Args:
-        path: on this machine or `s3://bucket/…`.
-        options: how to reach a bucket; overrides the environment.
+        path: a local path or `s3://bucket/…`.
+        options: connection options of the bucket; they override the environment.
 
     Raises:
-        InputError: there is none, or one of them cannot be loaded.
+        InputError: there is no such file, or one of them cannot be loaded.
     """
     text = fspath(path)
     tree, place = tree_of(text, options)
@@ -80,7 +80,7 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
         return [row_file(file)]
     inside = _inside(tree, path)
     if inside == []:
-        raise InputError(f"{written} holds no file that can be loaded", hint=_hint())
+        raise InputError(f"{written} contains no file that can be loaded", hint=_hint())
     if inside is not None:
         return inside
     if not has_magic(path):
@@ -89,8 +89,8 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
     if not matches:
         raise InputError(f"no file matches {cut(written)}")
     each: dict[str, RowFile] = {}
-    for match in matches:  # a pattern may match a directory, and what is in it
-        if _is_aside(match) and not _is_aside(path):
+    for match in matches:  # a pattern may match both a directory and the files in it
+        if _is_metadata_name(match) and not _is_metadata_name(path):
             continue
         inside = _inside(tree, match)
         for found in _found(tree, match, match) if inside is None else inside:
@@ -101,40 +101,40 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
 
 
 def _inside(tree: Tree, path: str) -> list[RowFile] | None:
-    """The files in a directory that can be loaded; None if it is none.
+    """The files in a directory that can be loaded; None if the path is not a directory.
 
     Raises:
-        InputError: somebody is writing it, or did not finish.
+        InputError: an export into the directory is running, or was interrupted.
     """
     inside = tree.directory(path)
     if inside is None:
         return None
     if any(file.name == UNFINISHED for file in inside):
-        hint = f"wait for it; if it was stopped, remove what is there, and '{UNFINISHED}' last"
+        hint = f"wait until it ends; if it was interrupted, remove the files there, and '{UNFINISHED}' last"
         raise InputError(f"{cut(path)} is an export that is not finished", hint=hint)
-    known = [_known(file) for file in inside if not _is_aside(file.name)]
+    known = [_known(file) for file in inside if not _is_metadata_name(file.name)]
     files = [file for file in known if file is not None]
     name = PurePosixPath(path)
     return [replace(file, stem=name.stem) for file in files] if _format(name.suffix) is not None else files
 
 
-def _is_aside(path: str) -> bool:
-    """Whether the name is one of those that other systems give to what is not rows: `_SUCCESS`, `.part.crc`."""
+def _is_metadata_name(path: str) -> bool:
+    """Whether other systems use such a name for files without rows: `_SUCCESS`, `.part.crc`."""
     return path.rstrip("/").rpartition("/")[2].startswith((".", "_"))
 
 
 def row_file(file: InputFile) -> RowFile:
-    """What the name of a file says.
+    """Derive format and compression from the name of a file.
 
     Raises:
-        InputError: its ending means nothing.
+        InputError: the extension is unknown.
     """
     name = PurePosixPath(file.name)
     compression = COMPRESSIONS.get(name.suffix.lower())
     if compression is not None:
         name = name.with_suffix("")
     format_ = _format(name.suffix)
-    if format_ is None or (compression is not None and not format_.packed):
+    if format_ is None or (compression is not None and not format_.compressible):
         raise InputError(f"{file} cannot be loaded", hint=_hint())
     return RowFile(file, format_, name.stem, compression)
 
@@ -145,11 +145,11 @@ def _format(ending: str) -> Format | None:
 
 def _hint() -> str:
     endings = ", ".join(ending for format_ in FORMATS for ending in format_.endings)
-    return f"the endings are {endings}; texts may be compressed ({', '.join(COMPRESSIONS)})"
+    return f"the file extensions are {endings}; text files may be compressed ({', '.join(COMPRESSIONS)})"
 
 
 def _known(file: InputFile) -> RowFile | None:
-    """A file in a directory; what is not for loading is passed over."""
+    """A file in a directory; None if it cannot be loaded."""
     try:
         return row_file(file)
     except InputError:

@@ -1,4 +1,4 @@
-"""Where rows come from: files by their endings, tables, frames and mappings that are in memory, and streams."""
+"""Input sources: files, in-memory tables, data frames and mappings, and streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.errors import InputError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.write.input.formats import RowFile, without_rows
-from omnigraph.write.input.lenient import settle
+from omnigraph.write.input.lenient import with_canonical_ids
 from omnigraph.write.input.mapped_columns import Mapped
 from omnigraph.write.input.named_columns import Layout, OfType, Type
 from omnigraph.write.input.row_files import FileSplit, row_files
@@ -28,7 +28,7 @@ _CHUNK = 4 * 1024 * 1024
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table of any library that can hand its columns over: pyarrow, Polars, pandas, DuckDB and others."""
+    """A table of any library with the Arrow C stream interface: pyarrow, Polars, pandas, DuckDB and others."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -46,13 +46,13 @@ LoadSource = (
     | IO[str]
     | bytes
 )
-"""Whatever can be loaded."""
+"""All kinds of sources."""
 
 Input = FileSplit | Items | Batches | Chunks
-"""A part of the input as the caller gave it."""
+"""A part of the input, as the caller gave it."""
 
 Source = Callable[[Problems], Iterator[RawRows]]
-"""Reads rows, once. What cannot be read goes to the problems."""
+"""Reads rows, once. Collects records that cannot be read in the problems."""
 
 
 def open_source(
@@ -64,20 +64,20 @@ def open_source(
     mapping: TableMapping | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Source:
-    """The rows of whatever can be loaded.
+    """The rows of a source.
 
     Args:
         source: files (a path, a directory, a pattern, or several of them), a mapping of type names to tables, lists of
-            mappings or files, a table or frame whose type `type_name` says, envelopes as mappings, or a stream of
+            mappings or files, a table or frame with its type in `type_name`, envelopes as mappings, or a stream of
             NDJSON.
-        accepted: the schema in force.
-        type_name: the type of a file or table that does not say it itself.
-        lenient: read as much as can be read, and count what was changed for that.
-        mapping: what tables are whose columns are not named like the properties.
-        options: how to reach files in S3; overrides the environment.
+        accepted: the accepted schema.
+        type_name: the type of a file or table whose name does not give it.
+        lenient: whether to convert or ignore wrong input where possible, and count it.
+        mapping: describes tables whose columns do not have the names of the properties.
+        options: connection options of S3; they override the environment.
 
     Raises:
-        InputError: there is no such file or type, it is none of these things, or the mapping does not fit the schema.
+        InputError: there is no such file or type, it is of another kind, or the mapping does not fit the schema.
     """
     parts = list(Inputs(accepted, mapping, options).of(source, type_name))
 
@@ -89,13 +89,13 @@ def open_source(
 
     def read_leniently(problems: Problems) -> Iterator[RawRows]:
         problems.coerced = Coercions()
-        return settle(read(problems), accepted, problems)
+        return with_canonical_ids(read(problems), accepted, problems)
 
     return read_leniently if lenient else read
 
 
 class Inputs:
-    """What a source is made of, part by part; `open_source` describes the arguments."""
+    """The parts of a source. `open_source` describes the arguments."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Inputs:
         """The parts of a source.
 
         Raises:
-            InputError: there is no such file or type, or it is none of these things.
+            InputError: there is no such file or type, or the source is of no such kind.
         """
         if isinstance(source, str | os.PathLike):
             yield from (self._file(file, type_name) for file in row_files(source, self._options))
@@ -125,7 +125,7 @@ class Inputs:
                 yield from self._named(name, rows)
         elif isinstance(source, ArrowStream):
             if type_name is None:
-                raise InputError("a table does not say which type its rows have", hint="give type_name=")
+                raise InputError("a table does not name the type of its rows", hint="give type_name=")
             yield from self._named(type_name, source)
         elif _is_stream(source):
             _no_type(type_name, "NDJSON")
@@ -136,7 +136,7 @@ class Inputs:
             raise InputError(f"a {type(source).__name__} cannot be loaded", hint=_KINDS)
 
     def layout(self, name: str) -> Layout:
-        """What the rows of a table are that was given under a name: what the mapping says, or of the type of that name.
+        """The layout of a named table: from the mapping, or that of the type with this name.
 
         Raises:
             InputError: there is no such type.
@@ -144,11 +144,11 @@ class Inputs:
         return self._mapped(name, name, _bare(name)) or OfType(*resolve_type(self._accepted, name))
 
     def _mapped(self, path: str, *names: str) -> Mapped | None:
-        """What the first entry of the mapping says that means a table."""
+        """The layout from the first entry of the mapping that matches a table."""
         return next((Mapped(entry) for entry in self._mapping.entries if entry.means(path, *names)), None)
 
     def _several(self, source: Iterable[Any], type_name: str | None) -> Iterator[Input]:
-        """Paths and streams, or records: the first one says which."""
+        """Paths and streams, or records. The first item decides."""
         items = iter(source)
         first = next(items, None)
         if first is None:
@@ -165,7 +165,7 @@ class Inputs:
             yield Items(items, None)
 
     def _named(self, name: str, rows: TypeRows) -> Iterator[Input]:
-        """The rows of one type, or of a table that the mapping knows."""
+        """The rows of one type, or of a table that the mapping describes."""
         layout = self.layout(name)
         if isinstance(rows, str | os.PathLike):
             for file in row_files(rows, self._options):
@@ -192,24 +192,24 @@ class Inputs:
         if not file.format.tables:
             if mapped is not None:
                 raise InputError(
-                    f"{cut(file.input.name)}: each record says its type and properties, and a mapping is for tables",
+                    f"{cut(file.input.name)}: each record names its type and properties, and a mapping is for tables",
                     hint="take the file out of the mapping, or let its patterns end with .csv or .parquet",
                 )
             return FileSplit(file, None)
         if mapped is not None:
             if type_name is not None:
-                raise InputError(f"the mapping says what {cut(file.input.name)} is: leave --type (type_name=) out")
+                raise InputError(f"the mapping gives the type of {cut(file.input.name)}: leave --type (type_name=) out")
             return FileSplit(file, mapped)
         kind_and_name = self._type_of(file) if type_name is None else resolve_type(self._accepted, type_name)
         return FileSplit(file, OfType(*kind_and_name))
 
     def _type_of(self, file: RowFile) -> Type:
-        """The type that the name of a file says, or that of the directory which holds its parts."""
+        """The type from the name of a file, or from the directory that holds its parts."""
         try:
             return resolve_type(self._accepted, file.stem)
         except InputError as error:
             named = file.input.name if file.input.name.startswith(file.stem) else file.input.directory
-            hint = "the type is the name of the file, unless --type (type_name=) or a mapping says it"
+            hint = "the file name is the type, unless --type (type_name=) or a mapping gives it"
             message = f"{cut(named)}: {error.message}"
             raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
@@ -218,7 +218,7 @@ _KINDS = "give a file or several, a mapping of type names to tables, or a list o
 
 
 def _bare(name: str) -> str:
-    """A name without the kind that may stand before it."""
+    """A name without the prefix of its kind."""
     return name.rpartition(":")[2]
 
 
@@ -228,7 +228,7 @@ def _is_stream(source: object) -> bool:
 
 def _no_type(type_name: str | None, what: str) -> None:
     if type_name is not None:
-        raise InputError(f"{what} says the types itself: leave type_name out")
+        raise InputError(f"{what} names the types itself: leave type_name out")
 
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
@@ -237,7 +237,7 @@ def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:
         yield without_rows(reader.schema)
         yield from reader
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise InputError(f"the rows of {name} cannot be handed over: {error}") from error
+        raise InputError(f"the rows of {name} cannot be read as Arrow data: {error}") from error
 
 
 def _chunks_of(stream: Any) -> Iterator[bytes]:
@@ -251,12 +251,12 @@ def _name_of(stream: object) -> str:
 
 
 def resolve_type(accepted: AcceptedSchema, name: str) -> tuple[TypeKind, str]:
-    """The type that a name means: a node type, an edge type, or either with its kind in front.
+    """Resolve a type name: a node type, an edge type, or either with its kind as a prefix.
 
-    That is written `edge:Likes`, or `edge.Likes` in the names of files.
+    The prefix is written `edge:Likes`, or `edge.Likes` in the names of files.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such type.
     """
     kind, _, bare = name.replace(".", ":", 1).rpartition(":")
     nodes, edges = accepted.catalog.nodes, accepted.catalog.edges

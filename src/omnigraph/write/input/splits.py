@@ -1,7 +1,7 @@
-"""Parts of the input that can be read apart from each other, by whoever has the time.
+"""Splits: parts of the input that can be read separately, for example by different tasks.
 
-A part says what it is, and nothing of what came before it: how many lines and records that were is known when those
-are read. Read one after the other, the parts of a file give what the file gives as a whole.
+A part does not contain the number of lines and records before it. Those are known after the earlier parts are read.
+The parts of a file in order give the same rows as the whole file.
 """
 
 # See docs/decisions/0092-parts-are-read-apart.md
@@ -16,24 +16,24 @@ import pyarrow as pa
 
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.write.input.arrow_rows import read_batches
-from omnigraph.write.input.named_columns import Layout, OfType, Type, mentions
+from omnigraph.write.input.named_columns import Layout, OfType, Type, empty_rows
 from omnigraph.write.input.ndjson import read_ndjson
 from omnigraph.write.input.python_rows import read_envelopes, read_rows
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
 
 SPLIT_BYTES = 32 << 20
-"""About how large a part is that one task reads: its rows take some times as much memory."""
+"""Approximate size of a part for one task. Its rows take several times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a part begins.
+    """The start of a part.
 
     Attributes:
         first: the position of the first line or row of its file in the whole input.
-        before: how many lines or rows of the file come before the part.
-        records: how many records those are.
+        before: number of lines or rows of the file before the part.
+        records: number of records before the part.
     """
 
     first: int = 1
@@ -43,12 +43,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What a part was.
+    """The result of reading a part.
 
     Attributes:
-        lines: how many lines or rows it has.
-        records: how many records.
-        clean: whether what comes behind it can be read without it.
+        lines: its number of lines or rows.
+        records: its number of records.
+        clean: whether the next part can be read independently.
     """
 
     lines: int
@@ -64,22 +64,22 @@ class Split(Protocol):
 
     @property
     def begins(self) -> bool:
-        """Whether it is the first part of a file or table: lines are counted anew there."""
+        """Whether it is the first part of a file or table. The line numbers restart there."""
 
     @property
     def types(self) -> tuple[Type, ...] | None:
-        """The types that it may have rows of; None is any."""
+        """The types that it may have rows of; None means any."""
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        """The rows. What cannot be read goes to the problems."""
+        """The rows. Collects records that cannot be read in the problems."""
 
     def whole(self) -> Split:
-        """All of what it is a part of, as one part."""
+        """The whole file or table as one part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Records that are in memory: envelopes, or rows of one type."""
+    """Records in memory: envelopes, or rows of one type."""
 
     items: Iterable[object]
     layout: OfType | None
@@ -99,7 +99,7 @@ class Items:
         if self.layout is None:
             end = yield from read_envelopes(iter(self.items), accepted, problems, start.first)
         else:
-            yield from mentions(self.layout)
+            yield from empty_rows(self.layout)
             kind, name = self.layout.kind, self.layout.name
             end = yield from read_rows(self.items, kind, name, accepted, problems, start.first)
         return End(end - start.first, end - start.first)
@@ -114,7 +114,7 @@ class Batches:
     name: str
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        yield from mentions(self.layout)
+        yield from empty_rows(self.layout)
         end = yield from read_batches(self.batches, self.layout, accepted, problems, self.name, start.first)
         return End(end - start.first, end - start.first)
 

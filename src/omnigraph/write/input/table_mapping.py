@@ -1,8 +1,8 @@
-"""What tables are whose columns are not named like the properties.
+"""Mappings of tables whose columns do not have the names of the properties.
 
-A mapping says which types their rows have, what becomes of their columns, and what ids are made of. It is read from a
-file (or made by a program), held against the schema before anything else is read, and then takes the place of the names
-of files and columns.
+A mapping defines the types of the rows, the columns of the properties, and how ids are built. It is read from a file or
+given as a Python mapping, and checked against the schema before any data is read. It then replaces the names of files
+and columns.
 """
 
 # See docs/decisions/0110-a-mapping-names-columns.md
@@ -33,24 +33,24 @@ _ENDS = ("from", "to")
 
 
 class Others(StrEnum):
-    """What becomes of columns that a mapping does not mention."""
+    """How to treat columns that a mapping does not mention."""
 
     MATCH = "match"
-    """They are properties of the same name; one that is none is an error."""
+    """Match them to properties of the same name; other columns are errors."""
     IGNORE = "ignore"
-    """They are left out."""
+    """Leave them out."""
     REFUSE = "refuse"
-    """They are errors."""
+    """Report them as errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A column, or a text that is put together of columns and what stands between them.
+    """A column, or a text template with columns.
 
     Attributes:
-        parts: what it is made of: texts, and the names of columns at the odd places.
-        plain: whether it is nothing but one column, with the type that it has.
-        format: how dates and times are written in it, if they are not written as usual.
+        parts: the template: literal texts, with column names at the odd positions.
+        plain: whether it is one column alone, with its own type.
+        format: the format of dates and times, if it is not the default.
     """
 
     parts: tuple[str, ...]
@@ -76,52 +76,52 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The id of the node whose key has these members."""
+    """The id of a node, built from the members of its key."""
 
     members: tuple[tuple[str, Text | Constant], ...]
     at: Value = field(repr=False, compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(column for _, made in self.members for column in made.columns)
+        return tuple(column for _, source in self.members for column in source.columns)
 
 
-Made = Text | Constant | Key
-"""What a property, an id or an end is made of."""
+ValueSource = Text | Constant | Key
+"""The source of a property, an id or an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRows:
-    """How rows of one type are made.
+    """The mapping of the rows of one type.
 
     Attributes:
-        made: what they have, by property, `id`, `from` and `to`.
-        ignored: columns that are left out.
-        others: what becomes of all others.
+        sources: the sources by property, `id`, `from` and `to`.
+        ignored: columns to leave out.
+        others: how to treat all other columns.
     """
 
     kind: TypeKind
     name: str
-    made: tuple[tuple[str, Made], ...]
+    sources: tuple[tuple[str, ValueSource], ...]
     ignored: tuple[str, ...]
     others: Others
     at: Value = field(repr=False, compare=False)
 
     @property
     def mentioned(self) -> set[str]:
-        """The columns that are said something about."""
-        return {column for _, made in self.made for column in made.columns} | set(self.ignored)
+        """The columns that the mapping names."""
+        return {column for _, source in self.sources for column in source.columns} | set(self.ignored)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the mapping says about some tables.
+    """The entry of a mapping for some tables.
 
     Attributes:
-        patterns: the names they have.
-        csv: how they are written, if that is CSV.
-        column: the column that says which type a row has, if they have several.
-        when: how rows are made, by what stands in that column; without one, under an empty text.
+        patterns: patterns of their names.
+        csv: the dialect, if they are CSV files.
+        column: the column that selects the type of a row, if there are several types.
+        when: the rows by value of that column; without such a column, under an empty text.
     """
 
     patterns: tuple[str, ...]
@@ -131,7 +131,7 @@ class Entry:
     at: Value = field(repr=False, compare=False)
 
     def means(self, path: str, *names: str) -> bool:
-        """Whether a table is meant that lies at a path, or goes by one of some names."""
+        """Whether the entry matches a table with this path or one of these names."""
         for pattern in self.patterns:
             if "/" in pattern:
                 if fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}"):
@@ -143,20 +143,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TableMapping:
-    """What is said about tables. The first entry that means a table counts."""
+    """The mapping of tables to types. The first entry that matches a table applies."""
 
     entries: tuple[Entry, ...]
 
     @classmethod
     def read(cls, given: MappingSource, options: Mapping[str, str] | None = None) -> TableMapping:
-        """A mapping from a file, or as a program made it.
+        """Read a mapping from a file, or from a Python mapping.
 
         Args:
-            given: the path of a YAML or JSON file, or what would be in it.
-            options: how to reach a file in S3.
+            given: the path of a YAML or JSON file, or its content as a mapping.
+            options: connection options of S3.
 
         Raises:
-            InputError: it says something that means nothing.
+            InputError: the content is not valid.
         """
         if isinstance(given, TableMapping):
             return given
@@ -165,10 +165,10 @@ class TableMapping:
         return _mapping(read_document(text_of(given, options), PurePath(os.fspath(given)).name))
 
     def check(self, accepted: AcceptedSchema) -> None:
-        """Hold everything against a schema.
+        """Check the mapping against a schema.
 
         Raises:
-            InputError: a type or property is not there, or cannot be made in this way.
+            InputError: a type or property does not exist, or cannot be built in this way.
         """
         for entry in self.entries:
             for _, rows in entry.when:
@@ -176,7 +176,7 @@ class TableMapping:
 
 
 MappingSource = TableMapping | Mapping[str, object] | str | os.PathLike[str]
-"""Whatever a mapping can be given as."""
+"""All forms in which a mapping can be given."""
 
 
 # Reading
@@ -186,7 +186,7 @@ def _mapping(top: Value) -> TableMapping:
     members = top.members(("csv", "sources"))
     csv = _dialect(members["csv"], Dialect()) if "csv" in members else Dialect()
     if "sources" not in members:
-        raise top.error("it says nothing about any source", "write sources: with a list of them")
+        raise top.error("it has no sources", "write sources: with a list of them")
     return TableMapping(tuple(_entry(value, csv) for value in members["sources"].items()))
 
 
@@ -196,18 +196,18 @@ _OF_TYPE = ("node", "edge", "id", "from", "to", "properties", "ignore", "others"
 def _entry(value: Value, csv: Dialect) -> Entry:
     members = value.members(("source", "csv", "column", "when", *_OF_TYPE))
     if "source" not in members:
-        raise value.error("it does not say which tables it is about", "write source: with a name or a pattern")
+        raise value.error("it does not name its tables", "write source: with a name or a pattern")
     patterns = tuple(each.text() for each in members["source"].texts())
     dialect = _dialect(members["csv"], csv) if "csv" in members else csv
     if "when" not in members:
         if "column" in members:
-            raise members["column"].error("it says nothing without 'when'", "say under when: what its values mean")
+            raise members["column"].error("it needs 'when'", "map the values of the column to rows under when:")
         return Entry(patterns, dialect, None, (("", _type_rows(value, members)),), value)
     if "column" not in members:
-        raise members["when"].error("there is no 'column' that says which rows these are")
+        raise members["when"].error("it needs a 'column' that selects the type of a row")
     for name in ("node", "edge", "id", *_ENDS, "properties"):
         if name in members:
-            raise members[name].error(f"where there is 'when', '{name}' stands under it")
+            raise members[name].error(f"with 'when', '{name}' belongs under it")
     when = members["when"].members()
     if not when:
         raise members["when"].error("it is empty")
@@ -217,29 +217,29 @@ def _entry(value: Value, csv: Dialect) -> Entry:
 
 def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, Value] | None = None) -> TypeRows:
     if ("node" in members) == ("edge" in members):
-        raise value.error("it says no type, or two", "write node: or edge: with the name of a type")
+        raise value.error("it needs exactly one type", "write node: or edge: with the name of a type")
     kind = TypeKind.NODE if "node" in members else TypeKind.EDGE
     if kind is TypeKind.NODE:
         for end in _ENDS:
             if end in members:
-                raise members[end].error("a node has no ends")
-    made: list[tuple[str, Made]] = []
+                raise members[end].error("a node has no 'from' and 'to'")
+    source: list[tuple[str, ValueSource]] = []
     if "properties" in members:
         for name, given in members["properties"].members().items():
             if name in ("id", *(_ENDS if kind is TypeKind.EDGE else ())):
-                raise given.error(f"'{name}' is no property", "write it beside properties:, not under it")
-            made.append((name, _made(given)))
+                raise given.error(f"'{name}' is not a property", "write it next to properties:, not under it")
+            source.append((name, _source(given)))
     if "id" in members:
-        made.append(("id", _text(members["id"])))
+        source.append(("id", _text(members["id"])))
     for end in _ENDS:
         if end in members:
             given = members[end]
-            made.append((end, _key(given) if isinstance(given.content, dict) else _text(given)))
+            source.append((end, _key(given) if isinstance(given.content, dict) else _text(given)))
     of_all = above or {}
     ignored = [each.text() for each in _list(members.get("ignore")) + _list(of_all.get("ignore"))]
-    said = members.get("others") or of_all.get("others")
+    others = members.get("others") or of_all.get("others")
     named = members["node" if kind is TypeKind.NODE else "edge"]
-    return TypeRows(kind, named.text(), tuple(made), tuple(ignored), _others(said), named)
+    return TypeRows(kind, named.text(), tuple(source), tuple(ignored), _others(others), named)
 
 
 def _list(value: Value | None) -> list[Value]:
@@ -252,10 +252,10 @@ def _others(value: Value | None) -> Others:
     try:
         return Others(value.text())
     except ValueError:
-        raise value.error(f"'{cut(value.text())}' means nothing here", "match, ignore or refuse") from None
+        raise value.error(f"'{cut(value.text())}' is not valid here", "match, ignore or refuse") from None
 
 
-def _made(value: Value) -> Text | Constant:
+def _source(value: Value) -> Text | Constant:
     if not isinstance(value.content, dict):
         return _text(value)
     members = value.members(("value", "column", "format"))
@@ -263,9 +263,9 @@ def _made(value: Value) -> Text | Constant:
         return Constant(members["value"])
     if "value" in members or "column" not in members:
         hint = 'write {value: …} for the same value in every row, or {column: …, format: "%d.%m.%Y"}'
-        raise value.error("it says neither a value nor a column" if members else "it is empty", hint)
-    made = _text(members["column"])
-    return replace(made, format=_format(members["format"])) if "format" in members else made
+        raise value.error("it has neither a value nor a column" if members else "it is empty", hint)
+    source = _text(members["column"])
+    return replace(source, format=_format(members["format"])) if "format" in members else source
 
 
 def _format(value: Value) -> DateFormat:
@@ -277,11 +277,11 @@ def _format(value: Value) -> DateFormat:
 
 
 def _key(value: Value) -> Key:
-    return Key(tuple((name, _made(given)) for name, given in value.members().items()), value)
+    return Key(tuple((name, _source(given)) for name, given in value.members().items()), value)
 
 
 def _text(value: Value) -> Text:
-    """A column's name; or, with names in braces, a text that is put together."""
+    """Parse the name of a column, or a template with names in braces."""
     text = value.text()
     parts, last = [""], 0
     for match in _FIELD.finditer(text):
@@ -293,7 +293,7 @@ def _text(value: Value) -> Text:
             parts += [match[1], ""]
         else:
             hint = "write {column}, and {{ or }} for a brace itself"
-            raise value.error(f"a brace without its fellow in '{cut(text)}'", hint)
+            raise value.error(f"an unmatched brace in '{cut(text)}'", hint)
     parts[-1] += text[last:]
     return Text(("", parts[0], ""), True, value) if len(parts) == 1 else Text(tuple(parts), False, value)
 
@@ -306,8 +306,8 @@ def _dialect(value: Value, base: Dialect) -> Dialect:
         raise value.error("separator and quote are the same character")
     nulls = base.nulls
     if "null" in members:
-        said = members["null"]
-        each = said.content if isinstance(said.content, list) else [said]
+        given = members["null"]
+        each = given.content if isinstance(given.content, list) else [given]
         for spelling in each:
             if not isinstance(spelling.content, str):
                 raise spelling.error(f"expected a text, found {spelling.kind}", 'put it in quotes: "null"')
@@ -322,30 +322,30 @@ def _character(value: Value) -> str:
     return text
 
 
-# Held against a schema
+# Checks against a schema
 
 
 def _check(rows: TypeRows, accepted: AcceptedSchema) -> None:
     declared = _declared(rows, accepted)
     kinds = members_of(declared)
-    for name, made in rows.made:
+    for name, source in rows.sources:
         if name not in kinds:
-            raise made.at.error(f"{rows.name} has no property '{cut(name)}'", did_you_mean(name, kinds))
-        if isinstance(made, Constant):
-            as_column(made.at, kinds[name])
-        _check_format(made, name, kinds[name])
-        if isinstance(made, Key):
+            raise source.at.error(f"{rows.name} has no property '{cut(name)}'", did_you_mean(name, kinds))
+        if isinstance(source, Constant):
+            as_column(source.at, kinds[name])
+        _check_format(source, name, kinds[name])
+        if isinstance(source, Key):
             assert isinstance(declared, EdgeType)
-            _check_key(made, declared.from_type if name == "from" else declared.to_type, accepted)
-    named = [name for name, _ in rows.made]
+            _check_key(source, declared.from_type if name == "from" else declared.to_type, accepted)
+    named = [name for name, _ in rows.sources]
     for end in _ENDS:
         if isinstance(declared, EdgeType) and end not in named and rows.others is not Others.MATCH:
-            raise rows.at.error(f"{rows.name} is an edge, and nothing says what '{end}' is made of")
+            raise rows.at.error(f"{rows.name} is an edge, and its '{end}' is missing")
 
 
-def _check_format(made: Made, name: str, kind: ValueType) -> None:
-    if isinstance(made, Text) and made.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
-        raise made.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
+def _check_format(source: ValueSource, name: str, kind: ValueType) -> None:
+    if isinstance(source, Text) and source.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
+        raise source.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
 
 
 def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
@@ -358,7 +358,7 @@ def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
 
 
 def members_of(declared: NodeType | EdgeType) -> dict[str, ValueType]:
-    """What rows of a type have, and its types."""
+    """The members of rows of a type, with their types."""
     ends = {"from": END, "to": END} if isinstance(declared, EdgeType) else {}
     return {"id": ID} | {name: prop.type for name, prop in declared.properties.items()} | ends
 
@@ -366,12 +366,12 @@ def members_of(declared: NodeType | EdgeType) -> dict[str, ValueType]:
 def _check_key(key: Key, name: str, accepted: AcceptedSchema) -> None:
     order = accepted.key_order(TypeKind.NODE, name)
     if order is None:
-        raise key.at.error(f"{name} has no key", "say what its id is made of: a column, or a text with {column} in it")
-    said = [member for member, _ in key.members]
-    if sorted(said) != sorted(order):
+        raise key.at.error(f"{name} has no key", "give its id: a column, or a text with {column} in it")
+    given = [member for member, _ in key.members]
+    if sorted(given) != sorted(order):
         raise key.at.error(f"the key of {name} is {', '.join(order)}", "name each of them once, and nothing else")
-    for member, made in key.members:
+    for member, source in key.members:
         kind = accepted.catalog.nodes[name].properties[member].type
-        if isinstance(made, Constant):
-            as_column(made.at, kind)
-        _check_format(made, member, kind)
+        if isinstance(source, Constant):
+            as_column(source.at, kind)
+        _check_format(source, member, kind)

@@ -1,1 +1,1 @@
-"""Rows: raw rows become typed rows with ids and defaults."""
+"""Rows: builds typed rows with ids and defaults from raw rows."""

@@ -1,4 +1,4 @@
-"""Building rows: columns of any origin become a table's own columns, with defaults and ids."""
+"""The row builder: converts input columns to the columns of a table, with defaults and ids."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class RowBuilder:
     """Builds the rows of one type.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         kind: node or edge.
         name: the type.
-        now: the time of the request, in milliseconds: what `now()` is.
-        problems: collects what is wrong.
-        embedder: asked for when `@embed` vectors are left out; without it, those are properties like any other.
-        new_ids: makes ids for entities that have neither a key nor an id.
-        tally: what the write has embedded.
+        now: the time of the request in milliseconds, for `now()`.
+        problems: collects wrong values.
+        embedder: creates the embedder for missing `@embed` vectors; without it, they are ordinary properties.
+        new_ids: generates ids for entities that have neither a key nor an id.
+        tally: counts what the write embeds.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class RowBuilder:
     def build(
         self, raw: Mapping[str, pa.Array], origin: Origin, absent: Mapping[str, pa.Array] | None = None
     ) -> pa.Table:
-        """Rows in the table's own columns. What is wrong goes to `problems`; the rows are then not to be used.
+        """Build rows with the columns of the table. The rows are not valid if `problems` has entries.
 
         Args:
-            raw: columns by property name; `id`, and `from` and `to` for edges.
-            origin: where each row came from.
-            absent: for properties that have a default or are computed and may be null, the rows that did not say
-                anything about them, as against those that said null.
+            raw: the columns by property name, with `id`, and `from` and `to` for edges.
+            origin: the location of each row.
+            absent: for nullable properties with a default or a computed value, the rows without the member, in contrast
+                to an explicit null.
 
         Raises:
             EmbeddingError: vectors cannot be computed.
@@ -91,20 +91,20 @@ class RowBuilder:
             for column, written in _ENDS.items():
                 columns[column] = self._required_text(written, raw.get(written), origin)
         columns["id"] = self._ids(raw.get("id"), columns, count, origin)
-        for name, prop in self.type.properties.items():  # at the end: it may cost money
+        for name, prop in self.type.properties.items():  # last, because embedding may cost money
             if self._is_computed(prop):
                 columns[name] = self._vectors(prop, raw.get(name), columns, origin, absent.get(name))
         return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
 
     def given(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """The given columns alone, in their own types: what is written about entities that may exist already.
+        """Convert the given columns only, for updates of entities that may exist.
 
-        No default steps in, so null is refused wherever a value is required.
+        Defaults do not apply, so null is refused where a value is required.
         """
         columns = {}
         for name, values in raw.items():
             prop = self.type.properties.get(name)
-            if prop is None:  # an end of an edge; nodes may have properties of that name
+            if prop is None:  # an endpoint of an edge; nodes may have properties of that name
                 columns[name] = self._required_text(name, values, origin)
                 continue
             columns[name], wrong = self._converted(prop, values, origin)
@@ -112,8 +112,8 @@ class RowBuilder:
                 self._report(name, origin)(_missing(columns[name], wrong), "is required")
         return columns
 
-    def said(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """The given columns alone, in their own types, and null wherever nothing was given. Nothing is required."""
+    def input_values(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
+        """Convert the given columns only. Missing values are null, and no value is required."""
         self._refuse_unknown(raw, origin)
         columns = {}
         for name, values in raw.items():
@@ -164,7 +164,7 @@ class RowBuilder:
         origin: Origin,
         absent: pa.Array | None,
     ) -> pa.Array:
-        """A column of vectors. Those that are left out are computed from their texts, like a default would be."""
+        """A column of vectors. Missing vectors are computed from their texts, like a default."""
         assert prop.embed is not None
         assert self.embedder is not None
         count = len(origin.records)
@@ -179,18 +179,18 @@ class RowBuilder:
                 wanted = absent if absent is not None else pa.array(np.zeros(count, bool))
         blank = pc.equal(pc.utf8_trim_whitespace(texts), "")
         if not prop.type.nullable:
-            # A text that must be there is missed already.
+            # A missing required text is already reported.
             without = blank.fill_null(self.type.properties[prop.embed.source].type.nullable)
             message = f"is required, and there is no text in '{prop.embed.source}' to compute it from"
             self._report(prop.name, origin)(pc.and_(wanted, without), message)
-        made = pc.and_(wanted, pc.invert(blank)).fill_null(False)
-        if self.problems or not pc.any(made).as_py():
-            return column  # nothing will be written, or nothing is left out
-        texts = pc.if_else(made, texts, None)
+        computed = pc.and_(wanted, pc.invert(blank)).fill_null(False)
+        if self.problems or not pc.any(computed).as_py():
+            return column  # nothing will be written, or nothing is missing
+        texts = pc.if_else(computed, texts, None)
         return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name, self.tally))
 
     def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
-        """A column in its property's type, and the rows that have no value there because theirs does not fit."""
+        """Convert a column to the type of its property. Returns it with a mask of the rows that do not fit."""
         return self._as(prop.type, prop.name, given, origin)
 
     def _as(self, kind: ValueType, name: str, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
@@ -201,7 +201,7 @@ class RowBuilder:
             wrong[mask.to_numpy(zero_copy_only=False)] = True
             report(mask, message, fault)
 
-        # The lenient reader keeps lists of which some items are null.
+        # The lenient reader keeps lists with null items.
         return convert(given, kind, note, null_items=self.problems.coerced is not None), wrong
 
     def _required_text(self, name: str, given: pa.Array | None, origin: Origin) -> pa.Array:
@@ -225,7 +225,7 @@ class RowBuilder:
         return derived
 
     def key_ids(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """The ids that key columns give; the ends of an edge may go by either of their names."""
+        """The ids that the key columns give. The endpoints of an edge may have either of their names."""
         assert self.key_order is not None
         members = []
         for name in self.key_order:
@@ -235,7 +235,7 @@ class RowBuilder:
         return derived_ids(members)
 
     def _report(self, name: str, origin: Origin) -> Report:
-        """Tells `problems` about rows, spelling out only the first few."""
+        """A function that reports rows to `problems`, with details of the first ones only."""
 
         def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
@@ -251,12 +251,12 @@ class RowBuilder:
 
 
 def _missing(column: pa.Array, wrong: _Mask) -> pa.Array:
-    """Where there is no value, other than for one that does not fit, which is reported already."""
+    """Mask of the nulls, without the values that are already reported because they do not fit."""
     return pa.array(column.is_null().to_numpy(zero_copy_only=False) & ~wrong)
 
 
 def _filled(column: pa.Array, prop: Property, now: int) -> pa.Array:
-    """Nulls replaced by the property's default."""
+    """Replace nulls by the default of the property."""
     assert prop.default is not None
     value = now if prop.default.now else prop.default.value
     kind = arrow_type(prop.type)

@@ -1,7 +1,7 @@
-"""Rows in pieces of a bounded size.
+"""Splits rows into chunks of bounded size.
 
-Arrow counts the bytes of a text column in 32 bits, so one piece must stay below two GiB of text; and what is built from
-a piece is in memory at once, however large the piece is that a source hands over.
+Arrow's text columns have 32-bit offsets, so a chunk must stay below 2 GiB of text. Rows that are built from a chunk are
+in memory at once, and sources may return chunks of any size.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from omnigraph.write.rows.raw_rows import RawRows
 
-PIECE_BYTES = 128 << 20
+CHUNK_BYTES = 128 << 20
 
 
-def pieces(raw: RawRows, limit: int = PIECE_BYTES) -> Iterator[RawRows]:
-    """The same rows, cut in half until each piece is small enough, or a single row."""
+def chunks_of(raw: RawRows, limit: int = CHUNK_BYTES) -> Iterator[RawRows]:
+    """Bisect rows until each chunk is at most `limit` bytes, or a single row."""
     count = len(raw.origin.records)
     if count < 2 or sum(_size(column) for column in raw.columns.values()) <= limit:
         yield raw
@@ -29,9 +29,9 @@ def pieces(raw: RawRows, limit: int = PIECE_BYTES) -> Iterator[RawRows]:
             raw,
             columns=_sliced(raw.columns, start, length),
             absent=_sliced(raw.absent, start, length),
-            origin=raw.origin.chosen(slice(start, start + length)),
+            origin=raw.origin.select(slice(start, start + length)),
         )
-        yield from pieces(part, limit)
+        yield from chunks_of(part, limit)
 
 
 def _sliced(columns: Mapping[str, pa.Array], start: int, length: int) -> dict[str, pa.Array]:
@@ -39,7 +39,7 @@ def _sliced(columns: Mapping[str, pa.Array], start: int, length: int) -> dict[st
 
 
 def _size(column: pa.Array) -> int:
-    """About how many bytes the values take once they are spelled out: slices share what they were cut from."""
+    """The approximate decoded size of the values. The buffers of views and dictionaries do not show it."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         words = column.dictionary

@@ -1,7 +1,7 @@
-"""Columns of any origin as columns of a declared type, exactly or not at all.
+"""Converts columns of any origin to a declared type without loss.
 
-Everything works on whole Arrow columns. The usual case is one kernel call; only a column in which something is wrong
-is looked at value by value, to say which one.
+Everything works on whole Arrow columns. The usual case is one kernel call. Only a column with wrong values is examined
+value by value, for the error messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omnigraph.write.rows.values import Fault, parents
 
 
 class Report(Protocol):
-    """Takes a mask of rows (true is wrong), and says what is wrong with them."""
+    """Reports rows: takes a mask in which true means wrong, and a message."""
 
     def __call__(self, wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None: ...
 
@@ -31,7 +31,7 @@ class Report(Protocol):
 _DATE = r"^\d{4}-\d\d-\d\d$"
 _TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,3})?"
 _TIMES = ((_TIME + r"$", None), (_TIME + r"(Z|[+-]\d\d:\d\d)$", "UTC"))
-"""The usual spellings of a timestamp, with and without an offset: those that Arrow reads as we do."""
+"""The standard formats of a timestamp, with and without an offset. Arrow reads them exactly as specified."""
 
 _MOMENT = r"^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:(\.\d{1,3})\d{0,6})?"
 _SPELLINGS = (
@@ -40,27 +40,27 @@ _SPELLINGS = (
     (_MOMENT + r" ?(?:[Zz]|UTC)$", r"\1T\2\3Z"),
     (_MOMENT + r"$", r"\1T\2\3"),
 )
-"""Other spellings that databases print, and how they become usual ones. Digits below a millisecond are dropped."""
+"""Other formats that databases print, and their rewriting to a standard one. Digits below a millisecond are dropped."""
 
 _YEARS_IN_DAYS = (parse_date("0001-01-01"), parse_date("9999-12-31"))
 _YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999Z"))
 _BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
-"""Types that do not hold every value of their Arrow type."""
+"""Types that do not allow every value of their Arrow type."""
 
 _WHOLE = pa.decimal256(76, 0)
-"""Holds every whole number that any other type holds."""
+"""Holds every integer of all other types."""
 
 _MANAGED = "base64:"
 
 
 def convert(column: pa.Array, target: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
-    """A column as the declared type. Rows that do not fit are reported and become null.
+    """Convert a column to the declared type. Reports rows that do not fit, and returns null for them.
 
     Args:
-        column: the values as they came.
+        column: the input values.
         target: the declared type.
-        report: is told about rows that do not fit.
-        null_items: whether items of lists may be null. Those of another type then become null, and nobody is told.
+        report: called with the rows that do not fit.
+        null_items: whether items of lists may be null. Items of another type then become null without a report.
     """
     wanted = row_type(target)
     if target.scalar is not Scalar.BLOB:
@@ -77,7 +77,7 @@ def convert(column: pa.Array, target: ValueType, report: Report, *, null_items: 
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Without dictionaries and views, which are only other layouts of the same values."""
+    """Decode dictionaries and views, which are other layouts of the same values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
@@ -88,7 +88,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _refuse(column: pa.Array, wanted: pa.DataType, report: Report, expected: str, found: str | None = None) -> pa.Array:
-    """Every value is of a kind that cannot be converted."""
+    """Report all values, because their type cannot be converted."""
     report(column.is_valid(), f"expected {expected}, found {found or _kind(column.type)}", Fault.TYPE)
     return pa.nulls(len(column), wanted)
 
@@ -206,14 +206,14 @@ def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _signed(column: pa.Array) -> pa.Array:
-    """Whole numbers of 64 bits. What is larger than all of them is out of any range, and stays so."""
+    """Integers of 64 bits. Larger values are clipped; they stay out of every range."""
     if pa.types.is_uint64(column.type):
         column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
     return column.cast(pa.int64())
 
 
 def _within_years(column: pa.Array, number: pa.DataType, years: tuple[int, int], report: Report) -> pa.Array:
-    """Only what a date can be written for: the years 1 to 9999."""
+    """Report values outside the years 1 to 9999, and return null for them."""
     numbers = column.view(number)
     wrong = pc.or_(pc.less(numbers, years[0]), pc.greater(numbers, years[1])).fill_null(False)
     if not pc.any(wrong).as_py():
@@ -227,7 +227,7 @@ def _all_match(column: pa.Array, pattern: str) -> bool:
 
 
 def _utc(column: pa.Array) -> pa.Array:
-    """Milliseconds, finer digits dropped. A timestamp without a zone is UTC."""
+    """Milliseconds; finer digits are dropped. A timestamp without a zone is UTC."""
     if pa.types.is_date64(column.type):
         return column.view(pa.int64()).view(pa.timestamp("ms"))
     if column.type.unit in ("us", "ns"):
@@ -252,12 +252,12 @@ def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, 
 
 
 def row_type(type_: ValueType) -> pa.DataType:
-    """The Arrow type of a property among rows that are to be written: a blob is a cell, which may be a reference."""
+    """The Arrow type of a property in rows to write. A blob is a cell, which holds content or a reference."""
     return CELL if type_.scalar is Scalar.BLOB else arrow_type(type_)
 
 
 def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
-    """Cells: from bytes, from `base64:` and their encoding, from the address of a source, or from cells."""
+    """Blob cells from bytes, from `base64:` text, from the URI of a source, or from cells."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -271,7 +271,7 @@ def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
     managed = pc.starts_with(text, _MANAGED).fill_null(False)
     bad = np.zeros(len(text), bool)
     content = _decoded(text.filter(managed), bad, np.flatnonzero(managed.to_numpy(zero_copy_only=False)).tolist())
-    report(pa.array(bad), "the text behind base64: is not base64")
+    report(pa.array(bad), "the text after base64: is not base64")
     place = pa.array(np.cumsum(managed.to_numpy(zero_copy_only=False)) - 1)
     data = content.take(pc.if_else(managed, place, pa.scalar(None, place.type)))
     uri = pc.if_else(managed, pa.scalar(None, text.type), text).cast(pa.utf8())
@@ -279,7 +279,7 @@ def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _decoded(texts: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]], rows: Sequence[int]) -> pa.Array:
-    """The bytes behind `base64:`. Notes the rows where it is something else."""
+    """Decode the text after `base64:`. Marks the rows that are not valid in `bad`."""
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1].tolist()
     encoded = memoryview(texts.buffers()[2] or b"")
     decoded: list[bytes | None] = []
@@ -293,7 +293,7 @@ def _decoded(texts: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]], r
 
 
 def _given_cells(column: pa.Array, report: Report) -> pa.Array:
-    """Cells as an export writes them: with bytes or an address, never with both."""
+    """Cells as an export writes them, with either content or a URI."""
     data = pc.struct_field(column, "data").cast(pa.large_binary())
     uri = pc.struct_field(column, "uri").cast(pa.utf8())
     wrong = pc.and_(column.is_valid(), pc.equal(data.is_valid(), uri.is_valid()))
@@ -317,7 +317,7 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
     column = pc.if_else(wrong, pa.scalar(None, kind), column) if pc.any(wrong).as_py() else column
     valid = column.is_valid()
     items = pc.list_flatten(column)
-    numbers = _float(items, pa.float32(), unheard)
+    numbers = _float(items, pa.float32(), ignore_report)
     broken = pc.is_null(numbers)
     if pc.any(broken).as_py():
         rows = np.repeat(np.flatnonzero(valid.to_numpy(zero_copy_only=False)), target.dim or 0)
@@ -326,16 +326,16 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         report(pa.array(mask), "every element of a vector is a finite number")
         column = pc.if_else(pa.array(mask), pa.scalar(None, kind), column)
         valid = column.is_valid()
-        numbers = _float(pc.list_flatten(column), pa.float32(), unheard)
+        numbers = _float(pc.list_flatten(column), pa.float32(), ignore_report)
     return _fixed_lists(numbers, valid, wanted)
 
 
-def unheard(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
-    """A report to nobody, for what is said elsewhere."""
+def ignore_report(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
+    """Ignore a report, for checks that are reported elsewhere."""
 
 
 def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Vectors from their numbers, with null where a row has none."""
+    """Vectors from their numbers, with null for rows without a vector."""
     if pc.all(valid).as_py() is not False:
         return pa.FixedSizeListArray.from_arrays(numbers, type=wanted)
     present = valid.to_numpy(zero_copy_only=False)
@@ -345,7 +345,7 @@ def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.
 
 
 def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """Lists whose items all fit."""
+    """Lists whose items all fit the type."""
     wanted = arrow_type(target)
     kind = column.type
     if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):

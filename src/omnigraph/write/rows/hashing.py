@@ -1,7 +1,7 @@
-"""A number of 64 bits for each value of a column: equal values have equal numbers.
+"""64-bit hashes of the values of a column. Equal values have equal hashes.
 
-Eight bytes a row are what a check over all rows has to keep in memory, however long the values are. Different values
-may share a number, so a digest never decides: it says which few rows to compare.
+A check over all rows keeps eight bytes per row in memory, independent of the length of the values. Hashes can collide,
+so a hash never decides a check. It only selects the few rows to compare.
 """
 
 # See docs/decisions/0061-checks-compare-digests-first.md
@@ -22,7 +22,7 @@ _WORD = 8
 
 
 def digests(columns: Sequence[pa.ChunkedArray]) -> Digests:
-    """The digest of each row of some columns, none of which has nulls."""
+    """The hash of each row over some columns without nulls."""
     count = len(columns[0])
     out = np.zeros(count, np.uint64)
     for column in columns:
@@ -40,7 +40,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def value_digests(column: pa.Array) -> Digests:
-    """A number for each value of any type. That of null is 0, and that of nothing else."""
+    """The hash of each value, for any type. Null, and only null, hashes to 0."""
     out = np.zeros(len(column), np.uint64)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     values = column if column.null_count == 0 else column.drop_null()
@@ -63,25 +63,25 @@ def value_digests(column: pa.Array) -> Digests:
 
 
 def _items(numbers: Digests, lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Digests:
-    """A number for each list, from those of its items, in which their order makes a difference."""
+    """The hash of each list from the hashes of its items. It depends on their order."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    places = np.arange(len(numbers)) - np.repeat(starts, lengths)
-    weighed = numbers * powers(_MULTIPLIER, int(lengths.max(initial=0)))[places]
+    positions = np.arange(len(numbers)) - np.repeat(starts, lengths)
+    weighed = numbers * powers(_MULTIPLIER, int(lengths.max(initial=0)))[positions]
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(weighed, dtype=np.uint64)])
     found: Digests = sums[ends] - sums[starts]
     return found
 
 
 def powers(base: np.uint64, count: int) -> Digests:
-    """The first powers of a number, from that which is 1."""
+    """The first powers of a number, starting with 1."""
     factors = np.full(count, base, np.uint64)
     factors[:1] = 1
     return np.cumprod(factors, dtype=np.uint64)
 
 
 def _mix(into: Digests, values: Digests) -> None:
-    """Take in a value for each row, so that what comes first and what comes next makes a difference."""
+    """Combine the hash of each row with the next value. It depends on the order."""
     into ^= values
     into *= _MULTIPLIER
     into ^= into >> _SHIFT
@@ -93,19 +93,19 @@ def _numbers(column: pa.Array) -> Digests:
         column = column.cast(pa.uint8())
     values = np.frombuffer(column.buffers()[1], np.uint8)
     width = column.type.bit_width // 8
-    own = values[column.offset * width : (column.offset + len(column)) * width]
-    return own.view(f"<u{width}").astype(np.uint64)
+    slice_bytes = values[column.offset * width : (column.offset + len(column)) * width]
+    return slice_bytes.view(f"<u{width}").astype(np.uint64)
 
 
 def _texts(column: pa.Array) -> Digests:
-    """Eight bytes at a time, over all rows that are still as long as that."""
+    """Hash texts, eight bytes at a time, over all rows that are long enough."""
     _, offsets_buffer, data = column.buffers()
     width = np.int64 if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type) else np.int32
     offsets = np.frombuffer(offsets_buffer, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     if len(offsets) == 0:
         return np.zeros(0, np.uint64)
     lengths = np.diff(offsets)
-    text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)  # a whole word can be read at the last byte
+    text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)  # padded, so that a word can be read at the last byte
     if data is not None:
         text[:-_WORD] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     words = np.ndarray((len(text) - _WORD + 1,), np.dtype("<u8"), text, strides=(1,))

@@ -1,6 +1,6 @@
-"""What is wrong with the input of a write, and what the lenient reader made of it.
+"""Problems of the input of a write, and the coercions of the lenient reader.
 
-Problems are kept with their places, the first hundred of them in full. Coercions are counted.
+Problems keep their locations; the first hundred are kept in full. Coercions are counted.
 """
 
 from __future__ import annotations
@@ -13,39 +13,38 @@ from omnigraph.errors import BadRowsError, Problem, cut
 
 SHOWN = 100
 _FOUND = 40
-"""How much of a value is shown that was changed."""
+"""Maximum length of a converted value in a message."""
 
 
 class Leniency(StrEnum):
-    """What the lenient reader does with input that the strict one refuses."""
+    """How the lenient reader treats input that the strict reader refuses."""
 
     IGNORED_MEMBER = "ignored_member"
-    """A member of the envelope that means nothing."""
+    """Ignores an unknown member of the envelope."""
     DUPLICATE_MEMBER = "duplicate_member"
-    """A member that is there twice: the last one counts."""
+    """Keeps the last of duplicate members."""
     IGNORED_PROPERTY = "ignored_property"
-    """A property that the type does not have."""
+    """Ignores a property that the type does not have."""
     NULLED_VALUE = "nulled_value"
-    """A value of the wrong type, which became null."""
+    """Replaces a value of the wrong type by null."""
     NULL_ITEM = "null_item"
-    """An item of a list that is null, or of the wrong type and became null."""
+    """Keeps a null item of a list, or replaces an item of the wrong type by null."""
     REWRITTEN_ID = "rewritten_id"
-    """An id that is another spelling of the key: the canonical one is stored."""
+    """Replaces an id that is another spelling of the key by the canonical id."""
     REWRITTEN_END = "rewritten_end"
-    """An end of an edge that named a node by such an id."""
+    """Replaces such an id in an endpoint of an edge."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Coercion:
-    """One way in which input was changed to fit.
+    """One kind of change that the lenient reader made to the input.
 
     Attributes:
-        kind: what was done.
+        kind: the kind of change.
         subject: the type and property.
-        count: how often.
-        example: the first place.
-        found: what stood there; empty when the receipt is of a request that was answered before, because data is not
-            kept in commits.
+        count: the number of values.
+        example: the location of the first.
+        found: the first original value; empty in the answer to a repeated request, because commits store no data.
     """
 
     kind: Leniency
@@ -60,20 +59,20 @@ class Coercion:
 
 
 class Coercions:
-    """Counts what the lenient reader changed. Past a hundred subjects, the others are counted together."""
+    """Counts the changes of the lenient reader. Beyond a hundred subjects, the others are counted together."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Leniency, str], tuple[int, str, str]] = {}
 
     def add(self, kind: Leniency, subject: str, example: str, count: int = 1, *, found: str = "") -> None:
-        """Count something.
+        """Count a change.
 
         Args:
-            kind: what was done.
-            subject: to what.
-            example: the first place.
-            count: how often.
-            found: what stood there.
+            kind: the kind of change.
+            subject: the type and property.
+            example: the location of the first.
+            count: the number of values.
+            found: the original value.
         """
         if (kind, subject) not in self._found and len(self._found) >= SHOWN:
             subject = "(others)"
@@ -81,16 +80,16 @@ class Coercions:
         self._found[kind, subject] = (before + count, place, what)
 
     def all(self) -> tuple[Coercion, ...]:
-        """By kind and subject."""
-        return tuple(Coercion(kind, subject, *said) for (kind, subject), said in sorted(self._found.items()))
+        """All coercions, by kind and subject."""
+        return tuple(Coercion(kind, subject, *counted) for (kind, subject), counted in sorted(self._found.items()))
 
 
 class Problems:
-    """Collects problems. Cheap when there are none, bounded when there are millions.
+    """Collects problems. The memory is bounded, because only the first are kept in full.
 
     Attributes:
-        total: how many there are.
-        coerced: what the lenient reader changed; None when the reader is strict.
+        total: the number of problems.
+        coerced: counts the changes of the lenient reader; None when the reader is strict.
     """
 
     def __init__(self) -> None:
@@ -102,7 +101,7 @@ class Problems:
         self.add_all([problem], 1)
 
     def add_all(self, problems: Iterable[Problem], count: int) -> None:
-        """Take in some problems, of which only the first may be spelled out, and how many there are."""
+        """Add problems. The details of the first ones are enough, with the total count."""
         self.total += count
         self._first = sorted([*self._first, *problems])[:SHOWN]
 
@@ -115,10 +114,10 @@ class Problems:
         return self.total > 0
 
     def check(self) -> None:
-        """Raise what was collected.
+        """Raise the collected problems.
 
         Raises:
-            BadRowsError: there was something.
+            BadRowsError: there are problems.
         """
         if self.total:
             raise BadRowsError(self.first, self.total)

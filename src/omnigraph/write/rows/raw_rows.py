@@ -1,4 +1,4 @@
-"""Raw rows: columns of one type as they came from the input, and the place of each row in it."""
+"""Raw rows: the input columns of one type, with the location of each row."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from omnigraph.lang.schema import TypeKind
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where rows came from, so that a problem can name the place.
+    """The locations of rows in the input, for problems.
 
     Attributes:
         records: the position of each row in the whole input, counted from 1.
-        place: what a person calls a position.
-        given: what properties are made of, where that goes by another name: `column 'years'`.
+        place: describes a position.
+        input_columns: the input column of a property, if it has another name: `column 'years'`.
     """
 
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
     place: Callable[[int], str]
-    given: Mapping[str, str] = field(default_factory=dict)
+    input_columns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def counted(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
-        """Rows that were counted one after another."""
+    def consecutive(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
+        """The origin of consecutive rows."""
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
 
-    def chosen(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
-        """Some of the rows."""
+    def select(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
+        """The origin of some of the rows."""
         return replace(self, records=self.records[rows])
 
     def subject(self, type_name: str, name: str) -> str:
-        """What a problem is about: a property, and what it was made of."""
-        given = self.given.get(name)
-        return f"{type_name}.{name}" + (f" ({given})" if given is not None else "")
+        """The subject of a problem: a property, and the input column it comes from."""
+        column = self.input_columns.get(name)
+        return f"{type_name}.{name}" + (f" ({column})" if column is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
 class RawRows:
-    """Rows of one type as they came.
+    """Rows of one type as read from the input.
 
     Attributes:
-        columns: by property.
-        absent: for properties that have a default or are computed and may be null, the rows without that member.
-        origin: where each row stood.
+        columns: the columns by property.
+        absent: for nullable properties with a default or a computed value, the rows without the member.
+        origin: the location of each row.
     """
 
     kind: TypeKind

@@ -1,6 +1,6 @@
-"""Python values, from JSON or from a program, as Arrow columns: exactly, or the row is named.
+"""Converts Python values, from JSON or from a program, to Arrow columns without loss.
 
-The usual column holds values of one Python type and is made in one call. A mixed one is looked at value by value.
+A column with values of one Python type is converted in one call. A mixed column is converted value by value.
 """
 
 # See docs/decisions/0071-a-number-is-rounded-once.md
@@ -24,20 +24,20 @@ from omnigraph.lang.types import INTEGER_RANGES, Scalar, ValueType
 
 
 class Fault(StrEnum):
-    """What is the matter with a value."""
+    """The kind of a wrong value."""
 
     TYPE = "type"
-    """It is of another type."""
+    """The value is of another type."""
     VALUE = "value"
-    """It is of the right type, and does not fit."""
+    """The value is of the right type, but not allowed."""
     ITEM = "item"
-    """An item of a list is null or of another type; the list is kept, with null there."""
+    """An item of a list is null or of another type. The list is kept, with null as the item."""
 
 
 _Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 Refuse = Callable[[int, str, Fault], None]
-"""Is told about the value of a row that does not fit: it became null."""
+"""Called with the row of a value that does not fit. The value becomes null."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT32 = ValueType(Scalar.F32)
@@ -46,11 +46,11 @@ _MOST_DIGITS = 4000
 _NULL_ELEMENT = "every element of a vector is a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
 NO_ID = "; an id is a text, also where the key is a number"
-"""What is added where an end of an edge is of another type."""
+"""Added to the message if an endpoint of an edge is of another type."""
 
 
-class Written:
-    """A JSON number with a point or an exponent, as it was written: it is rounded once, to the width of its column."""
+class JsonNumber:
+    """A JSON number with a point or an exponent, as text. It is rounded once, to the width of its column."""
 
     __slots__ = ("text",)
 
@@ -69,13 +69,13 @@ class _RefusedError(Exception):
 
 
 def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items: bool = False) -> pa.Array:
-    """Values of one property as a column that converts to its type without loss.
+    """Convert the values of one property to a column that converts to its type without loss.
 
     Args:
-        values: one for each row; None is null.
+        values: one per row; None is null.
         kind: the property's type.
-        refuse: is told about values that do not fit.
-        null_items: whether items of lists that are null, or become so, are kept.
+        refuse: called with values that do not fit.
+        null_items: whether to keep null items of lists, and items that become null.
     """
     if kind.list or kind.is_vector:
         return _lists(values, kind, refuse, null_items and not kind.is_vector)
@@ -83,12 +83,12 @@ def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items
     types.discard(_NONE)
     if not types:
         return pa.nulls(len(values))
-    made = _of_one_type(values, types, kind.scalar)
-    return made if made is not None else _one_by_one(values, kind.scalar, refuse)
+    converted = _of_one_type(values, types, kind.scalar)
+    return converted if converted is not None else _one_by_one(values, kind.scalar, refuse)
 
 
 def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.Array | None:
-    """The column when all values are of the type that it usually has; None when they need a closer look."""
+    """The column if all values are of its usual Python type; None if they must be converted one by one."""
     try:
         if types == {str} and not (scalar is Scalar.BOOL or scalar.is_numeric):
             return pa.array(values, pa.utf8())
@@ -98,8 +98,8 @@ def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.
             return pa.array(values, pa.uint64() if scalar is Scalar.U64 else pa.int64())
         if types == {float} and scalar.is_float:
             return pa.array(values, pa.float64())
-        if scalar.is_float and types <= {Written, int}:
-            texts = [v if v is None else v.text if type(v) is Written else str(v) for v in values]
+        if scalar.is_float and types <= {JsonNumber, int}:
+            texts = [v if v is None else v.text if type(v) is JsonNumber else str(v) for v in values]
             return pa.array(texts, pa.utf8()).cast(pa.float32() if scalar is Scalar.F32 else pa.float64())
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         pass
@@ -107,7 +107,7 @@ def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.
 
 
 def _one_by_one(values: Sequence[Any], scalar: Scalar, refuse: Refuse) -> pa.Array:
-    take, stored = _TAKERS[scalar]
+    take, stored = _CONVERTERS[scalar]
     out: list[Any] = []
     for row, value in enumerate(values):
         try:
@@ -122,23 +122,23 @@ def _one_by_one(values: Sequence[Any], scalar: Scalar, refuse: Refuse) -> pa.Arr
 
 def _text(value: Any, _: Scalar) -> str:
     if not isinstance(value, str):
-        raise _RefusedError(f"expected a text, found {called(value)}")
+        raise _RefusedError(f"expected a text, found {type_label(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _RefusedError("the text holds half of a surrogate pair", Fault.VALUE) from None
+        raise _RefusedError("the text contains half of a surrogate pair", Fault.VALUE) from None
     return str(value)
 
 
 def _boolean(value: Any, _: Scalar) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise _RefusedError(f"expected true or false, found {called(value)}")
+        raise _RefusedError(f"expected true or false, found {type_label(value)}")
     return bool(value)
 
 
 def _integer(value: Any, scalar: Scalar) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise _RefusedError(f"expected a whole number, found {called(value)}")
+        raise _RefusedError(f"expected a whole number, found {type_label(value)}")
     number = operator.index(value)
     low, high = INTEGER_RANGES[scalar]
     if not low <= number <= high:
@@ -147,10 +147,10 @@ def _integer(value: Any, scalar: Scalar) -> int:
 
 
 def _float(value: Any, scalar: Scalar) -> float:
-    if isinstance(value, Written):
+    if isinstance(value, JsonNumber):
         return _rounded(value.text, scalar)
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise _RefusedError(f"expected a number, found {called(value)}")
+        raise _RefusedError(f"expected a number, found {type_label(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -180,7 +180,7 @@ def _datetime(value: Any, scalar: Scalar) -> int | None:
 def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | None:
     """The number that a text or a number stands for, or the milliseconds of a Python time."""
     if isinstance(value, datetime | np.datetime64):
-        if value != value:  # pandas' and numpy's missing time
+        if value != value:  # NaT of pandas and numpy
             return None
         if isinstance(value, np.datetime64):
             return int(value.astype("datetime64[ms]").astype(np.int64))
@@ -196,7 +196,7 @@ def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | No
         if not -(2**63) <= number < 2**63:
             raise _RefusedError("outside the years 1 to 9999", Fault.VALUE)
         return number
-    raise _RefusedError(f"expected a {scalar.value} as text or a whole number, found {called(value)}")
+    raise _RefusedError(f"expected a {scalar.value} as text or a whole number, found {type_label(value)}")
 
 
 def _blob(value: Any, _: Scalar) -> str | bytes:
@@ -206,7 +206,7 @@ def _blob(value: Any, _: Scalar) -> str | bytes:
 
 
 def _blobs(values: list[str | bytes | None]) -> pa.Array:
-    """Bytes stay bytes; where some are spelled as text, all are."""
+    """Bytes as binary, unless some values are text. Then all are text."""
     if any(isinstance(value, str) for value in values):
         from base64 import b64encode
 
@@ -214,7 +214,7 @@ def _blobs(values: list[str | bytes | None]) -> pa.Array:
     return pa.array(values, pa.large_binary())
 
 
-_TAKERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
+_CONVERTERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
     Scalar.STRING: (_text, pa.utf8()),
     Scalar.BLOB: (_blob, pa.utf8()),
     Scalar.BOOL: (_boolean, pa.bool_()),
@@ -230,7 +230,7 @@ _TAKERS: dict[Scalar, tuple[Callable[[Any, Scalar], Any], pa.DataType]] = {
 
 
 def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: bool) -> pa.Array:
-    """Lists and vectors: their items as one column, then cut into rows."""
+    """Lists and vectors: converts all items as one column, then splits them into rows."""
     if kind.is_vector and values and all(type(v) is np.ndarray and v.ndim == 1 for v in values):
         return _arrays(values)
     items: list[Any] = []
@@ -246,7 +246,7 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
         else:
             absent[row] = True
             if value is not None:
-                refuse(row, f"expected a list, found {called(value)}", Fault.TYPE)
+                refuse(row, f"expected a list, found {type_label(value)}", Fault.TYPE)
         ends[row + 1] = len(items)
 
     def refuse_item(item: int, message: str, fault: Fault) -> None:
@@ -260,10 +260,10 @@ def _lists(values: Sequence[Any], kind: ValueType, refuse: Refuse, null_items: b
     for item, value in enumerate(items):
         if value is None:
             refuse_item(item, _NULL_ELEMENT if kind.is_vector else _NULL_ITEM, Fault.TYPE)
-    made = column(items, _FLOAT32 if kind.is_vector else kind.item, refuse_item)
-    if pa.types.is_null(made.type):
-        made = made.cast(pa.float32() if kind.is_vector else _TAKERS[kind.scalar][1])
-    return pa.ListArray.from_arrays(pa.array(ends), made, mask=pa.array(absent))
+    converted = column(items, _FLOAT32 if kind.is_vector else kind.item, refuse_item)
+    if pa.types.is_null(converted.type):
+        converted = converted.cast(pa.float32() if kind.is_vector else _CONVERTERS[kind.scalar][1])
+    return pa.ListArray.from_arrays(pa.array(ends), converted, mask=pa.array(absent))
 
 
 def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
@@ -272,13 +272,13 @@ def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
 
 
 def parents(lists: pa.Array) -> _Rows:
-    """The row of each item that flattening gives. Arrow's own indices count items that lie behind a null as well."""
+    """The row of each item after flattening. Arrow's own indices also count items under null lists."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return np.repeat(np.arange(len(lists)), lengths)
 
 
 def with_null_items(column: pa.Array) -> _Rows:
-    """The row of each item of a list that is null."""
+    """The row of each null item of a list."""
     items = pc.list_flatten(column) if pa.types.is_list(column.type) else None
     if items is None or items.null_count == 0:
         return np.array([], np.int64)
@@ -286,30 +286,30 @@ def with_null_items(column: pa.Array) -> _Rows:
     return rows
 
 
-def without_gaps(made: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
-    """A column with anything in the rows that were refused, if it must have something there.
+def without_gaps(converted: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
+    """Put a placeholder into refused rows of a required column.
 
-    Nobody will use those rows. This way nobody reports a value as missing that was reported as wrong.
+    The rows are not used. The placeholder prevents that a value which is reported as wrong is also reported as missing.
     """
     if kind.nullable or not refused:
-        return made
-    if pa.types.is_null(made.type):
-        made = made.cast(arrow_type(kind))
-    gaps = np.zeros(len(made), bool)
-    gaps[list(refused)] = True
-    return pc.if_else(pa.array(gaps), _anything(made.type, kind), made)
+        return converted
+    if pa.types.is_null(converted.type):
+        converted = converted.cast(arrow_type(kind))
+    refused_rows = np.zeros(len(converted), bool)
+    refused_rows[list(refused)] = True
+    return pc.if_else(pa.array(refused_rows), _placeholder(converted.type, kind), converted)
 
 
 def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
-    """Ids, but none in rows that were refused: what is wrong with their keys is not to be said twice."""
+    """Ids without those of refused rows, so that a wrong key is not reported twice."""
     if not refused or pa.types.is_null(ids.type):
         return ids
-    gaps = np.zeros(len(ids), bool)
-    gaps[list(refused)] = True
-    return pc.if_else(pa.array(gaps), pa.scalar(None, ids.type), ids)
+    refused_rows = np.zeros(len(ids), bool)
+    refused_rows[list(refused)] = True
+    return pc.if_else(pa.array(refused_rows), pa.scalar(None, ids.type), ids)
 
 
-def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
+def _placeholder(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
     if pa.types.is_list(stored) or pa.types.is_fixed_size_list(stored):
         return pa.scalar([0.0] * (kind.dim or 0), stored)
     if pa.types.is_string(stored):
@@ -320,18 +320,18 @@ def _anything(stored: pa.DataType, kind: ValueType) -> pa.Scalar:
     return pa.scalar(0, pa.int32()).cast(stored)
 
 
-def called(value: Any) -> str:
-    """What a person calls a value's type."""
+def type_label(value: Any) -> str:
+    """The name of the type of a value for messages."""
     if isinstance(value, bool | np.bool_):
         return "true or false"
-    if isinstance(value, int | float | np.number | Written):
+    if isinstance(value, int | float | np.number | JsonNumber):
         return "a number"
     names = {str: "a text", list: "a list", tuple: "a list", dict: "an object", _NONE: "null"}
     return names.get(type(value), type(value).__name__)
 
 
-def whole_number(text: str) -> int:
-    """A JSON number without a point or an exponent. Those that Python would not read are out of every range."""
+def json_integer(text: str) -> int:
+    """Parse a JSON integer. Numbers with too many digits for Python become a value out of every range."""
     if len(text) <= _MOST_DIGITS:
         return int(text)
     number: int = 10**_MOST_DIGITS
@@ -353,7 +353,7 @@ _JSON_TYPES = {
 
 
 def json_type(kind: ValueType, times_as_text: bool) -> pa.DataType:
-    """What Arrow reads the JSON of a value as. Dates come as text or as numbers."""
+    """The Arrow type for reading a value from JSON. Dates are read as text or as numbers."""
     if kind.scalar in (Scalar.DATE, Scalar.DATETIME):
         item = pa.utf8() if times_as_text else pa.int64()
     else:

@@ -1,1 +1,1 @@
-"""Rules: the constraints of the schema, and the one validator that checks them."""
+"""Rules: the constraints of the schema, and the validator that checks them."""

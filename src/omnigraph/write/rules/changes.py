@@ -1,4 +1,4 @@
-"""What a write does to each type, and what is there before it: the two things that constraints are checked on."""
+"""The change of each type by a write, and access to the committed rows: the inputs of all constraint checks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class TableChange:
 
     Attributes:
         rows: new and changed entities with their final values, one per id.
-        deleted: ids of entities that go.
-        replaced: whether everything that is not in `rows` goes.
-        fresh: whether every id in `rows` was made for this write, so that nothing stored can have it.
-        stranding: whether nodes may go that stored edges lead to. A write that takes those along need not look.
+        deleted: ids of deleted entities.
+        replaced: whether all entities that are not in `rows` are deleted.
+        fresh: whether every id in `rows` was generated for this write, so no stored entity has it.
+        stranding: whether deleted nodes may have stored edges. A write that deletes those edges too needs no check.
     """
 
     kind: TypeKind
@@ -39,25 +39,25 @@ class TableChange:
 
     @property
     def superseded(self) -> pa.ChunkedArray:
-        """Ids whose committed rows no longer count, as far as there can be any."""
-        own = [] if self.fresh else self.rows["id"].chunks
-        return pa.chunked_array([*own, self.deleted], pa.utf8())
+        """Ids whose committed rows are replaced or deleted."""
+        written = [] if self.fresh else self.rows["id"].chunks
+        return pa.chunked_array([*written, self.deleted], pa.utf8())
 
 
 class Committed(Protocol):
-    """What is stored before the write."""
+    """The committed rows before the write."""
 
     def scan(
         self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
     ) -> pa.Table: ...
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
-        """The entities of a type whose column `by` has one of some values. The cost follows the values."""
+        """The entities of a type whose column `by` has one of some values. The cost depends on the number of values."""
         ...
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """A column in one piece: for tables that are known to be small."""
+    """A column as one array, for small tables."""
     return table[name].combine_chunks()
 
 
@@ -73,12 +73,12 @@ def surviving(
     by: str,
     values: pa.Array | pa.ChunkedArray,
 ) -> pa.Table:
-    """Committed rows of a type that a write leaves alone and whose column `by` has one of some values."""
+    """Committed rows of a type that a write does not change, and whose column `by` has one of some values."""
     wanted = list(dict.fromkeys([*columns, "id"]))
-    gone = change is not None and change.replaced
-    distinct = pa.array([], values.type) if gone else values.unique()
+    replaced = change is not None and change.replaced
+    distinct = pa.array([], values.type) if replaced else values.unique()
     rows = committed.lookup(key, by, chunked(distinct), columns=wanted)
-    superseded = None if change is None or gone else change.superseded
+    superseded = None if change is None or replaced else change.superseded
     if rows.num_rows == 0 or superseded is None or len(superseded) == 0:
         return rows
     return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=superseded)))

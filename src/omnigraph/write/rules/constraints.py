@@ -1,8 +1,8 @@
-"""The constraints as relations: each takes rows and gives back those that break it.
+"""The constraints as relations: each function returns the rows that violate a constraint.
 
-A value check looks at one row. A set-wide check looks at rows that share a value: two entities with the same tuple, the
-edges of a node, an edge and the node at its end. So each of these may run on parts of the data, as long as equal values
-are in the same part; that is what keeps them within a memory limit here, and what lets them run on many machines.
+A value check reads one row. A set-wide check compares rows with equal values: entities with the same tuple, the edges
+of a node, an edge and its endpoint. So a check can run on partitions of the data, if rows with equal values are in one
+partition. This bounds its memory in process, and lets it run on many machines.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType
 from omnigraph.write.rows.hashing import Digests, digests
 from omnigraph.write.rows.values import parents
 
-DEFAULT_ROOM = 1 << 30
+DEFAULT_MEMORY_LIMIT = 1 << 30
 _SMALL = 50_000
-"""Up to so many values, a comparison is not worth being spread over the cores."""
+"""Up to this number of values, a parallel join is not worth its overhead."""
 
 _JOINED = 200
-"""About how many bytes a row takes that others are compared with, beside its value."""
+"""Approximate memory of a row in a hash table, without its value."""
 
 _COUNTED = 2 * 8
-"""How many bytes of digests a row takes while duplicates are looked for."""
+"""Bytes of hashes per row during the search for duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How much memory one check may take."""
+class MemoryLimit:
+    """The memory limit of one check."""
 
-    limit: int = DEFAULT_ROOM
+    limit: int = DEFAULT_MEMORY_LIMIT
 
-    def parts(self, needed: int) -> int:
-        """Into how many parts work has to be cut that would need so much memory at once."""
+    def partitions(self, needed: int) -> int:
+        """The number of partitions for work that needs `needed` bytes at once."""
         return max(1, -(-needed // self.limit))
 
-    def hold(self, what: str, needed: int) -> None:
-        """Make sure that what cannot be cut into parts fits.
+    def require(self, what: str, needed: int) -> None:
+        """Check that work which cannot be partitioned fits into the memory limit.
 
         Raises:
-            ResourceLimitError: it does not.
+            ResourceLimitError: it does not fit.
         """
         if needed > self.limit:
             raise ResourceLimitError(
                 f"bytes of memory to check {what}",
                 self.limit,
                 needed,
-                hint="give the load more memory, or load through the pipeline, which spreads the check",
+                hint="give the load more memory, or load with engine spark, which partitions the check",
             )
 
 
@@ -62,15 +62,15 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class ValueRule:
-    """What one property of one row has to keep.
+    """A rule about the value of one property.
 
     Attributes:
-        broken: which of some values break it; null is exempt.
-        reason: what is then said about the value.
+        broken: the mask of values that break the rule; null is exempt.
+        reason: the message about such a value.
     """
 
     property: str
-    broken: Callable[[pa.Array], pa.Array]
+    violates: Callable[[pa.Array], pa.Array]
     reason: str
 
 
@@ -91,7 +91,7 @@ def value_rules(declared: NodeType | EdgeType) -> Iterator[ValueRule]:
 def _outside_enum(values: tuple[str, ...]) -> Callable[[pa.Array], pa.Array]:
     allowed = pa.array(values, pa.utf8())
 
-    def broken(cells: pa.Array) -> pa.Array:
+    def violates(cells: pa.Array) -> pa.Array:
         if not pa.types.is_list(cells.type):
             return pc.and_(cells.is_valid(), pc.invert(pc.is_in(cells, value_set=allowed)))
         items = pc.list_flatten(cells)
@@ -100,11 +100,11 @@ def _outside_enum(values: tuple[str, ...]) -> Callable[[pa.Array], pa.Array]:
         mask[parents(cells)[wrong.to_numpy(zero_copy_only=False)]] = True
         return pa.array(mask)
 
-    return broken
+    return violates
 
 
 def _outside_range(bounds: Range) -> Callable[[pa.Array], pa.Array]:
-    def broken(cells: pa.Array) -> pa.Array:
+    def violates(cells: pa.Array) -> pa.Array:
         numbers = cells.cast(pa.float64(), safe=False)
         wrong = pc.is_nan(numbers)
         if bounds.min is not None:
@@ -113,20 +113,20 @@ def _outside_range(bounds: Range) -> Callable[[pa.Array], pa.Array]:
             wrong = pc.or_(wrong, pc.greater(numbers, float(bounds.max)))
         return wrong.fill_null(False)
 
-    return broken
+    return violates
 
 
 def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return lambda cells: pc.invert(matches(cells, pattern)).fill_null(False)
 
 
-def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) -> pa.Table:
-    """The rows that break a rule: their `id`, the property and some other columns."""
-    chosen = rows.select(list(dict.fromkeys(["id", rule.property, *beside])))
+def wrong_values(rule: ValueRule, rows: pa.Table, other_columns: Sequence[str] = ()) -> pa.Table:
+    """The rows that break a rule: `id`, the property, and the columns of `other_columns`."""
+    chosen = rows.select(list(dict.fromkeys(["id", rule.property, *other_columns])))
     wrong = [
         batch.filter(mask)
         for batch in chosen.to_batches()
-        if pc.any(mask := rule.broken(batch.column(rule.property))).as_py()
+        if pc.any(mask := rule.violates(batch.column(rule.property))).as_py()
     ]
     return pa.Table.from_batches(wrong, chosen.schema)
 
@@ -134,68 +134,70 @@ def wrong_values(rule: ValueRule, rows: pa.Table, beside: Sequence[str] = ()) ->
 # Rows that share a value
 
 
-def repeated(columns: Sequence[pa.ChunkedArray], what: str, room: Room) -> pa.ChunkedArray | None:
-    """Which rows may share all their values with another row; None when all of them certainly differ.
+def possible_duplicates(columns: Sequence[pa.ChunkedArray], what: str, memory: MemoryLimit) -> pa.ChunkedArray | None:
+    """Mask of the rows that may have the same values as another row; None if all rows certainly differ.
 
     Args:
-        columns: the values, none of them null.
-        what: what is checked, for an error.
-        room: how much memory this may take.
+        columns: the values, without nulls.
+        what: the subject of the check, for errors.
+        memory: the memory limit.
     """
     if len(columns[0]) < 2:
         return None
-    room.hold(what, len(columns[0]) * _COUNTED)
+    memory.require(what, len(columns[0]) * _COUNTED)
     numbers = digests(columns)
-    again = twice(numbers, what, room)
-    return None if len(again) == 0 else pa.chunked_array([pa.array(np.isin(numbers, again))])
+    hashes = duplicate_hashes(numbers, what, memory)
+    return None if len(hashes) == 0 else pa.chunked_array([pa.array(np.isin(numbers, hashes))])
 
 
-def twice(numbers: Digests, what: str, room: Room) -> Digests:
-    """The digests that are there more than once, sorted.
+def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digests:
+    """The hashes that occur more than once, sorted.
 
     Raises:
-        ResourceLimitError: there are too many for the memory.
+        ResourceLimitError: they exceed the memory limit.
     """
-    room.hold(what, len(numbers) * _COUNTED)
+    memory.require(what, len(numbers) * _COUNTED)
     in_order = np.sort(numbers)
     return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
 
 
-def sharing(fields: Sequence[str], rows: pa.Table, what: str, room: Room) -> pa.Table:
-    """Entities that share a tuple: `id` is the greatest and `other` the least of those that hold it, and `shared` it.
+def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: MemoryLimit) -> pa.Table:
+    """Entities with the same tuple: `id` is the greatest and `other` the smallest of their ids, `shared` is the tuple.
 
     Args:
-        fields: the tuple.
-        rows: `id` and the fields, none of them null, with one row per entity.
-        what: what is checked, for an error.
-        room: how much memory this may take.
+        fields: the fields of the tuple.
+        rows: `id` and the fields, without nulls, one row per entity.
+        what: the subject of the check, for errors.
+        memory: the memory limit.
     """
     members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
-    nobody = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))]).empty_table()
-    maybe = repeated([rows[name] for name in fields], what, room)
+    empty = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))]).empty_table()
+    maybe = possible_duplicates([rows[name] for name in fields], what, memory)
     if maybe is None:
-        return nobody
+        return empty
     candidates = rows.filter(maybe)
-    found = [nobody]
-    parts = room.parts(candidates.nbytes + candidates.num_rows * _JOINED)
-    for part in _parts(candidates, fields, parts):
+    found = [empty]
+    partitions = memory.partitions(candidates.nbytes + candidates.num_rows * _JOINED)
+    for part in _partitioned(candidates, fields, partitions):
         groups = part.group_by(list(fields), use_threads=False).aggregate([("id", "min"), ("id", "max")])
         shared = groups.filter(pc.not_equal(groups["id_min"], groups["id_max"]))
         values = [readable(shared[name].combine_chunks()) for name in fields]
         tuples = pa.StructArray.from_arrays(values, fields=members)
-        found.append(pa.table([shared["id_max"], shared["id_min"], tuples], schema=nobody.schema))
+        found.append(pa.table([shared["id_max"], shared["id_min"], tuples], schema=empty.schema))
     return pa.concat_tables(found).sort_by("other")
 
 
-def unmatched(values: pa.ChunkedArray, present: pa.ChunkedArray, room: Room) -> pa.Array:
-    """The distinct values that are not among some others."""
+def anti_join(values: pa.ChunkedArray, present: pa.ChunkedArray, memory: MemoryLimit) -> pa.Array:
+    """The distinct values that do not occur in `present`."""
     if len(values) + len(present) <= _SMALL:
         distinct = values.unique()
         return distinct.filter(pc.invert(pc.is_in(distinct, value_set=present)))
     left, right = pa.table({"value": values}), pa.table({"value": present})
-    parts = room.parts(right.nbytes + right.num_rows * _JOINED)
+    partitions = memory.partitions(right.nbytes + right.num_rows * _JOINED)
     missing = [pa.chunked_array([], values.type)]
-    for ours, theirs in zip(_parts(left, ["value"], parts), _parts(right, ["value"], parts), strict=True):
+    for ours, theirs in zip(
+        _partitioned(left, ["value"], partitions), _partitioned(right, ["value"], partitions), strict=True
+    ):
         missing.append(ours.join(theirs, "value", join_type="left anti")["value"].unique())
     return pa.chunked_array([chunk for found in missing for chunk in _chunks(found)], values.type).unique()
 
@@ -204,19 +206,23 @@ def _chunks(values: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     return values.chunks if isinstance(values, pa.ChunkedArray) else [values]
 
 
-def outside(card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, room: Room) -> pa.Table:
-    """Nodes that have more or fewer edges than they may: `node` and `edges`, in the order of the nodes.
+def cardinality_violations(
+    card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, memory: MemoryLimit
+) -> pa.Table:
+    """Nodes with too many or too few edges: `node` and `edges`, sorted by node.
 
     Args:
-        card: how many are allowed.
-        nodes: the nodes to look at.
-        ends: one entry per edge.
-        room: how much memory this may take.
+        card: the allowed number of edges.
+        nodes: the nodes to check.
+        ends: the node of each edge.
+        memory: the memory limit.
     """
-    asked, given = pa.table({"node": nodes}), pa.table({"node": ends})
-    parts = room.parts(asked.nbytes + given.nbytes + (len(nodes) + len(ends)) * _JOINED)
+    wanted, counted_ends = pa.table({"node": nodes}), pa.table({"node": ends})
+    partitions = memory.partitions(wanted.nbytes + counted_ends.nbytes + (len(nodes) + len(ends)) * _JOINED)
     found = [pa.schema([("node", pa.utf8()), ("edges", pa.int64())]).empty_table()]
-    for some, edges in zip(_parts(asked, ["node"], parts), _parts(given, ["node"], parts), strict=True):
+    for some, edges in zip(
+        _partitioned(wanted, ["node"], partitions), _partitioned(counted_ends, ["node"], partitions), strict=True
+    ):
         counted = edges.group_by("node", use_threads=False).aggregate([([], "count_all")])
         counted = counted.rename_columns(["node", "edges"])
         wrong = pc.less(counted["edges"], card.min)
@@ -225,16 +231,16 @@ def outside(card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, ro
         suspects = counted.filter(wrong)
         found.append(suspects.filter(pc.is_in(suspects["node"], value_set=some["node"])))
         if card.min > 0:
-            alone = unmatched(some["node"], counted["node"], room)
+            alone = anti_join(some["node"], counted["node"], memory)
             found.append(pa.table({"node": alone, "edges": pa.repeat(pa.scalar(0, pa.int64()), len(alone))}))
     return pa.concat_tables(found).sort_by("node")
 
 
-def _parts(rows: pa.Table, fields: Sequence[str], parts: int) -> Iterator[pa.Table]:
-    """Rows cut so that those with equal values are in the same part, and that of the same number everywhere."""
-    if parts == 1:
+def _partitioned(rows: pa.Table, fields: Sequence[str], partitions: int) -> Iterator[pa.Table]:
+    """Partition rows by the hash of some fields. Equal values get the same partition number in every table."""
+    if partitions == 1:
         yield rows
         return
-    place = digests([rows[name] for name in fields]) % np.uint64(parts)
-    for part in range(parts):
+    place = digests([rows[name] for name in fields]) % np.uint64(partitions)
+    for part in range(partitions):
         yield rows.filter(pa.array(place == part))

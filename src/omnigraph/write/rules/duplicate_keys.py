@@ -1,7 +1,7 @@
-"""Duplicate ids among the records of one load: the rule, for rows in this process and on Spark.
+"""Duplicate ids among the records of one load. Local and Spark loads use the same rule.
 
-Two records with the same key are refused. Where the id was given and not made from a key, the last record wins in a
-merge, and in other modes the duplicate is a key conflict.
+Two records with the same key are refused. If the id was given and not derived from a key, the last record wins in a
+merge. In other modes the duplicate is a key conflict.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.rules.validator import (
     C,
     Change,
-    Spell,
+    Describe,
     Violations,
+    describe_duplicate_key,
     in_order,
-    spell_duplicate_key,
     type_of,
     unique_subject,
 )
 
 ROW = "__row"
-"""The column with the number of a record's row among all rows of its type."""
+"""The column with the row number of a record among all rows of its type."""
 
 ROWS = "rows"
 
@@ -34,10 +34,10 @@ RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def duplicate_ids(rows: pa.Table) -> pa.Table:
-    """The ids that several records have: `id`, and in `rows` the numbers of their rows.
+    """The ids of more than one record: `id`, and their row numbers in `rows`.
 
     Args:
-        rows: `id` and the row number. Equal ids have to be in the same table.
+        rows: `id` and the row number. Records with equal ids have to be in the same table.
     """
     groups = rows.group_by("id", use_threads=False).aggregate([(ROW, "list"), ([], "count_all")])
     several = groups.filter(pc.greater(groups["count_all"], 1))
@@ -49,10 +49,10 @@ class DuplicateIds:
 
     Args:
         catalog: the types.
-        last_wins: whether the last record of a given id counts, as in a merge; otherwise a duplicate is a conflict.
+        last_wins: whether the last record with a given id wins, as in a merge; otherwise a duplicate is a conflict.
 
     Attributes:
-        conflict: the first duplicate id where every id has to be new. The load fails with it after all other checks.
+        conflict: the first duplicate id if every id has to be new. The load fails with it after all other checks.
     """
 
     def __init__(self, catalog: Catalog, *, last_wins: bool) -> None:
@@ -66,8 +66,8 @@ class DuplicateIds:
 
         Args:
             change: the type.
-            found: its duplicate ids. For a type with a key, the first of them suffice.
-            total: the number of duplicate ids, if these are only the first.
+            found: its duplicate ids. For a type with a key, the first ones are enough.
+            total: the number of duplicate ids, if `found` has only the first.
         """
         if found.num_rows == 0:
             return None
@@ -81,12 +81,12 @@ class DuplicateIds:
         last = np.maximum.reduceat(numbers, np.concatenate(([0], np.cumsum(lengths)[:-1])))
         return np.sort(numbers[numbers != np.repeat(last, lengths)])
 
-    def check(self, changes: Mapping[str, C], wrong_values: Iterable[tuple[pa.Table, Spell, int | None]]) -> None:
+    def check(self, changes: Mapping[str, C], wrong_values: Iterable[tuple[pa.Table, Describe, int | None]]) -> None:
         """Refuse duplicate keys.
 
         Args:
             changes: the change of each type, by type key.
-            wrong_values: the rows that break a rule on single values. They come first, as in every check.
+            wrong_values: rows that break a rule about single values. They are reported first, as in every check.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -94,12 +94,12 @@ class DuplicateIds:
         if not self._keys:
             return
         found = Violations()
-        for rows, spell, total in wrong_values:
-            found.add(rows, spell, total)
+        for rows, describe, total in wrong_values:
+            found.add(rows, describe, total)
         for change in in_order(changes):
             if change.key in self._keys:
                 key = type_of(self._catalog, change).key
                 assert key is not None
                 rows, total = self._keys[change.key]
-                found.add(rows, spell_duplicate_key(unique_subject(change.name, key)), total)
+                found.add(rows, describe_duplicate_key(unique_subject(change.name, key)), total)
         raise ConstraintError(tuple(found.first), found.total)

@@ -1,7 +1,7 @@
-"""The one validator: every constraint of the schema, on the change alone, against what is stored.
+"""The validator: checks all constraints of the schema on a change, against the stored state.
 
-What a constraint means is said in `checks`; here it is decided which rows it has to look at. That follows the change:
-stored rows are looked up by the values that the change brings, never read as a whole.
+`constraints` defines the constraints as relations. This module selects the rows that each of them reads. The cost
+depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
 from __future__ import annotations
@@ -18,72 +18,86 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, chunked, surviving
-from omnigraph.write.rules.constraints import Room, ValueRule, outside, sharing, unmatched, value_rules, wrong_values
+from omnigraph.write.rules.constraints import (
+    MemoryLimit,
+    ValueRule,
+    anti_join,
+    cardinality_violations,
+    duplicate_tuples,
+    value_rules,
+    wrong_values,
+)
 
 SHOWN = 100
 
-Spell = Callable[[dict[str, Any]], Violation]
-"""Puts a row that breaks a constraint into words."""
+Describe = Callable[[dict[str, Any]], Violation]
+"""Converts a row that breaks a constraint to a violation with a message."""
 
 
 class Violations:
-    """What was found: everything is counted, the first hundred are put into words."""
+    """Collected violations. All are counted; the first hundred are kept with their messages."""
 
     def __init__(self) -> None:
         self.first: list[Violation] = []
         self.total = 0
 
-    def add(self, rows: pa.Table, spell: Spell, total: int | None = None) -> None:
-        """Take in rows that break a constraint; `total` says how many there are, if these are only the first."""
+    def add(self, rows: pa.Table, describe: Describe, total: int | None = None) -> None:
+        """Add rows that break a constraint. `total` is their number, if `rows` has only the first."""
         self.total += rows.num_rows if total is None else total
-        self.first += [spell(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
+        self.first += [describe(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
     def refuse(self) -> None:
-        """Raise what was found.
+        """Raise the collected violations.
 
         Raises:
-            ConstraintError: there was something.
+            ConstraintError: there are violations.
         """
         if self.total:
             raise ConstraintError(tuple(self.first), self.total)
 
 
 def validate(
-    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    memory: MemoryLimit | None = None,
 ) -> None:
-    """Check a change against every constraint.
+    """Check a change against all constraints.
 
-    Types and groups of properties are taken in name order, so that the first violation is always the same one.
+    Types and groups of properties are checked in name order, so the first violation is always the same.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         changes: the change of each type, by type key.
-        committed: what is stored.
-        room: how much memory each check may take.
+        committed: the stored state.
+        memory: the memory limit of each check.
 
     Raises:
-        ConstraintError: it breaks some.
-        ResourceLimitError: a check does not fit the memory.
+        ConstraintError: the change breaks a constraint.
+        ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
-    for rows, spell in broken(accepted, changes, committed, room):
-        found.add(rows, spell)
+    for rows, describe in violations(accepted, changes, committed, memory):
+        found.add(rows, describe)
     found.refuse()
 
 
-def broken(
-    accepted: AcceptedSchema, changes: Mapping[str, TableChange], committed: Committed, room: Room | None = None
-) -> Broken:
-    """What breaks each constraint, as `validate` checks them."""
-    return _Validator(accepted.catalog, changes, committed, room or Room()).check()
+def violations(
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    memory: MemoryLimit | None = None,
+) -> Violating:
+    """The rows that break each constraint, in the order of `validate`."""
+    return _Validator(accepted.catalog, changes, committed, memory or MemoryLimit()).check()
 
 
-Broken = Iterator[tuple[pa.Table, Spell]]
-"""Rows that break a constraint, and how that is put into words."""
+Violating = Iterator[tuple[pa.Table, Describe]]
+"""Rows that break a constraint, and the function that describes them."""
 
 
 class Change(Protocol):
-    """The change of one type, wherever its rows are."""
+    """The change of one type, in this process or on Spark."""
 
     @property
     def kind(self) -> TypeKind: ...
@@ -105,20 +119,20 @@ def type_of(catalog: Catalog, change: Change) -> NodeType | EdgeType:
     return (catalog.nodes if change.kind is TypeKind.NODE else catalog.edges)[change.name]
 
 
-def broken_values(catalog: Catalog, changes: Mapping[str, TableChange]) -> Broken:
-    """What is wrong with single values: this comes before everything that compares entities."""
+def value_violations(catalog: Catalog, changes: Mapping[str, TableChange]) -> Violating:
+    """The rows that break a rule about single values. These rules are checked before all set-wide constraints."""
     for change in in_order(changes):
         for rule in value_rules(type_of(catalog, change)):
             wrong = wrong_values(rule, change.rows, ends_of(change))
-            yield wrong, spell_value(change.name, rule, new=change.fresh)
+            yield wrong, describe_value(change.name, rule, new=change.fresh)
 
 
 R = TypeVar("R")
-"""Rows that break a constraint: a table, or what gives one later."""
+"""Rows that break a constraint: a table, or a lazy one."""
 
 
 class Validator(ABC, Generic[C, R]):
-    """The constraints in the order in which they are checked, wherever the rows are that they look at.
+    """The constraints in the order of checking. Subclasses provide the rows, in this process or on Spark.
 
     Args:
         catalog: the types.
@@ -129,58 +143,60 @@ class Validator(ABC, Generic[C, R]):
         self.catalog = catalog
         self.changes = changes
 
-    def check(self) -> Iterator[tuple[R, Spell]]:
-        """What breaks each constraint, and how that is put into words."""
+    def check(self) -> Iterator[tuple[R, Describe]]:
+        """The rows that break each constraint, and the function that describes them."""
         yield from self.values()
         for change in in_order(self.changes):
             if change.kind is TypeKind.NODE:
                 yield from self.uniques(change)
         for _, edge in sorted(self.catalog.edges.items()):
-            own = self.changes.get(edge_key(edge.name))
-            if own is not None:
-                yield from self.uniques(own)
-                yield from self.endpoints(own)
-            yield from self.stranded(edge, own)
-            if own is not None:
-                yield from self.cardinalities(own)
+            edge_change = self.changes.get(edge_key(edge.name))
+            if edge_change is not None:
+                yield from self.uniques(edge_change)
+                yield from self.endpoints(edge_change)
+            yield from self.stranded(edge, edge_change)
+            if edge_change is not None:
+                yield from self.cardinalities(edge_change)
 
     @abstractmethod
-    def values(self) -> Iterator[tuple[R, Spell]]:
-        """Single values that break a rule."""
+    def values(self) -> Iterator[tuple[R, Describe]]:
+        """Values that break a rule."""
 
     @abstractmethod
-    def uniques(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Entities that share what no two may share."""
+    def uniques(self, change: C) -> Iterator[tuple[R, Describe]]:
+        """Entities with duplicate values of a unique constraint."""
 
     @abstractmethod
-    def endpoints(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Edges that lead to a node which does not exist."""
+    def endpoints(self, change: C) -> Iterator[tuple[R, Describe]]:
+        """Edges to a node that does not exist."""
 
     @abstractmethod
-    def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Spell]]:
-        """Stored edges that would lose a node which an overwrite or a merge takes away."""
+    def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Describe]]:
+        """Stored edges that lose a node through an overwrite or a merge."""
 
     @abstractmethod
-    def cardinalities(self, change: C) -> Iterator[tuple[R, Spell]]:
-        """Nodes that have more or fewer edges than they may."""
+    def cardinalities(self, change: C) -> Iterator[tuple[R, Describe]]:
+        """Nodes with too many or too few edges."""
 
     def node_change(self, node: str) -> C | None:
         return self.changes.get(node_key(node))
 
 
 class _Validator(Validator[TableChange, pa.Table]):
-    """Checks rows that are here, against a state that can be looked into."""
+    """Checks rows in this process against a snapshot."""
 
-    def __init__(self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, room: Room) -> None:
+    def __init__(
+        self, catalog: Catalog, changes: Mapping[str, TableChange], committed: Committed, memory: MemoryLimit
+    ) -> None:
         super().__init__(catalog, changes)
         self.committed = committed
-        self.room = room
-        self._taken: dict[str, pa.Array] = {}
+        self.memory = memory
+        self._deleted_by_type: dict[str, pa.Array] = {}
 
-    def values(self) -> Broken:
-        return broken_values(self.catalog, self.changes)
+    def values(self) -> Violating:
+        return value_violations(self.catalog, self.changes)
 
-    def uniques(self, change: TableChange) -> Broken:
+    def uniques(self, change: TableChange) -> Violating:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = without_nulls(change.rows.select(["id", *fields]), fields)
             if rows.num_rows == 0:
@@ -189,89 +205,89 @@ class _Validator(Validator[TableChange, pa.Table]):
             others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
             together = pa.concat_tables([rows, others])
             subject = unique_subject(change.name, fields)
-            yield sharing(fields, together, subject, self.room), spell_unique(subject)
+            yield duplicate_tuples(fields, together, subject, self.memory), describe_unique(subject)
 
-    def endpoints(self, change: TableChange) -> Broken:
+    def endpoints(self, change: TableChange) -> Violating:
         edge = self.catalog.edges[change.name]
         ends = {"src": edge.from_type, "dst": edge.to_type}
-        # Ends that lead to the same type are looked for together.
+        # Endpoints of the same type are looked up together.
         missing = {node: self._missing(change, node, ends) for node in dict.fromkeys(ends.values())}
         for end, node in ends.items():
             if len(missing[node]):
                 wrong = with_one_of(change.rows.select(["id", *ends]), end, missing[node])
-                yield wrong, spell_endpoint(change.name, end, node, new=change.fresh)
+                yield wrong, describe_endpoint(change.name, end, node, new=change.fresh)
 
     def _missing(self, change: TableChange, node: str, ends: Mapping[str, str]) -> pa.Array:
-        """Nodes of a type that the edges of a change lead to, and that are neither in the change nor stored."""
+        """Nodes of a type that edges of the change refer to, and that are neither in the change nor stored."""
         chunks = [chunk for end, at in ends.items() if at == node for chunk in change.rows[end].chunks]
         wanted = pa.chunked_array(chunks, pa.utf8())
         nodes = self.node_change(node)
         if nodes is not None:
-            wanted = chunked(unmatched(wanted, nodes.rows["id"], self.room))
+            wanted = chunked(anti_join(wanted, nodes.rows["id"], self.memory))
         if len(wanted) == 0:
             return wanted.unique()
         stored = surviving(self.committed, nodes, node_key(node), ["id"], "id", wanted)
-        return unmatched(wanted, stored["id"], self.room)
+        return anti_join(wanted, stored["id"], self.memory)
 
-    def cardinalities(self, change: TableChange) -> Broken:
+    def cardinalities(self, change: TableChange) -> Violating:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
-            touched, gone = self._touched(change, end), self._gone(node)
-            if len(gone):
-                touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
+            touched, deleted = self._touched(change, end), self._deleted_nodes(node)
+            if len(deleted):
+                touched = touched.filter(pc.invert(pc.is_in(touched, value_set=deleted)))
             if len(touched) == 0:
                 continue
-            kept = surviving(self.committed, change, change.key, [end], end, touched)
-            ends = pa.chunked_array([*kept[end].chunks, *change.rows[end].chunks], pa.utf8())
-            wrong = outside(card, pa.chunked_array([touched]), ends, self.room)
-            yield wrong, spell_cardinality(edge.name, end, card)
+            unchanged = surviving(self.committed, change, change.key, [end], end, touched)
+            ends = pa.chunked_array([*unchanged[end].chunks, *change.rows[end].chunks], pa.utf8())
+            wrong = cardinality_violations(card, pa.chunked_array([touched]), ends, self.memory)
+            yield wrong, describe_cardinality(edge.name, end, card)
 
     def _touched(self, change: TableChange, end: str) -> pa.Array:
-        """The nodes that an added, changed, moved or deleted edge has, or had, at one end."""
+        """The nodes at one end of the added, changed, moved or deleted edges, before and after the change."""
         if change.replaced:
             before = self.committed.scan(change.key, columns=[end])
         else:
             before = surviving(self.committed, None, change.key, [end], "id", change.superseded)
         return pa.chunked_array([*change.rows[end].chunks, *before[end].chunks], pa.utf8()).unique()
 
-    def _gone(self, node: str) -> pa.Array:
-        """The stored nodes of a type that the change takes away."""
-        if node not in self._taken:
+    def _deleted_nodes(self, node: str) -> pa.Array:
+        """The stored nodes of a type that the change deletes."""
+        if node not in self._deleted_by_type:
             change = self.node_change(node)
             if change is None:
-                self._taken[node] = pa.array([], pa.utf8())
+                self._deleted_by_type[node] = pa.array([], pa.utf8())
             elif change.replaced:
                 before = self.committed.scan(change.key, columns=["id"])["id"]
-                self._taken[node] = unmatched(before, change.rows["id"], self.room)
+                self._deleted_by_type[node] = anti_join(before, change.rows["id"], self.memory)
             else:
-                self._taken[node] = change.deleted
-        return self._taken[node]
+                self._deleted_by_type[node] = change.deleted
+        return self._deleted_by_type[node]
 
-    def stranded(self, edge: EdgeType, change: TableChange | None) -> Broken:
+    def stranded(self, edge: EdgeType, change: TableChange | None) -> Violating:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self.node_change(node)
-            if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._gone(node)):
-                left = surviving(self.committed, change, edge_key(edge.name), [end], end, self._gone(node))
-                yield left.sort_by("id"), spell_endpoint(edge.name, end, node)
+            if nodes is not None and (nodes.replaced or nodes.stranding) and len(self._deleted_nodes(node)):
+                orphans = surviving(self.committed, change, edge_key(edge.name), [end], end, self._deleted_nodes(node))
+                yield orphans.sort_by("id"), describe_endpoint(edge.name, end, node)
 
 
-# What the schema asks for
+# Constraints of the schema
 
 
 def unique_groups(declared: NodeType | EdgeType) -> list[tuple[str, ...]]:
-    """The groups of properties whose values no two entities share, in name order."""
+    """The groups of properties with a unique constraint, in name order."""
     return sorted(c.fields for c in declared.constraints if isinstance(c, Unique))
 
 
 def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
-    """The ends of an edge at which the number of edges is bounded, with the bound and the node type there."""
+    """The ends of an edge with a cardinality, with the bounds and the node type there."""
     for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
         if card != Cardinality():
             yield end, card, node
 
 
 def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
-    """The rows whose fields can equal those of others: a null equals nothing. Both zeros become one number."""
+    """The rows without null fields, because null equals nothing. Negative zero becomes zero."""
     for name in fields:
         if rows[name].null_count:
             rows = rows.filter(rows[name].is_valid())
@@ -283,17 +299,17 @@ def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
 
 
 def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values to look up: where zero is one of them, stored ones may have either sign."""
+    """Values to look up. If zero is one of them, also negative zero."""
     if not pa.types.is_floating(values.type) or not pc.any(pc.equal(values, 0.0)).as_py():
         return values
     return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
 
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
-    """The rows that have the same tuple as one of some others."""
-    if others.num_rows == 0 or len(fields) == 1:  # by one value they were looked up
+    """The rows of `others` that have the same tuple as a row of `rows`."""
+    if others.num_rows == 0 or len(fields) == 1:  # they were looked up by this value
         return others
-    # A join forgets which columns may be null.
+    # A join drops the nullability of columns.
     return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
 
 
@@ -302,7 +318,7 @@ def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows[name], value_set=values))
 
 
-# What is said about it
+# Messages
 
 
 def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
@@ -314,11 +330,11 @@ def ends_of(change: Change) -> tuple[str, ...]:
 
 
 def described(owner: str, row: Mapping[str, Any]) -> str:
-    """What a person calls an entity whose id was only just made, and means nothing to anybody."""
+    """A description of a new entity, for messages: its generated id means nothing to the user."""
     return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
 
 
-def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
+def describe_value(owner: str, rule: ValueRule, *, new: bool = False) -> Describe:
     subject = f"{owner}.{rule.property}"
     return lambda row: Violation(
         "value",
@@ -329,20 +345,20 @@ def spell_value(owner: str, rule: ValueRule, *, new: bool = False) -> Spell:
     )
 
 
-def spell_duplicate_key(subject: str) -> Spell:
+def describe_duplicate_key(subject: str) -> Describe:
     return lambda row: Violation("unique", subject, row["id"], "two records have this key")
 
 
-def spell_unique(subject: str) -> Spell:
-    def spell(row: dict[str, Any]) -> Violation:
+def describe_unique(subject: str) -> Describe:
+    def describe(row: dict[str, Any]) -> Violation:
         values = [shown(value) for value in row["shared"].values()]
         held = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return Violation("unique", subject, row["id"], f"has {held}, and so has '{cut(row['other'])}'", row["other"])
 
-    return spell
+    return describe
 
 
-def spell_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Spell:
+def describe_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Describe:
     return lambda row: Violation(
         "endpoint",
         f"{edge}.{end}",
@@ -352,7 +368,7 @@ def spell_endpoint(edge: str, end: str, node: str, *, new: bool = False) -> Spel
     )
 
 
-def spell_cardinality(edge: str, end: str, card: Cardinality) -> Spell:
+def describe_cardinality(edge: str, end: str, card: Cardinality) -> Describe:
     subject = f"{edge} {'@card' if end == 'src' else '@card_in'}"
     bound = f"{card.min}..{'' if card.max is None else card.max}"
     return lambda row: Violation("cardinality", subject, row["node"], f"has {row['edges']} edges, allowed are {bound}")

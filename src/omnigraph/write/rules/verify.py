@@ -1,8 +1,8 @@
-"""Integrity on demand: every constraint of the schema, on everything that is stored.
+"""Integrity check: all constraints of the schema, on all stored rows.
 
-A write checks what it changes. This looks at the whole graph, and so also finds what no write can: a node that `@card`
-wants edges of and that never had one, and whatever was changed by other hands than these. Tables are read as streams,
-and only what a check has to compare stays in memory.
+A write checks only its own changes. This check reads the whole graph. So it also finds nodes that never had the edges
+which `@card` requires, and rows that another program changed. Tables are read as streams, and only the values to
+compare stay in memory.
 """
 
 from __future__ import annotations
@@ -25,16 +25,24 @@ from omnigraph.storage.lookup import in_groups
 from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.hashing import digests
 from omnigraph.write.rows.problems import Problems
-from omnigraph.write.rules.constraints import Room, outside, sharing, twice, unmatched, value_rules, wrong_values
+from omnigraph.write.rules.constraints import (
+    MemoryLimit,
+    anti_join,
+    cardinality_violations,
+    duplicate_hashes,
+    duplicate_tuples,
+    value_rules,
+    wrong_values,
+)
 from omnigraph.write.rules.validator import (
     SHOWN,
-    Spell,
+    Describe,
     Violations,
     bounded_ends,
-    spell_cardinality,
-    spell_endpoint,
-    spell_unique,
-    spell_value,
+    describe_cardinality,
+    describe_endpoint,
+    describe_unique,
+    describe_value,
     unique_groups,
     unique_subject,
     with_one_of,
@@ -43,7 +51,7 @@ from omnigraph.write.rules.validator import (
 
 _MEMBERS = ("kind", "subject", "entity_id", "message")
 _GROUP = 1_000_000
-"""How many edges are compared with the nodes at once, at least."""
+"""Minimum number of edges that are joined with the nodes at once."""
 
 
 class Stored(Protocol):
@@ -54,14 +62,14 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """What a check of the whole graph found.
+    """The result of an integrity check.
 
     Attributes:
-        commit: the state that was checked.
-        entities: how many there are, by type key.
+        commit: the checked state.
+        entities: the number of entities by type key.
         violations: the first hundred, in the order of checking.
-        total: how many there are in all.
-        files: what a look at all files found.
+        total: the number of violations.
+        files: the result of the file check.
     """
 
     branch: str
@@ -73,11 +81,11 @@ class IntegrityReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every constraint holds, and no file is damaged."""
+        """Whether all constraints hold and no file is damaged."""
         return self.total == 0 and not self.files.damages
 
     def to_json(self) -> dict[str, Any]:
-        """The report as every surface gives it."""
+        """The report as JSON members, the same on every surface."""
         return {
             "branch": self.branch,
             "graph_commit_id": self.commit.id,
@@ -89,19 +97,19 @@ class IntegrityReport:
         }
 
 
-def verify(accepted: AcceptedSchema, stored: Stored, room: Room | None = None) -> Violations:
-    """Every violation of every constraint.
+def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None = None) -> Violations:
+    """Find all violations of all constraints.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         stored: the state.
-        room: how much memory each check may take.
+        memory: the memory limit of each check.
 
     Raises:
-        ResourceLimitError: a check does not fit the memory.
+        ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
-    check = _Verification(accepted, stored, room or Room(), found)
+    check = _Verification(accepted, stored, memory or MemoryLimit(), found)
     catalog = accepted.catalog
     types: list[tuple[TypeKind, NodeType | EdgeType]] = [
         *((TypeKind.NODE, declared) for _, declared in sorted(catalog.nodes.items())),
@@ -119,10 +127,10 @@ def verify(accepted: AcceptedSchema, stored: Stored, room: Room | None = None) -
 
 
 class _Verification:
-    def __init__(self, accepted: AcceptedSchema, stored: Stored, room: Room, found: Violations) -> None:
+    def __init__(self, accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit, found: Violations) -> None:
         self.accepted = accepted
         self.stored = stored
-        self.room = room
+        self.memory = memory
         self.found = found
 
     def _tables(self, key: str, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -132,8 +140,8 @@ class _Verification:
     def _column(self, key: str, name: str) -> pa.ChunkedArray:
         return self.stored.batches(key, columns=[name]).read_all()[name]
 
-    def _add(self, parts: Iterator[pa.Table], spell: Spell, by: str = "id") -> None:
-        """Take in what parts of a table show. The first by id are spelled out, wherever in the table they lie."""
+    def _add(self, parts: Iterator[pa.Table], describe: Describe, by: str = "id") -> None:
+        """Add the violations of all parts of a table. The first by id are kept with messages."""
         first: pa.Table | None = None
         total = 0
         for part in parts:
@@ -143,20 +151,20 @@ class _Verification:
             together = part if first is None else pa.concat_tables([first, part])
             first = together.sort_by(by).slice(0, SHOWN)
         if first is not None:
-            self.found.add(first, spell, total)
+            self.found.add(first, describe, total)
 
     def values(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """Enum, range and pattern."""
+        """Check enum, range and pattern rules."""
         key = type_key(kind, declared.name)
         for rule in value_rules(declared):
             tables = self._tables(key, ["id", rule.property])
-            self._add((wrong_values(rule, rows) for rows in tables), spell_value(declared.name, rule))
+            self._add((wrong_values(rule, rows) for rows in tables), describe_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """An id is that of one entity, and the one that its key gives."""
+        """Check that every id is unique and equals the id that the key gives."""
         key, subject = type_key(kind, declared.name), f"{declared.name}.id"
-        again = self._sharing(key, ["id"], ["id"], subject)
-        counted = again.group_by("id", use_threads=False).aggregate([([], "count_all")])
+        repeated = self._sharing(key, ["id"], ["id"], subject)
+        counted = repeated.group_by("id", use_threads=False).aggregate([([], "count_all")])
         counted = counted.filter(pc.greater(counted["count_all"], 1))
         self._add(
             iter([counted]),
@@ -178,25 +186,27 @@ class _Verification:
         for fields in unique_groups(declared):
             subject = unique_subject(declared.name, fields)
             rows = self._sharing(key, ["id", *fields], fields, subject)
-            self._add(iter([sharing(fields, rows, subject, self.room)]), spell_unique(subject), by="other")
+            self._add(
+                iter([duplicate_tuples(fields, rows, subject, self.memory)]), describe_unique(subject), by="other"
+            )
 
     def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may share a tuple with another: found by digests first, and only those are then read."""
+        """The rows that may share a tuple with another. A scan hashes all rows, a second one reads the equal hashes."""
         group = tuple(fields)
         numbers = [
             digests([rows[name] for name in group])
             for table in self._tables(key, group)
             if (rows := without_nulls(table, group)).num_rows
         ]
-        kept = [self.stored.batches(key, columns=columns).schema.empty_table()]
+        candidates = [self.stored.batches(key, columns=columns).schema.empty_table()]
         if not numbers:
-            return kept[0]
-        again = twice(np.concatenate(numbers), what, self.room)
-        if len(again):
+            return candidates[0]
+        repeated = duplicate_hashes(np.concatenate(numbers), what, self.memory)
+        if len(repeated):
             for table in self._tables(key, columns):
                 rows = without_nulls(table, group)
-                kept.append(rows.filter(pa.array(np.isin(digests([rows[name] for name in group]), again))))
-        return pa.concat_tables(kept)
+                candidates.append(rows.filter(pa.array(np.isin(digests([rows[name] for name in group]), repeated))))
+        return pa.concat_tables(candidates)
 
     def endpoints(self, edge: EdgeType) -> None:
         key = edge_key(edge.name)
@@ -204,15 +214,15 @@ class _Verification:
             nodes = self._column(node_key(node), "id")
             groups = in_groups(self.stored.batches(key, columns=["id", end]), max(_GROUP, len(nodes)))
             self._add(
-                (with_one_of(rows, end, unmatched(rows[end], nodes, self.room)) for rows in groups),
-                spell_endpoint(edge.name, end, node),
+                (with_one_of(rows, end, anti_join(rows[end], nodes, self.memory)) for rows in groups),
+                describe_endpoint(edge.name, end, node),
             )
 
     def cardinalities(self, edge: EdgeType) -> None:
         for end, card, node in bounded_ends(edge):
             ends = self._column(edge_key(edge.name), end)
-            wrong = outside(card, self._column(node_key(node), "id"), ends, self.room)
-            self._add(iter([wrong]), spell_cardinality(edge.name, end, card), by="node")
+            wrong = cardinality_violations(card, self._column(node_key(node), "id"), ends, self.memory)
+            self._add(iter([wrong]), describe_cardinality(edge.name, end, card), by="node")
 
 
 def _misnamed(rows: pa.Table, builder: RowBuilder, members: Sequence[str]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The indexes that a schema asks for."""
+"""The indexes that a schema declares."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from omnigraph.storage.indexes import IndexSpec, text_index
 
 _METHODS = {"ivf_flat": "IVF_FLAT", "ivf_sq": "IVF_SQ", "ivf_pq": "IVF_PQ", "ivf_hnsw_sq": "IVF_HNSW_SQ"}
 _NUMBERS = {"partitions": "num_partitions", "sub_vectors": "num_sub_vectors", "bits": "num_bits"}
-_PIECE = 8
-"""Numbers of a vector that product quantization puts together where nobody says how many pieces there are."""
+_SUB_VECTOR_WIDTH = 8
+"""Default width of a sub-vector in product quantization."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredIndex:
-    """An index that a schema asks for.
+    """An index that a schema declares.
 
     Attributes:
         property: the property, or one of `id`, `src` and `dst`.
-        problem: why it can never be built; None when it can.
+        problem: the reason why it can never be built; None if it can.
     """
 
     property: str
@@ -36,8 +36,8 @@ class DeclaredIndex:
 def declared(catalog: Catalog) -> dict[str, tuple[DeclaredIndex, ...]]:
     """The indexes of each table, by type key.
 
-    Ids, and the ends of edges, always have one. Beside them, a property has those that `@index` and a `@key` of its
-    own ask for. An index over several properties is not built, and none for `@unique`.
+    Ids and the endpoints of edges always have one. Other properties have the indexes of `@index`, and of a `@key` over
+    one property. No index is built over several properties, or for `@unique`.
     """
     found = {node_key(name): _indexes(node, ("id",)) for name, node in catalog.nodes.items()}
     return found | {edge_key(name): _indexes(edge, ("id", "src", "dst")) for name, edge in catalog.edges.items()}
@@ -46,14 +46,14 @@ def declared(catalog: Catalog) -> dict[str, tuple[DeclaredIndex, ...]]:
 def _indexes(owner: NodeType | EdgeType, always: tuple[str, ...]) -> tuple[DeclaredIndex, ...]:
     btree = IndexKind.BTREE
     found = {(column, btree): DeclaredIndex(column, btree, IndexSpec(column, btree)) for column in always}
-    for name, kind, options in _asked_for(owner):
-        # A declaration with options says more than one without.
+    for name, kind, options in _declarations(owner):
+        # A declaration with options overrides one without.
         if (name, kind) not in found or options:
             found[name, kind] = _declared(owner, name, kind, options)
     return tuple(found.values())
 
 
-def _asked_for(owner: NodeType | EdgeType) -> Iterator[tuple[str, IndexKind, dict[str, str]]]:
+def _declarations(owner: NodeType | EdgeType) -> Iterator[tuple[str, IndexKind, dict[str, str]]]:
     for constraint in owner.constraints:
         match constraint:
             case Index((name,), declared_kind, options) if name in owner.properties:
@@ -76,9 +76,9 @@ def _declared(owner: NodeType | EdgeType, name: str, kind: IndexKind, options: d
         dimension = owner.properties[name].type.dim
         assert dimension is not None
         parameters = _vector_parameters(options, dimension)
-        pieces = parameters.get("num_sub_vectors", 1)
-        if dimension % pieces:
-            problem = f"{pieces} sub_vectors do not divide {dimension} dimensions"
+        sub_vectors = parameters.get("num_sub_vectors", 1)
+        if dimension % sub_vectors:
+            problem = f"{sub_vectors} sub_vectors do not divide {dimension} dimensions"
     return DeclaredIndex(name, kind, IndexSpec(name, kind, tuple(sorted(parameters.items()))), problem)
 
 
@@ -89,6 +89,6 @@ def _vector_parameters(options: dict[str, str], dimension: int) -> dict[str, Any
     if method != "ivf_pq":
         parameters.pop("num_sub_vectors", None)
     elif "num_sub_vectors" not in parameters:
-        widths = [width for width in range(1, _PIECE + 1) if dimension % width == 0]
+        widths = [width for width in range(1, _SUB_VECTOR_WIDTH + 1) if dimension % width == 0]
         parameters["num_sub_vectors"] = dimension // max(widths)
     return parameters

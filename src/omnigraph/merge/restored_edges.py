@@ -1,7 +1,7 @@
-"""Edges that come back with a node: keeping a node keeps its edges.
+"""Restores edges together with their nodes: keeping a node keeps its edges.
 
-Deleting a node deletes its edges. Where a conflict is resolved for the side that kept the node, the edges that only the
-deletion took away come back with it, as far as the node at their other end is there.
+Deleting a node deletes its edges. If a conflict is resolved for the side that kept the node, the edges that only this
+deletion removed are restored, if the node at their other end exists.
 """
 
 # See docs/decisions/0143-keeping-a-node-keeps-its-edges.md
@@ -20,62 +20,62 @@ from omnigraph.merge.choices import BY_THEIRS, Choices
 from omnigraph.merge.classify import VERDICT, Verdict, classify
 from omnigraph.merge.compare import Compared, plain
 from omnigraph.merge.equality import Mask
-from omnigraph.merge.sides import Columns, Versions, looked_up
+from omnigraph.merge.sides import Columns, Versions, lookup_rows
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
 
 _NONE = pa.array([], pa.utf8())
 
 
-class Settled:
-    """What choosing sides has decided about nodes that one side deleted, and about edges.
+class Decisions:
+    """Decisions from choices, about nodes that one side deleted and about edges.
 
     Attributes:
-        ours: the nodes that stay because the target is right, by type key.
-        theirs: the nodes that come back because the source is right.
-        gone: the nodes that are gone because a side was chosen for them by name.
-        edges: the edges that go because a side was chosen, which no node brings back.
+        ours: nodes that stay because the target wins, by type key.
+        theirs: nodes that are restored because the source wins.
+        deleted: nodes that are deleted by a choice of their own.
+        edges: edges that are deleted by a choice. They are not restored with a node.
     """
 
     def __init__(self) -> None:
         self.ours: dict[str, pa.Array] = {}
         self.theirs: dict[str, pa.Array] = {}
-        self.gone: dict[str, pa.Array] = {}
+        self.deleted: dict[str, pa.Array] = {}
         self.edges: dict[str, pa.Array] = {}
 
     @classmethod
-    def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Settled:
-        """What comparing rows has decided."""
+    def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Decisions:
+        """The decisions of the row comparison."""
         found = cls()
         for key, one in tables.items():
-            verdicts, theirs = one.settled[VERDICT], one.settled[BY_THEIRS]
+            verdicts, theirs = one.resolved_deletes[VERDICT], one.resolved_deletes[BY_THEIRS]
             by_source = pc.equal(verdicts, pa.scalar(int(Verdict.DELETED_BY_SOURCE), pa.int8()))
-            deleted = pc.equal(by_source, theirs)  # the side that is right is the one that deleted it
-            ids = one.settled["id"]
+            deleted = pc.equal(by_source, theirs)  # the winning side deleted it
+            ids = one.resolved_deletes["id"]
             if TypeKey.parse(key).kind is TypeKind.EDGE:
-                found.note(found.edges, key, ids.filter(deleted))
+                found.add(found.edges, key, ids.filter(deleted))
                 continue
-            found.note(found.gone, key, choices.of(key).named(ids.filter(deleted)))
-            found.note(found.ours, key, ids.filter(pc.and_not(by_source, theirs)))
-            found.note(found.theirs, key, ids.filter(pc.and_not(theirs, by_source)))
+            found.add(found.deleted, key, choices.of(key).named(ids.filter(deleted)))
+            found.add(found.ours, key, ids.filter(pc.and_not(by_source, theirs)))
+            found.add(found.theirs, key, ids.filter(pc.and_not(theirs, by_source)))
         return found
 
-    def note(self, into: dict[str, pa.Array], key: str, ids: pa.Array | pa.ChunkedArray) -> None:
+    def add(self, into: dict[str, pa.Array], key: str, ids: pa.Array | pa.ChunkedArray) -> None:
         """Add some ids."""
         if len(ids):
-            own = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-            into[key] = pa.concat_arrays([into.get(key, _NONE), own]).unique()
+            array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+            into[key] = pa.concat_arrays([into.get(key, _NONE), array]).unique()
 
 
-class Returning:
-    """Brings edges back.
+class EdgeRestorer:
+    """Restores edges of nodes that stay or are restored.
 
     Args:
-        tables: where the tables are.
-        base: the state that both sides come from.
+        tables: the table storage.
+        base: the state of the base.
         source: the branch that is merged.
         target: the branch that it is merged into.
-        accepted: the schema of that.
+        accepted: the schema of the target.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class Returning:
         self._target = target
         self._accepted = accepted
 
-    def bring(self, tables: dict[str, Compared], settled: Settled) -> int:
-        """Bring back all edges that can come. Returns how many those were; they are in `tables` afterwards."""
+    def restore(self, tables: dict[str, Compared], decisions: Decisions) -> int:
+        """Restore edges in `tables`. Returns their number."""
         count = 0
         for edge, end, node, other_end, other in self._ends():
             key = edge_key(edge)
-            if node in settled.ours and key in tables:
-                count += self._keep(tables, settled, key, end, node, other_end, other)
-            if node in settled.theirs and key in self._source.tables and key in self._target.tables:
-                count += self._take(tables, settled, key, end, node, other_end, other)
+            if node in decisions.ours and key in tables:
+                count += self._keep(tables, decisions, key, end, node, other_end, other)
+            if node in decisions.theirs and key in self._source.tables and key in self._target.tables:
+                count += self._take(tables, decisions, key, end, node, other_end, other)
         return count
 
     def _ends(self) -> Iterator[tuple[str, str, str, str, str]]:
@@ -107,69 +107,69 @@ class Returning:
     def _keep(
         self,
         tables: dict[str, Compared],
-        settled: Settled,
+        decisions: Decisions,
         key: str,
         end: str,
         node: str,
         other_end: str,
         other: str,
     ) -> int:
-        """Keep edges of the target that only the source has deleted."""
+        """Keep edges of the target that only the source deleted."""
         ref = self._target.tables[key].ref
-        nodes = pa.chunked_array([settled.ours[node]], pa.utf8())
+        nodes = pa.chunked_array([decisions.ours[node]], pa.utf8())
         rows = self._tables.at(ref).lookup(end, nodes, columns=["id", other_end])
-        going = _in(rows["id"], tables[key].deleted) & ~_in(rows["id"], settled.edges.get(key, _NONE))
-        rows = rows.filter(pa.array(going))
-        back = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))["id"].combine_chunks()
-        if len(back):
-            tables[key] = tables[key].without_deleted(back)
-        return len(back)
+        deleted_edges = _in(rows["id"], tables[key].deleted) & ~_in(rows["id"], decisions.edges.get(key, _NONE))
+        rows = rows.filter(pa.array(deleted_edges))
+        restored = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))["id"].combine_chunks()
+        if len(restored):
+            tables[key] = tables[key].without_deleted(restored)
+        return len(restored)
 
     def _take(
         self,
         tables: dict[str, Compared],
-        settled: Settled,
+        decisions: Decisions,
         key: str,
         end: str,
         node: str,
         other_end: str,
         other: str,
     ) -> int:
-        """Take edges from the source that only the target has deleted."""
+        """Take edges from the source that only the target deleted."""
         source, target = self._source.tables[key].ref, self._target.tables[key].ref
-        nodes = pa.chunked_array([settled.theirs[node]], pa.utf8())
+        nodes = pa.chunked_array([decisions.theirs[node]], pa.utf8())
         rows = self._tables.at(source).lookup(end, nodes, columns=["id", other_end])
         known = self._tables.at(target).lookup("id", rows["id"], columns=["id"])["id"]
         compared = tables.get(key)
-        out = _in(rows["id"], known) | _in(rows["id"], settled.edges.get(key, _NONE))
+        excluded = _in(rows["id"], known) | _in(rows["id"], decisions.edges.get(key, _NONE))
         if compared is not None:
-            out |= _in(rows["id"], compared.rows["id"]) | _in(rows["id"], compared.torn["id"])
-        rows = rows.filter(pa.array(~out))
+            excluded |= _in(rows["id"], compared.rows["id"]) | _in(rows["id"], compared.conflict_rows["id"])
+        rows = rows.filter(pa.array(~excluded))
         rows = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))
         ids = rows["id"].combine_chunks()
         if len(ids) == 0:
             return 0
         if compared is None:
-            compared = untouched(self._tables, key, self._source, self._target)
-        back = self._unmoved(compared.versions, ids)
-        if back.num_rows:
-            tables[key] = compared.with_rows(back)
-        return int(back.num_rows)
+            compared = unchanged_table(self._tables, key, self._source, self._target)
+        restored = self._unchanged_rows(compared.versions, ids)
+        if restored.num_rows:
+            tables[key] = compared.with_rows(restored)
+        return int(restored.num_rows)
 
-    def _unmoved(self, versions: Versions, ids: pa.Array) -> pa.Table:
-        """Those of some rows of the source that are as they were in the base."""
+    def _unchanged_rows(self, versions: Versions, ids: pa.Array) -> pa.Table:
+        """The rows of the source that did not change since the base."""
         key, columns = versions.key, versions.columns
-        mine = plain(looked_up(self._tables, versions.source, ids, columns), versions.schema)
+        source_rows = plain(lookup_rows(self._tables, versions.source, ids, columns), versions.schema)
         before = self._base.pin(key)
         if before is None or self._base.is_unknown(key) or not self._tables.at(before.ref).exists():
-            return mine.slice(0, 0)
+            return source_rows.slice(0, 0)
         base = self._base.rows(self._tables, key, before.ref, ids, columns)
-        known = mine.filter(pc.is_in(mine["id"], value_set=base["id"]))
+        known = source_rows.filter(pc.is_in(source_rows["id"], value_set=base["id"]))
         changed = classify(base, known, base)["id"]
         return known.filter(pc.invert(pc.is_in(known["id"], value_set=changed)))
 
     def _exists(self, tables: Mapping[str, Compared], key: str, ids: pa.ChunkedArray) -> Mask:
-        """Which nodes the merged state has."""
+        """Mask of the nodes that exist in the merged state."""
         stored = self._tables.at(self._target.tables[key].ref).lookup("id", ids, columns=["id"])["id"]
         found = _in(ids, stored)
         if key in tables:
@@ -178,8 +178,8 @@ class Returning:
         return found
 
 
-def untouched(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
-    """What becomes of a table that the source has not changed: nothing so far."""
+def unchanged_table(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
+    """The empty change of a table that the source did not change."""
     ref = source.tables[key].ref
     stored = tables.at(ref).schema()
     columns = Columns.of(stored)
