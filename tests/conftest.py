@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,12 +17,50 @@ from omnigraph.pipeline.session import SparkSettings, session
 
 ROOT = Path(__file__).parents[1]
 
+# Tests start hundreds of Python processes. With cached bytecode, each of them starts about three times faster.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests that need durable files set this to 1 themselves.
+os.environ["OMNIGRAPH_FSYNC"] = "0"
+
+# Spark jobs of tests are short: compiling them with the slow compiler of Java costs more than it gains. This variable
+# reaches every driver, also that of a command in another process, and prints nothing.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # A busy machine is no reason to fail a property. Developers explore new examples with every run; where a change is
 # judged (CI is set), the same examples are tried each time, so that the verdict is about the change.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("omnigraph", _patient)
 settings.register_profile("judge", _patient, derandomize=True, database=None, print_blob=True)
 settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order modules so that two processes finish at the same time, and one of them runs all Spark tests.
+
+    `--dist worksteal` gives the first half of the tests to one process and the second half to the other. When one of
+    them has no tests left, it takes some from the end of the other half. So the first half begins with Spark tests,
+    the second half begins with other slow tests, and both end with quick tests.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    parts: dict[str, list[pytest.Item]] = {"spark": [], "slow": [], "quick": []}
+    for members in modules.values():
+        marks = {mark.name for item in members for mark in item.iter_markers()}
+        parts["spark" if "spark" in marks else "slow" if "slow" in marks else "quick"] += members
+    spark, slow, quick = parts.values()
+    beside_spark = max(0, len(items) // 2 - len(spark))
+    items[:] = [*spark, *quick[:beside_spark], *slow, *quick[beside_spark:]]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collection, which would visit millions of objects each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

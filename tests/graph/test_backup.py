@@ -284,7 +284,8 @@ def _cleaner(place: Path, until: threading.Event, failures: list[BaseException])
         failures.append(error)
 
 
-def test_beside_writers_and_cleanup(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backups", [2, pytest.param(200, marks=pytest.mark.soak)])
+def test_beside_writers_and_cleanup(tmp_path: Path, backups: int) -> None:
     """Every branch of every backup is at a commit that existed, and has all of it."""
     place = tmp_path / "g"
     with init(place, COUNTED) as graph:
@@ -298,7 +299,7 @@ def test_beside_writers_and_cleanup(tmp_path: Path) -> None:
     receipts = []
     try:
         with omnigraph.open(place) as graph:
-            for _ in range(int(os.environ.get("OMNIGRAPH_SOAK", "0")) or 2):
+            for _ in range(backups):
                 receipts.append(graph.backup(tmp_path / "b"))
                 _check_counted(tmp_path / "b", receipts[-1].branches)
             receipts.append(graph.backup(tmp_path / "fresh"))

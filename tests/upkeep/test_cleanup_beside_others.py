@@ -493,9 +493,10 @@ def _beside(graph: Graph, rounds: int, children: Children, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path, rounds: int) -> None:
     add(graph, "first")
-    _beside(graph, int(os.environ.get("OMNIGRAPH_SOAK", "0") or 0) * 20 or 6, children, tmp_path)
+    _beside(graph, rounds, children, tmp_path)
 
 
 def test_two_cleanups_at_once(graph: Graph) -> None:
