@@ -36,15 +36,37 @@ settings.register_profile("judge", _patient, derandomize=True, database=None, pr
 settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep some cases of each test when `OMNIGRAPH_CASES` is set, and order the tests for two processes."""
+    most = int(os.environ.get("OMNIGRAPH_CASES", "0"))
+    if most > 0:
+        kept = _some_cases(items, most)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _balanced(items)
+
+
+def _some_cases(items: list[pytest.Item], most: int) -> set[pytest.Item]:
+    """At most so many cases of each test function, evenly spread over its parameters."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for members in cases.values():
+        count = min(most, len(members))
+        kept |= {members[index * (len(members) - 1) // max(1, count - 1)] for index in range(count)}
+    return kept
+
+
+def _balanced(items: list[pytest.Item]) -> list[pytest.Item]:
     """Order modules so that two processes finish at the same time, and one of them runs all Spark tests.
 
     `--dist worksteal` gives the first half of the tests to one process and the second half to the other. When one of
     them has no tests left, it takes some from the end of the other half. So the first half begins with Spark tests,
     the second half begins with other slow tests, and both end with quick tests.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.path, []).append(item)
@@ -54,13 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parts["spark" if "spark" in marks else "slow" if "slow" in marks else "quick"] += members
     spark, slow, quick = parts.values()
     beside_spark = max(0, len(items) // 2 - len(spark))
-    items[:] = [*spark, *quick[:beside_spark], *slow, *quick[beside_spark:]]
+    return [*spark, *quick[:beside_spark], *slow, *quick[beside_spark:]]
 
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection, which would visit millions of objects each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -74,6 +100,7 @@ def spark_settings() -> Iterator[None]:
     """There is one Spark session in a process: whichever test starts it, it is this one, and it finds the tests."""
     options = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.python.daemon.module": "tests.pipeline.warm_daemon",
         "spark.sql.shuffle.partitions": "2",
     }
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

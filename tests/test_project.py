@@ -72,6 +72,7 @@ def test_every_decision_is_in_the_index() -> None:
     assert [path.name for path in decisions.glob("[0-9]*.md") if f"({path.name})" not in index] == []
 
 
+@pytest.mark.slow
 def test_documentation_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

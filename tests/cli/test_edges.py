@@ -45,6 +45,7 @@ def test_a_shell_without_stdin(graph: str) -> None:
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, b"cannot read stdin: it is closed")
 
 
+@pytest.mark.slow
 def test_closed_stdout_and_stderr(filled: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
     assert (ended.returncode, ended.stderr) == (1, b"there is no stdout to write to: it is closed\n")
@@ -53,6 +54,7 @@ def test_closed_stdout_and_stderr(filled: str) -> None:
     assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
     def insert(name: str, redirect: str) -> subprocess.CompletedProcess[bytes]:
         query = f'insert Person {{ name: "{name}" }}'

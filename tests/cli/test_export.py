@@ -80,6 +80,7 @@ def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_pat
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
 @pytest.mark.parametrize("command", [["export"], ["snapshot", "--json"]])
 def test_a_full_disk_is_one_line(filled: str, command: list[str]) -> None:

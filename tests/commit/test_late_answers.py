@@ -209,6 +209,7 @@ def test_on_disk(disk: Place, name: str, answer: Answer) -> None:
     check(disk, "disk", name, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.parametrize(("name", "answer"), cases(S3))
 def test_in_s3(s3: Place, name: str, answer: Answer) -> None:

@@ -153,6 +153,7 @@ def test_a_handle_that_reads_writes_nothing(world: World, tmp_path: Path) -> Non
     assert said(tmp_path / "b") == before
 
 
+@pytest.mark.slow
 def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> None:
     """What stopped half way in the graph has never been in the copy: there, nothing is ahead of the manifest."""
     place, before = world
@@ -284,6 +285,7 @@ def _cleaner(place: Path, until: threading.Event, failures: list[BaseException])
         failures.append(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backups", [2, pytest.param(200, marks=pytest.mark.soak)])
 def test_beside_writers_and_cleanup(tmp_path: Path, backups: int) -> None:
     """Every branch of every backup is at a commit that existed, and has all of it."""
@@ -363,6 +365,7 @@ def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> 
     omnigraph.open(target).close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_files_copied", "copy_tables_published", "copy_published"])
 def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
     """What was there can be read all the time, branch by branch as it was or as it is now."""
@@ -455,6 +458,7 @@ def test_no_graph_to_restore(tmp_path: Path) -> None:
 # ---- buckets
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_through_buckets(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
     """Disk to bucket, bucket to another bucket, bucket to disk, each brought up to date once."""

@@ -649,6 +649,7 @@ def test_a_short_tour_in_memory() -> None:
     tour(GraphMachine, graphs=20, steps=30, derandomize=True)
 
 
+@pytest.mark.slow
 def test_a_short_tour_on_files() -> None:
     tour(LocalGraphMachine, graphs=6, steps=30, derandomize=True)
 

@@ -355,6 +355,7 @@ def _zeroed(place: str, options: dict[str, str]) -> dict[str, int]:
     return {info.path: info.size for info in store.list()}
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
     """Disk, bucket, another bucket, another prefix there, disk: at every stop the same answers; the last one works."""
@@ -374,6 +375,7 @@ def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: 
         work(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_work_in_a_bucket(world: World, s3_root: S3Root) -> None:
     place, _ = world

@@ -454,7 +454,9 @@ def _run(number: int, place: Path) -> None:
                 raise
 
 
-@pytest.mark.parametrize("number", HISTORIES)
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=() if number < FIRST + 2 else pytest.mark.slow) for number in HISTORIES]
+)
 def test_histories(number: int, place: Path) -> None:
     _run(number, place)
 

@@ -96,6 +96,7 @@ def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -
     assert_right(view)
 
 
+@pytest.mark.slow
 def test_a_second_process_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     program = """

@@ -127,6 +127,7 @@ def live_through(graph: Graph, chance: Random, steps: int) -> None:
                 people(graph, f"dead-{step}", branch=branch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_stays_is_the_same_and_the_rest_is_gone(graph: Graph, seed: int) -> None:
     chance = Random(seed)
@@ -663,6 +664,7 @@ def test_failures_concern_one_table(graph: Graph, monkeypatch: pytest.MonkeyPatc
     assert [table.old_versions_removed for table in done.tables if table.type_key == "node:Town"] == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_in_s3(s3_root: S3Root) -> None:
     with init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:

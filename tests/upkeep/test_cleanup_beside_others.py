@@ -406,6 +406,7 @@ def test_temporary_files_of_the_dead_go_everywhere(graph: Graph) -> None:
     assert len(list(root.rglob(".og-tmp-1-new"))) == len(places)
 
 
+@pytest.mark.slow
 def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph) -> None:
     add(graph, "a")
     for name in ("one", "two"):

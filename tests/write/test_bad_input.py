@@ -599,7 +599,7 @@ def test_texts_that_are_no_texts_are_named(graph: Graph) -> None:
         graph.load({"Person": pa.table({"name": names})}, mode="append")
 
 
-HUGE = "x" * 5_000_000
+HUGE = "x" * 200_000
 
 
 @pytest.mark.parametrize(
@@ -703,6 +703,7 @@ class Endless(io.RawIOBase):
         return chunk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "filler"),
     [
