@@ -29,19 +29,21 @@ os.environ["OMNIGRAPH_FSYNC"] = "0"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A busy machine is no reason to fail a property. Developers explore new examples with every run; where a change is
-# judged (CI is set), the same examples are tried each time, so that the verdict is about the change.
+# judged (CI is set), the same examples are tried each time, so that the verdict is about the change. `make check` sets
+# OMNIGRAPH_CASES and tries few examples.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("omnigraph", _patient)
 settings.register_profile("judge", _patient, derandomize=True, database=None, print_blob=True)
-settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
+settings.register_profile("few", _patient, max_examples=20)
+CASES = int(os.environ.get("OMNIGRAPH_CASES", "0"))
+settings.load_profile("few" if CASES else "judge" if os.environ.get("CI") else "omnigraph")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep some cases of each test when `OMNIGRAPH_CASES` is set, and order the tests for two processes."""
-    most = int(os.environ.get("OMNIGRAPH_CASES", "0"))
-    if most > 0:
-        kept = _some_cases(items, most)
+    if CASES:
+        kept = _some_cases(items, CASES)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
     if "PYTEST_XDIST_WORKER" in os.environ:

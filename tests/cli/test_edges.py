@@ -40,6 +40,7 @@ def test_stdin_that_cannot_be_read(graph: str, redirect: str) -> None:
         assert ended.stderr.startswith(b"cannot read stdin: ")
 
 
+@pytest.mark.slow
 def test_a_shell_without_stdin(graph: str) -> None:
     ended = run("shell", graph, redirect="<&-")
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, b"cannot read stdin: it is closed")
@@ -79,6 +80,7 @@ def test_help_that_cannot_be_printed(filled: str) -> None:
         assert (ended.returncode, ended.stderr) == (1, b"cannot use the output: No space left on device\n"), args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
 def test_data_is_exact_in_a_pipe(filled: str, format: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, "--format", format)

@@ -204,6 +204,7 @@ DISK = dict.fromkeys(DO, (Answer.LATE,)) | {"append to 2 tables": tuple(Answer)}
 S3 = {"append to 2 tables": (Answer.LATE,), "append to 1 table, first on a branch": (Answer.LATE,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "answer"), cases(DISK))
 def test_on_disk(disk: Place, name: str, answer: Answer) -> None:
     check(disk, "disk", name, answer)

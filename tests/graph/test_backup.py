@@ -100,6 +100,7 @@ def test_a_restore_is_a_graph_of_its_own(world: World, tmp_path: Path) -> None:
     assert listing(tmp_path / "b") == left
 
 
+@pytest.mark.slow
 def test_a_second_backup_copies_what_is_new(world: World, tmp_path: Path) -> None:
     place, _ = world
     target = tmp_path / "b"
@@ -345,6 +346,7 @@ def _killed(code: str, point: str) -> None:
     assert died.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_marked", "copy_file_copied#7", "copy_tables_published", "copy_published"])
 def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
     place, before = world
@@ -518,6 +520,7 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
         omnigraph.open(there, read_only=True, branch=branch).close()
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_overtaken_removes_nothing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

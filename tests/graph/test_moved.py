@@ -88,6 +88,7 @@ def test_it_reads_and_writes_in_the_new_place_only(world: World, tmp_path: Path,
     assert listing(place) == left
 
 
+@pytest.mark.slow
 def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on disk decides nothing: another mount may have written it. Every open replaces base paths in memory."""
     place, before = world
@@ -120,6 +121,7 @@ def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
     assert (again.rewritten, again.manifests) == (0, first.manifests)
 
 
+@pytest.mark.slow
 def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link, a relative path and an address are one place: nothing is written anew, and both ends work at once."""
     place, before = world
@@ -150,6 +152,7 @@ def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytes
     assert (place / STAMP_PATH).stat().st_ino == stamp
 
 
+@pytest.mark.slow
 def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path) -> None:
     """A mount in a container has another path: each name is settled once, however often they alternate."""
     place, before = world
@@ -165,6 +168,7 @@ def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path
     assert [opened(place, other), opened(other, place), opened(place, other)] == [first] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["place_manifest_rewritten#1", "place_manifest_rewritten#4", "place_rewritten", "place_ended"]
 )

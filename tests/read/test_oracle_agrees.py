@@ -269,6 +269,7 @@ def test_the_engine_agrees_with_the_oracle(share: int, total: int, monkeypatch: 
         assert done["unsure"] + done["error"] < wanted / 10, done
 
 
+@pytest.mark.slow
 def test_reads_at_once_are_the_reads_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 

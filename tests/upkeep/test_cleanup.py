@@ -551,6 +551,7 @@ def test_a_write_that_stopped_half_way_is_settled_first(graph: Graph) -> None:
     assert len(graph.snapshot().scan("node:Person")) == 2
 
 
+@pytest.mark.slow
 def test_killed_between_versions_and_files(graph: Graph, children: Children) -> None:
     for i in range(4):
         people(graph, f"p{i}", mode="overwrite")
@@ -606,6 +607,7 @@ def test_a_merge_finds_what_it_compares_with(graph: Graph) -> None:
     assert rows == [{"id": "a", "age": 2}, {"id": "b", "age": 2}, {"id": "c", "age": 0}]
 
 
+@pytest.mark.slow
 def test_writers_and_readers_at_work(graph: Graph) -> None:
     """Nobody who works on what is kept notices."""
     people(graph, "a")

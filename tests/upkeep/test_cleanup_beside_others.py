@@ -432,6 +432,7 @@ def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph)
 # A full disk
 
 
+@pytest.mark.slow
 def test_on_a_full_disk(tmp_path: Path) -> None:
     """With not a single byte left, cleanup gives room back."""
     disk = tmp_path / "disk"

@@ -725,6 +725,7 @@ def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> N
     assert stream.given <= 64 << 20
 
 
+@pytest.mark.slow
 def test_a_gigabyte_in_one_cell() -> None:
     stream = Endless(b'name\n"', b"x")
     problems = Problems()
