@@ -2,9 +2,15 @@
 # ARGS passes options on: make bench ARGS=--quick, make lock ARGS=--upgrade, make test ARGS=--lf
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs lock fmt lint clean
+.PHONY: help setup demo test check soak bench docs lock fmt lint clean
 BIN := .venv/bin
 ARGS ?=
+
+# The tests start hundreds of Python processes. Without cached bytecode each of them compiles every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+# `worksteal` gives each process one part of the tests and moves tests over when a process runs out.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target what; do printf '  make %-7s %s\n' "$$target" "$$what"; done
@@ -16,10 +22,13 @@ demo: setup ## see OmniGraph work on the example graph
 	@$(BIN)/python scripts/demo.py
 
 test: lint ## everything: style, types, layers and all tests
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(PYTEST) $(ARGS)
 
-check: lint ## the same without the slow tests, for while you work
-	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+check: lint ## the same with two cases of each quick test, without Spark and S3, for while you work
+	OMNIGRAPH_CASES=2 $(PYTEST) -m "not (slow or spark or s3 or soak)" $(ARGS)
+
+soak: setup ## the tests with all cases and long runs; takes hours
+	OMNIGRAPH_SOAK=$${OMNIGRAPH_SOAK:-600} $(PYTEST) -m soak $(ARGS)
 
 bench: setup ## run every benchmark and check its goals
 	@$(BIN)/python scripts/bench_peers.py

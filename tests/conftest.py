@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,12 +17,78 @@ from omnigraph.pipeline.spark.session import SparkSettings, session
 
 ROOT = Path(__file__).parents[1]
 
+# Tests start hundreds of Python processes. With cached bytecode, each of them starts about three times faster.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests that need durable files set this to 1 themselves.
+os.environ["OMNIGRAPH_FSYNC"] = "0"
+
+# Spark jobs of tests are short: compiling them with the slow compiler of Java costs more than it gains. This variable
+# reaches every driver, also that of a command in another process, and prints nothing.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # A busy machine is no reason to fail a property. Developers explore new examples with every run; where a change is
-# judged (CI is set), the same examples are tried each time, so that the verdict is about the change.
+# judged (CI is set), the same examples are tried each time, so that the verdict is about the change. `make check` sets
+# OMNIGRAPH_CASES and tries few examples.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("omnigraph", _patient)
 settings.register_profile("judge", _patient, derandomize=True, database=None, print_blob=True)
-settings.load_profile("judge" if os.environ.get("CI") else "omnigraph")
+settings.register_profile("few", _patient, max_examples=20)
+CASES = int(os.environ.get("OMNIGRAPH_CASES", "0"))
+settings.load_profile("few" if CASES else "judge" if os.environ.get("CI") else "omnigraph")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep some cases of each test when `OMNIGRAPH_CASES` is set, and order the tests for two processes."""
+    if CASES:
+        kept = _some_cases(items, CASES)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items[:] = _balanced(items)
+
+
+def _some_cases(items: list[pytest.Item], most: int) -> set[pytest.Item]:
+    """At most so many cases of each test function, evenly spread over its parameters."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for members in cases.values():
+        count = min(most, len(members))
+        kept |= {members[index * (len(members) - 1) // max(1, count - 1)] for index in range(count)}
+    return kept
+
+
+def _balanced(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order modules so that two processes finish at the same time, and one of them runs all Spark tests.
+
+    `--dist worksteal` gives the first half of the tests to one process and the second half to the other. When one of
+    them has no tests left, it takes some from the end of the other half. So the first half begins with Spark tests,
+    the second half begins with other slow tests, and both end with quick tests.
+    """
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    parts: dict[str, list[pytest.Item]] = {"spark": [], "slow": [], "quick": []}
+    for members in modules.values():
+        marks = {mark.name for item in members for mark in item.iter_markers()}
+        parts["spark" if "spark" in marks else "slow" if "slow" in marks else "quick"] += members
+    spark, slow, quick = parts.values()
+    beside_spark = max(0, len(items) // 2 - len(spark))
+    return [*spark, *quick[:beside_spark], *slow, *quick[beside_spark:]]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collection, which would visit millions of objects each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,6 +102,7 @@ def spark_settings() -> Iterator[None]:
     """There is one Spark session in a process: whichever test starts it, it is this one, and it finds the tests."""
     options = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.python.daemon.module": "tests.pipeline.warm_daemon",
         "spark.sql.shuffle.partitions": "2",
     }
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

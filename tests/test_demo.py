@@ -12,7 +12,8 @@ import demo
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
-def test_tour_runs(capfd: pytest.CaptureFixture[str]) -> None:
+def test_tour_runs(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")  # writing the archive of Java classes takes longer than the load
     assert demo.main() == 0
     printed, errors = capfd.readouterr()
     for stop in demo.TOUR:

@@ -93,6 +93,7 @@ def test_every_decision_is_linked_from_the_code_that_it_explains() -> None:
     assert current - {link for _, link in links} == set()
 
 
+@pytest.mark.slow
 def test_documentation_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -40,11 +40,13 @@ def test_stdin_that_cannot_be_read(graph: str, redirect: str) -> None:
         assert ended.stderr.startswith(b"cannot read stdin: ")
 
 
+@pytest.mark.slow
 def test_a_shell_without_stdin(graph: str) -> None:
     ended = run("shell", graph, redirect="<&-")
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, b"cannot read stdin: it is closed")
 
 
+@pytest.mark.slow
 def test_closed_stdout_and_stderr(filled: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
     assert (ended.returncode, ended.stderr) == (1, b"cannot write to stdout: it is closed\n")
@@ -53,6 +55,7 @@ def test_closed_stdout_and_stderr(filled: str) -> None:
     assert run("query", "--uri", "nowhere", "-e", READ, redirect=">&- 2>&- <&-").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
     def insert(name: str, redirect: str) -> subprocess.CompletedProcess[bytes]:
         query = f'insert Person {{ name: "{name}" }}'
@@ -77,6 +80,7 @@ def test_help_that_cannot_be_printed(filled: str) -> None:
         assert (ended.returncode, ended.stderr) == (1, b"cannot use the output: No space left on device\n"), args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
 def test_data_is_exact_in_a_pipe(filled: str, format: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, "--format", format)

@@ -67,6 +67,7 @@ def test_files(shell: Shell, filled: str) -> None:
     assert "is not an empty directory" in shell.fails("export", filled, "--format", "arrow", "--out", str(directory))
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_path: Path) -> None:
     rows = "".join(f'{{"type":"Person","data":{{"name":"p{number}"}}}}\n' for number in range(20_000))
     with omnigraph.open(filled) as graph:
@@ -81,6 +82,7 @@ def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_pat
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
 @pytest.mark.parametrize("command", [["export"], ["snapshot", "--json"]])
 def test_a_full_disk_is_one_line(filled: str, command: list[str]) -> None:

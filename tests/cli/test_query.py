@@ -219,6 +219,7 @@ def test_arrow(shell: Shell, people: str) -> None:
     assert table["age"].to_pylist() == [41, 27, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["table", "csv", "jsonl", "arrow"])
 def test_nobody_has_to_read_to_the_end(shell: Shell, people: str, format: str) -> None:
     with omnigraph.open(people) as opened:

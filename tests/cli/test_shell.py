@@ -189,6 +189,7 @@ def terminal(people: str, tmp_path: Path) -> Iterator[Terminal]:
     made.end()
 
 
+@pytest.mark.slow
 def test_a_conversation(terminal: Terminal, people: str, tmp_path: Path) -> None:
     terminal.waits_for("main> ")
     terminal.send("query all() {\n")

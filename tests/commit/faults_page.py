@@ -102,7 +102,7 @@ where the graph points; no sidecar is left; the next write and the next cleanup 
 
 In S3 a proxy in front of the server loses the answers, so Lance's own requests are among them. On disk the calls to the
 store of control objects lose theirs, and so do the calls that make a version or a fork of Lance visible.
-`tests/commit/test_late_answers.py` tries some of the cases in every run, and all of them with `OMNIGRAPH_SOAK=1`.
+`tests/commit/test_late_answers.py` tries some of the cases in every run; `make soak` tries all of them.
 """
 
 _FLUSHES = """

@@ -115,6 +115,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Counte
 Measured = tuple[dict[str, Counter[str]], dict[str, Counter[str]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["open", *(operation.__name__ for operation in OPERATIONS)])
 def test_cost_does_not_grow_with_history(measured: Measured, operation: str) -> None:
     short, long = measured

@@ -113,6 +113,7 @@ def attempt(graph: Graph, write: FlushWrite, name: str) -> OmnigraphError | None
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", FLUSHES, ids=str)
 def test_any_flush_of_a_write_may_fail(place: Path, flushes: Flushes, write: FlushWrite) -> None:
     """Each file and directory in turn, in one graph: nothing that was refused is visible, and the next write works."""
@@ -184,6 +185,7 @@ def test_a_visible_change_of_schema_is_undone(place: Path, flushes: Flushes) -> 
         assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_another_process_honours_the_mark(place: Path, flushes: Flushes, children: Children) -> None:
     """It finds all tables where the sidecar says, and undoes the write all the same."""
     with create(place) as graph:

@@ -157,6 +157,7 @@ def init_with(monkeypatch: pytest.MonkeyPatch, place: Path, prepare: Callable[[F
     return faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_creation_may_fail_at_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """Afterwards there is a graph, or the place can be used: by force where files were left."""

@@ -89,8 +89,8 @@ def written(name: str) -> Write:
 
 
 def cases(short: Mapping[str, tuple[Answer, ...]]) -> list[object]:
-    """All writes with all answers; without `OMNIGRAPH_SOAK` only some."""
-    soak = pytest.mark.skipif(not SOAK, reason="OMNIGRAPH_SOAK=1 tries all")
+    """All writes with all answers. All but those in `short` are left to `make soak`."""
+    soak = pytest.mark.soak
     return [
         pytest.param(name, answer, marks=() if answer in short.get(name, ()) else soak, id=f"{name}: {answer}")
         for name in DO
@@ -210,11 +210,13 @@ DISK = dict.fromkeys(DO, (Answer.LATE,)) | {"append to 2 tables": tuple(Answer)}
 S3 = {"append to 2 tables": (Answer.LATE,), "append to 1 table, first on a branch": (Answer.LATE,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "answer"), cases(DISK))
 def test_on_disk(disk: Place, name: str, answer: Answer) -> None:
     check(disk, "disk", name, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.parametrize(("name", "answer"), cases(S3))
 def test_in_s3(s3: Place, name: str, answer: Answer) -> None:

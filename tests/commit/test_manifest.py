@@ -31,6 +31,7 @@ def publish(store: Store, branch: str = "main") -> Commit:
 # A long history
 
 
+@pytest.mark.slow
 def test_long_history(graph: Graph, place: Path) -> None:
     """Commits are folded into larger parts as they grow old; none is lost, doubled or moved."""
     made = [publish(graph.session.store) for _ in range(5 * TAIL_COMMITS)]
@@ -47,6 +48,7 @@ def test_long_history(graph: Graph, place: Path) -> None:
     assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """With small parts, a few hundred commits reach the depth that real graphs reach after hundreds of thousands."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 3)
@@ -214,6 +216,7 @@ def test_a_commit_in_between(graph: Graph, place: Path, replayable: bool) -> Non
     assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_threads_of_one_handle(graph: Graph) -> None:
     """Eight threads write, read and branch through the same handle."""
     failures: list[BaseException] = []

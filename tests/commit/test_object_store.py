@@ -49,6 +49,7 @@ def test_every_operation(graph: Graph) -> None:
     assert_whole(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.BEFORE_PUBLISH])
 @pytest.mark.parametrize("branch", ["main", "dev"])
 def test_interrupted_write(graph: Graph, s3_root: S3Root, branch: str, point: Failpoint) -> None:
@@ -65,6 +66,7 @@ def test_interrupted_write(graph: Graph, s3_root: S3Root, branch: str, point: Fa
         assert_whole(reopened)
 
 
+@pytest.mark.slow
 def test_killed_writer(children: Children, graph: Graph, s3_root: S3Root) -> None:
     job = {"uri": s3_root.uri, "options": s3_root.options, "writes": [(key, "append", ["new"]) for key in NODES]}
     assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
@@ -73,6 +75,7 @@ def test_killed_writer(children: Children, graph: Graph, s3_root: S3Root) -> Non
     assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_branches(graph: Graph) -> None:
     graph.branches.create("dev")
     head = put(graph, ["own"], NODES, branch="dev")
@@ -94,6 +97,7 @@ def test_branches(graph: Graph) -> None:
     assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_files_without_a_ref_are_no_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     put(graph, ["old"], branch="dev")

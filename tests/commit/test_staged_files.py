@@ -94,6 +94,7 @@ def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, mon
     assert_whole(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_in_s3(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
     with create(s3_root.uri, s3_root.options) as graph:

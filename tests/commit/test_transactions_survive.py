@@ -158,6 +158,7 @@ def test_a_killed_end_is_repeated_by_its_key(children: Children, place: Path) ->
         assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_processes_at_once_and_a_reader(children: Children, place: Path) -> None:
     """Each transaction writes two tables in two steps. Every one lands, once, and nobody ever sees a step alone."""
     create(place).close()

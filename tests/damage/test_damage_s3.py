@@ -23,6 +23,7 @@ def version_file(graph: Graph) -> str:
     return f"__manifest/_versions/{manifest_name(graph.snapshot().manifest_version)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [b"", bytes(2000)], ids=["empty", "zeroed"])
 def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
@@ -44,6 +45,7 @@ def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
         assert fresh.session.store.objects.list("__checksums") == []
 
 
+@pytest.mark.slow
 def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S3Root, place: Path) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         job = {"uri": graph.uri, "options": s3_root.options, "writes": [("node:A", "append", ["half"])]}
@@ -63,6 +65,7 @@ def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S
         assert_whole(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [Failpoint.REPAIR_SET_ASIDE, Failpoint.REPAIR_PUBLISH_CHECKED])
 def test_a_repair_that_died_is_only_finished_by_repair(s3_root: S3Root, point: Failpoint) -> None:
     """A writer that comes next must not take the rows of the lost version for late ones."""
@@ -97,6 +100,7 @@ def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
         assert not fresh.verify().ok
 
 
+@pytest.mark.slow
 def test_verify_looks_at_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths and notes inside the objects are compared; references have checksums everywhere."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)

@@ -74,6 +74,7 @@ def test_a_whole_graph_has_no_damage(long: Graph) -> None:
     assert long.verify(commit="first").ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "side"])
 def test_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str) -> None:
     view = long.session.store.capture(branch)

@@ -122,6 +122,7 @@ def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pyt
             run_python(body, page, text.count("\n", 0, block.start(3)), names)
 
 
+@pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Two minutes with it: the files that it shows, its commands, in order, and then its Python."""
     monkeypatch.chdir(tmp_path)

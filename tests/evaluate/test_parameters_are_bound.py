@@ -123,7 +123,8 @@ def test_time_below_a_millisecond_is_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "2026-02-30", "yesterday", 20_000, True, None, np.datetime64("NaT"), np.datetime64("30000-01-01")]
+    "value",
+    ["", "2026-02-30", "yesterday", 20_000, True, None, np.datetime64("NaT", "s"), np.datetime64("30000-01-01")],
 )
 @pytest.mark.parametrize("kind", ["Date", "DateTime"])
 def test_what_is_no_date(kind: str, value: object) -> None:

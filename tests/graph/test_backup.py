@@ -100,6 +100,7 @@ def test_a_restore_is_a_graph_of_its_own(world: World, tmp_path: Path) -> None:
     assert listing(tmp_path / "b") == left
 
 
+@pytest.mark.slow
 def test_a_second_backup_copies_what_is_new(world: World, tmp_path: Path) -> None:
     place, _ = world
     target = tmp_path / "b"
@@ -153,6 +154,7 @@ def test_a_handle_that_reads_writes_nothing(world: World, tmp_path: Path) -> Non
     assert said(tmp_path / "b") == before
 
 
+@pytest.mark.slow
 def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> None:
     """What stopped half way in the graph has never been in the copy: there, nothing is ahead of the manifest."""
     place, before = world
@@ -284,7 +286,9 @@ def _cleaner(place: Path, until: threading.Event, failures: list[BaseException])
         failures.append(error)
 
 
-def test_beside_writers_and_cleanup(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("backups", [2, pytest.param(200, marks=pytest.mark.soak)])
+def test_beside_writers_and_cleanup(tmp_path: Path, backups: int) -> None:
     """Every branch of every backup is at a commit that existed, and has all of it."""
     place = tmp_path / "g"
     with init(place, COUNTED) as graph:
@@ -298,7 +302,7 @@ def test_beside_writers_and_cleanup(tmp_path: Path) -> None:
     receipts = []
     try:
         with omnigraph.open(place) as graph:
-            for _ in range(int(os.environ.get("OMNIGRAPH_SOAK", "0")) or 2):
+            for _ in range(backups):
                 receipts.append(graph.backup(tmp_path / "b"))
                 _check_counted(tmp_path / "b", receipts[-1].branches)
             receipts.append(graph.backup(tmp_path / "fresh"))
@@ -342,6 +346,7 @@ def _killed(code: str, point: str) -> None:
     assert died.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_marked", "copy_file_copied#7", "copy_tables_published", "copy_published"])
 def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
     place, before = world
@@ -362,6 +367,7 @@ def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> 
     omnigraph.open(target).close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_files_copied", "copy_tables_published", "copy_published"])
 def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
     """What was there can be read all the time, branch by branch as it was or as it is now."""
@@ -454,6 +460,7 @@ def test_no_graph_to_restore(tmp_path: Path) -> None:
 # ---- buckets
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_through_buckets(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
     """Disk to bucket, bucket to another bucket, bucket to disk, each brought up to date once."""
@@ -513,6 +520,7 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
         omnigraph.open(there, read_only=True, branch=branch).close()
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_overtaken_removes_nothing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

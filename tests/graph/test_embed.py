@@ -387,6 +387,7 @@ def test_dying_leaves_all_or_nothing(place: str, branch: str, point: Failpoint, 
         assert handle.entity("Note", "a")["text_vec"] == other.vector("text a").tolist()  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_waits_changes_nothing(place: str, provider: Provider) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         graph.load(notes(["a", "b"]), mode="append", embed=False)

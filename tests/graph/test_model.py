@@ -651,15 +651,18 @@ def test_a_short_tour_in_memory() -> None:
     tour(GraphMachine, graphs=20, steps=30, derandomize=True)
 
 
+@pytest.mark.slow
 def test_a_short_tour_on_files() -> None:
     tour(LocalGraphMachine, graphs=6, steps=30, derandomize=True)
 
 
 @pytest.mark.slow
-def test_a_long_tour_in_memory() -> None:
-    tour(GraphMachine, graphs=130, steps=60)
+@pytest.mark.parametrize("graphs", [50, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_a_long_tour_in_memory(graphs: int) -> None:
+    tour(GraphMachine, graphs=graphs, steps=60)
 
 
 @pytest.mark.slow
-def test_a_long_tour_on_files() -> None:
-    tour(LocalGraphMachine, graphs=30, steps=50)
+@pytest.mark.parametrize("graphs", [20, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_long_tour_on_files(graphs: int) -> None:
+    tour(LocalGraphMachine, graphs=graphs, steps=50)

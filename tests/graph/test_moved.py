@@ -89,6 +89,7 @@ def test_it_reads_and_writes_in_the_new_place_only(world: World, tmp_path: Path,
     assert listing(place) == left
 
 
+@pytest.mark.slow
 def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on disk decides nothing: another mount may have written it. Every open replaces base paths in memory."""
     place, before = world
@@ -121,6 +122,7 @@ def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
     assert (again.rewritten, again.manifests) == (0, first.manifests)
 
 
+@pytest.mark.slow
 def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link, a relative path and an address are one place: nothing is written anew, and both ends work at once."""
     place, before = world
@@ -151,6 +153,7 @@ def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytes
     assert (place / STAMP_PATH).stat().st_ino == stamp
 
 
+@pytest.mark.slow
 def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path) -> None:
     """A mount in a container has another path: each name is settled once, however often they alternate."""
     place, before = world
@@ -166,6 +169,7 @@ def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path
     assert [opened(place, other), opened(other, place), opened(place, other)] == [first] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["place_manifest_rewritten#1", "place_manifest_rewritten#4", "place_rewritten", "place_ended"]
 )
@@ -365,6 +369,7 @@ def _zeroed(place: str, options: dict[str, str]) -> dict[str, int]:
     return {info.path: info.size for info in store.list()}
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
     """Disk, bucket, another bucket, another prefix there, disk: at every stop the same answers; the last one works."""
@@ -384,6 +389,7 @@ def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: 
         work(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_work_in_a_bucket(world: World, s3_root: S3Root) -> None:
     place, _ = world

@@ -329,6 +329,7 @@ def test_rows_that_are_returned_are_counted(graph: Graph) -> None:
     assert caught.value.hint == "add a limit"
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_memory_is_refused_before_it_is_made(graph: Graph) -> None:
     """Were the combinations made, this process would not survive it."""
     add(graph, *(f"p{number}" for number in range(5_000)))
@@ -339,6 +340,7 @@ def test_what_does_not_fit_memory_is_refused_before_it_is_made(graph: Graph) -> 
     assert caught.value.actual > 10**12
 
 
+@pytest.mark.slow
 def test_a_default_budget_stops_what_nobody_can_want(graph: Graph) -> None:
     add(graph, *(f"p{number}" for number in range(5_000)))
     with pytest.raises(BudgetExceededError):

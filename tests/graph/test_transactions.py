@@ -222,6 +222,7 @@ def test_row_ids_are_kept(graph: Graph) -> None:
     assert {name: row_id for name, row_id in row_ids().items() if name in before} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", pytest.param("s3", marks=pytest.mark.s3)])
 def test_on_every_kind_of_storage(kind: str, request: pytest.FixtureRequest) -> None:
     if kind == "s3":

@@ -130,6 +130,7 @@ def test_merges_and_writes_at_once(graph: Graph) -> None:
     assert len([commit for commit in history if commit.merged_parent is not None]) == 4
 
 
+@pytest.mark.slow
 def test_processes_merge_the_same_branch(graph: Graph, children: Children) -> None:
     """Two merges of one branch at once: one commit has it, and the other finds nothing to do."""
     pids = [children.start("merge", uri=graph.uri, source="side") for _ in range(2)]

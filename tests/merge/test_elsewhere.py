@@ -40,6 +40,7 @@ def _check(graph: Graph) -> None:
         graph.merge("side")
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_in_an_object_store(s3_root: S3Root) -> None:
     with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
@@ -48,6 +49,7 @@ def test_in_an_object_store(s3_root: S3Root) -> None:
         _check(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_in_an_object_store_by_tasks(s3_root: S3Root) -> None:
     with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:

@@ -1,8 +1,8 @@
 """Random histories of a whole repository do what plain dictionaries do.
 
 Branches of branches, writes with cascades, merges in every direction with strategies and resolutions, deleted and
-recreated names, tags, branches from commits and tags, optimize, cleanup and time travel. `OMNIGRAPH_HISTORIES=2000`
-runs so many histories; `OMNIGRAPH_HISTORIES_FROM` says with which number to begin.
+recreated names, tags, branches from commits and tags, optimize, cleanup and time travel. `make soak` runs
+2,000 more histories. `OMNIGRAPH_HISTORIES` sets how many run, `OMNIGRAPH_HISTORIES_FROM` the number of the first one.
 """
 
 from __future__ import annotations
@@ -454,6 +454,15 @@ def _run(number: int, place: Path) -> None:
                 raise
 
 
-@pytest.mark.parametrize("number", HISTORIES)
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=() if number < FIRST + 2 else pytest.mark.slow) for number in HISTORIES]
+)
 def test_histories(number: int, place: Path) -> None:
     _run(number, place)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(100, 2_100, 100))
+def test_more_histories(first: int, place: Path) -> None:
+    for number in range(first, first + 100):
+        _run(number, place)

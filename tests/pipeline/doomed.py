@@ -75,7 +75,10 @@ def main(file: str) -> None:
         SparkSettings(
             master="local[2,4]",
             memory="1g",
-            options={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+            options={
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.python.daemon.module": "tests.pipeline.warm_daemon",
+            },
             archive=False,
         )
     )

@@ -109,6 +109,7 @@ def session_on(cluster: Standalone) -> Iterator[Session]:
         "spark.executor.memory": "700m",
         "spark.executor.cores": "1",
         "spark.executorEnv.PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+        "spark.python.daemon.module": "tests.pipeline.warm_daemon",
         "spark.speculation": "true",
         "spark.speculation.interval": "200ms",
         "spark.speculation.multiplier": "2",

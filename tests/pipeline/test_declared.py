@@ -317,6 +317,7 @@ def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
     assert argo == {"id": "argo", "name": "argo", "tons": 18}
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_files_and_the_graph_in_s3(s3_root: S3Root) -> None:
     store = open_store(s3_root.uri, s3_root.options)

@@ -80,6 +80,7 @@ def test_a_run_that_died(point: Failpoint, reached: int, file: Path) -> None:
     finished(file, died=died)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["tables_committed=kill", "published=kill", "published#2=kill"])
 def test_a_run_that_was_killed(moment: str, file: Path) -> None:
     command = [sys.executable, "-m", "omnigraph.cli.main", "pipeline", "run", str(file), "--quiet"]

@@ -187,6 +187,7 @@ def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
         by_tasks(graph, source, threshold="much")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "done"),
     [

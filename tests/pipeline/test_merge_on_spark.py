@@ -213,6 +213,7 @@ def _crossed(place: Path, seed: int) -> World:
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", [1, 10, 11])
 def test_several_common_ancestors(

@@ -97,6 +97,7 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
         Pipeline(graph, InProcess()).optimize(engine="bus")
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_a_graph_in_s3(s3_root: S3Root) -> None:
     """Tasks that merge, and tasks that pack, reach it by its options."""

@@ -23,6 +23,7 @@ def source(root: S3Root, **options: str) -> OmnigraphSource:
     return passed
 
 
+@pytest.mark.slow
 def test_a_graph_in_s3(s3_root: S3Root) -> None:
     graph = omnigraph.init(s3_root.uri, "node P { name: String @key  n: I64? }", storage_options=s3_root.options)
     writing = source(s3_root)

@@ -232,6 +232,7 @@ def test_few_rows_far_apart_are_numbered_without_holes(graph: Graph) -> None:
 IDS = st.lists(st.one_of(st.text(max_size=3), st.integers(-(10**19), 10**19).map(str)), unique=True)
 
 
+@pytest.mark.slow
 @given(
     st.one_of(IDS, st.lists(st.integers(-300, 300).map(str), unique=True)),
     st.lists(

@@ -223,6 +223,7 @@ with omnigraph.open(sys.argv[1], read_only=True) as graph:
 """
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_plan(graph: Graph) -> None:
     text = """query q() {
         match { $p: Person { name: "p001" }  $p follows $f  $f follows $g  $g livesIn $c  $g.age > 3 }

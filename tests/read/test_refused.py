@@ -144,6 +144,7 @@ def test_a_condition_on_long_texts_takes_what_it_may(graph: Graph) -> None:
 CHAIN = 'match { $a: Q  $b: Q  $a.k = "q0000"  shortest $p: $a next{1,} $b }'
 
 
+@pytest.mark.slow
 def test_long_paths_are_refused_before_they_are_made(graph: Graph) -> None:
     """Each node of a chain ends a path, and all of them together are longer than the chain by hundreds."""
     small = Budget(memory=512 * 1024)

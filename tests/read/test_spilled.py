@@ -118,6 +118,7 @@ def test_a_result_that_does_not_fit_lies_in_a_file(graph: Graph, scratch: Path) 
     assert found.num_rows == len({tuple(row.values()) for row in found.to_pylist()})
 
 
+@pytest.mark.slow
 def test_what_waits_is_read_once_more_as_it_was(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_back: list[int] = []
     rows = spilled_rows._rows
@@ -166,6 +167,7 @@ def test_what_cannot_be_divided_is_refused(graph: Graph) -> None:
         graph.query(text, budget=SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sort", "group", "distinct"])
 def test_it_can_be_stopped_at_any_time(graph: Graph, scratch: Path, name: str) -> None:
     counted = Counting(10**9)

@@ -96,6 +96,7 @@ def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -
     assert_right(view)
 
 
+@pytest.mark.slow
 def test_a_second_process_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     program = """
@@ -123,6 +124,7 @@ print(" ".join(sorted(sources)))
     assert found.stdout.split() == sorted(source for source, target, _ in edges if target == "p3")
 
 
+@pytest.mark.slow
 def test_the_first_traversal_after_upkeep_scans_nothing(
     graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +452,7 @@ def test_what_is_damaged_is_made_again(
     assert end_scans(calls) == ["scan", "scan"]  # those of the test itself
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_arrays_counts(graph: Graph, files: Path) -> None:
     """A topology whose arrays are damaged anywhere is not used, even where damage is met late."""
     View(graph, files).topology("Follows")
@@ -509,6 +512,7 @@ print("alive")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["mapped", "used"])
 def test_a_file_that_is_cut_while_it_is_mapped(graph: Graph, files: Path, state: str) -> None:
     """To touch what is mapped beyond the end of a file ends a process, whatever Python does."""
@@ -536,6 +540,7 @@ print("right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 700])
 def test_a_disk_that_is_full(graph: Graph, files: Path, room: int) -> None:
     """No file can become larger than so many bytes: writing fails at once, or on the way."""

@@ -128,6 +128,7 @@ def live_through(graph: Graph, chance: Random, steps: int) -> None:
                 people(graph, f"dead-{step}", branch=branch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_stays_is_the_same_and_the_rest_is_gone(graph: Graph, seed: int) -> None:
     chance = Random(seed)
@@ -551,6 +552,7 @@ def test_a_write_that_stopped_half_way_is_settled_first(graph: Graph) -> None:
     assert len(graph.snapshot().scan("node:Person")) == 2
 
 
+@pytest.mark.slow
 def test_killed_between_versions_and_files(graph: Graph, children: Children) -> None:
     for i in range(4):
         people(graph, f"p{i}", mode="overwrite")
@@ -606,6 +608,7 @@ def test_a_merge_finds_what_it_compares_with(graph: Graph) -> None:
     assert rows == [{"id": "a", "age": 2}, {"id": "b", "age": 2}, {"id": "c", "age": 0}]
 
 
+@pytest.mark.slow
 def test_writers_and_readers_at_work(graph: Graph) -> None:
     """Nobody who works on what is kept notices."""
     people(graph, "a")
@@ -664,6 +667,7 @@ def test_failures_concern_one_table(graph: Graph, monkeypatch: pytest.MonkeyPatc
     assert [table.old_versions_removed for table in done.tables if table.type_key == "node:Town"] == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_in_s3(s3_root: S3Root) -> None:
     with init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:

@@ -409,6 +409,7 @@ def test_temporary_files_of_the_dead_go_everywhere(graph: Graph) -> None:
     assert len(list(root.rglob(".og-tmp-1-new"))) == len(places)
 
 
+@pytest.mark.slow
 def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph) -> None:
     add(graph, "a")
     for name in ("one", "two"):
@@ -434,6 +435,7 @@ def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph)
 # A full disk
 
 
+@pytest.mark.slow
 def test_on_a_full_disk(tmp_path: Path) -> None:
     """With not a single byte left, cleanup gives room back."""
     disk = tmp_path / "disk"
@@ -496,9 +498,10 @@ def _beside(graph: Graph, rounds: int, children: Children, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path, rounds: int) -> None:
     add(graph, "first")
-    _beside(graph, int(os.environ.get("OMNIGRAPH_SOAK", "0") or 0) * 20 or 6, children, tmp_path)
+    _beside(graph, rounds, children, tmp_path)
 
 
 def test_two_cleanups_at_once(graph: Graph) -> None:

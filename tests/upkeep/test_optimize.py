@@ -348,6 +348,7 @@ def test_a_table_half_done_is_undone(graph: Graph, reached: int) -> None:
     assert seen(graph) == before
 
 
+@pytest.mark.slow
 def test_often_and_a_little_each_time(graph: Graph) -> None:
     """Neither files nor segments of indexes pile up, although what an index covers keeps files apart."""
     fill(graph, loads=1, size=64)

@@ -603,7 +603,7 @@ def test_texts_that_are_no_texts_are_named(graph: Graph) -> None:
         graph.load({"Person": pa.table({"name": names})}, mode="append")
 
 
-HUGE = "x" * 5_000_000
+HUGE = "x" * 200_000
 
 
 @pytest.mark.parametrize(
@@ -707,6 +707,7 @@ class Endless(io.RawIOBase):
         return chunk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "filler"),
     [
@@ -728,6 +729,7 @@ def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> N
     assert stream.given <= 64 << 20
 
 
+@pytest.mark.slow
 def test_a_gigabyte_in_one_cell() -> None:
     stream = Endless(b'name\n"', b"x")
     problems = Problems()

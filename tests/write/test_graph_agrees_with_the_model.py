@@ -1,7 +1,7 @@
 """The graph against a plain-Python model: random schemas, loads and mutations, the same answers and the same content.
 
-`OMNIGRAPH_SOAK=<seconds>` looks for new disagreements for that long, each time other ones; it says which
-`OMNIGRAPH_SOAK_SEED` repeats what it finds.
+`make soak` tries new random sessions for `OMNIGRAPH_SOAK` seconds. `OMNIGRAPH_SOAK_SEED` repeats a failure: the note of
+the error names the value.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from omnigraph.graph import Graph
 
 T = TypeVar("T")
 
-SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "0"))
+SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "60"))
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """A failure is shown as it was found: the steps are few, and making them fewer would take minutes."""
@@ -708,15 +708,14 @@ def test_same_answers_and_same_content(chance: random.Random) -> None:
     run(Draws(chance.randrange), 5)
 
 
-if SOAK > 0:
-
-    def test_soak() -> None:
-        until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
-        while time.monotonic() < until:
-            chance = random.Random(number)
-            try:
-                run(Draws(chance.randrange), 10)
-            except BaseException as error:
-                error.add_note(f"OMNIGRAPH_SOAK_SEED={number} repeats it")
-                raise
-            number += 1
+@pytest.mark.soak
+def test_soak() -> None:
+    until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
+    while time.monotonic() < until:
+        chance = random.Random(number)
+        try:
+            run(Draws(chance.randrange), 10)
+        except BaseException as error:
+            error.add_note(f"OMNIGRAPH_SOAK_SEED={number} repeats it")
+            raise
+        number += 1

@@ -134,6 +134,7 @@ graph.load({"Note": rows}, mode="append", memory_budget=32 * 1024, progress=stop
 """
 
 
+@pytest.mark.slow
 def test_a_killed_load_leaves_no_file(tmp_path: Path, scratch: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(scratch), FSYNC.name: "0"}
     done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "graph")], env=environment)
