@@ -265,7 +265,7 @@ YAML = "sources:\n  - source: people\n    "
         (YAML + "id: x", "line 2: sources[0]: it needs exactly one type", "write node: or edge:"),
         (YAML + "node: Persn", "line 3: sources[0].node: there is no node type 'Persn'", "did you mean 'Person'?"),
         (YAML + "edge: Person", "line 3: sources[0].edge: there is no edge type 'Person'", "known: Born, Works"),
-        (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put it in quotes"),
+        (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put a text in quotes"),
         (YAML + "node: Person\n    from: x", "line 4: sources[0].from: a node has no 'from' and 'to'", None),
         (YAML + "node: Person\n    properties: {agee: x}", "properties.agee: Person has no property 'agee'", "'age'"),
         (

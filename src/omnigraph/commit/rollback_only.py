@@ -5,6 +5,8 @@ is lost. So the first failure is final. The mark is in the sidecar, where every 
 it.
 """
 
+# See docs/decisions/0140-a-failed-flush-decides.md
+
 from __future__ import annotations
 
 from dataclasses import replace

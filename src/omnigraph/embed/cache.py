@@ -1,5 +1,7 @@
 """Embed texts, with a cache in memory and on disk."""
 
+# See docs/decisions/0121-vectors-are-kept-by-text.md
+
 from __future__ import annotations
 
 import os

@@ -24,7 +24,7 @@ from omnigraph.commit.table_writes import TableWrite
 from omnigraph.engine.engines import Choice, Engine, SparkOptions, parse_engine
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import SparkUnavailableError
+from omnigraph.errors import OmnigraphError, SparkUnavailableError
 from omnigraph.merge.compare import Comparer
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
@@ -255,9 +255,15 @@ def backend_of(choice: Choice, request: ExecutionFields) -> Backend:
 
 
 def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
-    """The approximate size of the input of a load, in bytes; None if only reading it would show the size."""
+    """The approximate size of the input of a load, in bytes; None if only reading it would show the size.
+
+    None also for files that cannot be listed: the load reports that, after it has checked the rest of the request.
+    """
     if isinstance(source, str | os.PathLike):
-        files = row_files(source, options)
+        try:
+            files = row_files(source, options)
+        except OmnigraphError:
+            return None
         return sum(file.input.size * (1 if file.compression is None else _COMPRESSION_RATIO) for file in files)
     if isinstance(source, bytes | bytearray):
         return len(source)

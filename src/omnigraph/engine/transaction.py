@@ -5,6 +5,8 @@ it ran. Otherwise a three-way merge combines the state at the begin, the transac
 are checked on the result.
 """
 
+# See docs/decisions/0145-transactions-merge-at-commit.md
+
 from __future__ import annotations
 
 import pyarrow as pa

@@ -5,6 +5,8 @@ two versions without our mark, so the operation is built here and staged like an
 and so do the versions at which rows were written, so the change feed sees no changes.
 """
 
+# See docs/decisions/0104-packing-is-a-staged-write.md
+
 from __future__ import annotations
 
 import pickle

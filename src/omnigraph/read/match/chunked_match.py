@@ -4,6 +4,8 @@ A chunk contains the rows of some candidates of one variable. Each row holds one
 is in exactly one chunk.
 """
 
+# See docs/decisions/0087-a-read-spills-by-dividing.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """The planner: chooses the physical plan of a read from alternatives, by estimated cost."""
 
+# See docs/decisions/0152-the-physical-plan-is-a-value.md
+
 from __future__ import annotations
 
 from omnigraph.lang.query import ir

@@ -1,5 +1,7 @@
 """Inverted index of a text property: postings with positions."""
 
+# See docs/decisions/0080-words-are-counted-here.md
+
 from __future__ import annotations
 
 from bisect import bisect_left
