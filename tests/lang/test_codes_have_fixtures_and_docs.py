@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.lang.fixtures import ROOT, UPDATE, Case, cases, compare_case, render
 
-from omnigraph.lang.diagnostics import all_codes
+from omnigraph.lang.codes import all_codes
 
 CODES = ROOT / "codes"
 FILES = sorted(CODES.glob("*.txt"))

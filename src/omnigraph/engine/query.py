@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
@@ -27,8 +26,6 @@ from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.result.network import Network
 from omnigraph.read.result.result import Result, for_people
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,19 @@ def query(session: Session, request: QueryRequest) -> Result:
     )
 
 
+async def async_query(session: Session, request: QueryRequest) -> Result:
+    """Run a query in a thread. Cancelling the task cancels the query and waits for the thread to end."""
+    cancel = request.cancel or Cancellation()
+    running = asyncio.ensure_future(asyncio.to_thread(query, session, replace(request, cancel=cancel)))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancel.cancel()
+        with suppress(OmnigraphError):
+            await running
+        raise
+
+
 def explain(session: Session, request: ExplainRequest) -> Explanation:
     """Plan a query. With `analyze`, also run it. Raises the same errors as `query`."""
     trace = Trace()
@@ -94,18 +104,6 @@ def explain(session: Session, request: ExplainRequest) -> Explanation:
 def _target(view: Snapshot, request: QueryRequest) -> tuple[str | None, str | None]:
     """The branch of the request, or its snapshot."""
     return (None, view.commit.id) if request.at is not None else (view.branch, None)
-
-
-async def in_thread(work: Callable[[], T], cancel: Cancellation) -> T:
-    """Run a function in a thread. Cancelling the task cancels the work and waits for the thread to end."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        cancel.cancel()
-        with suppress(OmnigraphError):
-            await running
-        raise
 
 
 def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Trace | None = None) -> _Prepared:

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
 
 import pyarrow as pa
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.blob import blob
+from omnigraph.engine.embed import embed
+from omnigraph.engine.export import export
+from omnigraph.engine.load import load
+from omnigraph.engine.merge import merge
+from omnigraph.engine.mutate import mutate
+from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
     EmbedOptions,
+    EmbedRequest,
     ExportOptions,
+    ExportRequest,
     LoadOptions,
+    LoadRequest,
     MergeOptions,
+    MergeRequest,
     MutateOptions,
+    MutateRequest,
     QueryOptions,
+    QueryRequest,
     TransactionRequest,
     WriteOptions,
 )
+from omnigraph.engine.session import Session
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
 from omnigraph.merge.receipt import MergeReceipt
@@ -31,9 +45,6 @@ from omnigraph.upkeep.vectors import EmbedReceipt
 from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
 from omnigraph.write.receipt import LoadReceipt
-
-if TYPE_CHECKING:
-    from omnigraph.graph.graph import Graph
 
 
 class BranchHandle:
@@ -46,10 +57,10 @@ class BranchHandle:
         commits: its history.
     """
 
-    def __init__(self, graph: Graph, name: str) -> None:
-        self._graph = graph
+    def __init__(self, session: Session, name: str) -> None:
+        self._session = session
         self.name = name
-        self.commits = Commits(graph.session, name)
+        self.commits = Commits(session, name)
 
     @property
     def head(self) -> Commit:
@@ -62,15 +73,15 @@ class BranchHandle:
 
     def snapshot(self, *, version: int | None = None, at: datetime | None = None) -> Snapshot:
         """A snapshot of the branch: the newest state, or the state of a manifest version or a time."""
-        return self._graph.snapshot(branch=self.name, version=version, at=at)
+        return self._session.snapshot(branch=self.name, version=version, at=at)
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge of the branch by id, or None."""
-        return self._graph.entity(type_name, entity_id, at=self.snapshot())
+        return self.snapshot().entity(self._session.type_key(type_name), entity_id)
 
     def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
         """A blob of the newest state. It can be read in ranges."""
-        return self._graph.blob(type_name, entity_id, property, branch=self.name)
+        return blob(self._session, self.snapshot(), type_name, entity_id, property)
 
     @overload
     def export(
@@ -91,7 +102,7 @@ class BranchHandle:
         self, target: Target | None = None, *, format: ExportFormat | str = "ndjson", **options: Unpack[ExportOptions]
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export the newest state of the branch. See `Graph.export`."""
-        return self._graph.export(target, format=format, branch=self.name, **options)  # type: ignore[arg-type]  # as given
+        return export(self._session, ExportRequest(target, format, branch=self.name, **options))
 
     def query(
         self,
@@ -102,7 +113,7 @@ class BranchHandle:
         **options: Unpack[QueryOptions],
     ) -> Result:
         """Run a query on the newest state, or on the state of a time or a manifest version."""
-        return self._graph.query(text, params, branch=self.name, at=at, **options)
+        return query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
 
     async def async_query(
         self,
@@ -113,25 +124,25 @@ class BranchHandle:
         **options: Unpack[QueryOptions],
     ) -> Result:
         """Run a query in a thread. See `Graph.async_query`."""
-        return await self._graph.async_query(text, params, branch=self.name, at=at, **options)
+        return await async_query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
 
     def mutate(
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[MutateOptions]
     ) -> MutationReceipt:
         """Run a query that writes. See `Graph.mutate`."""
-        return self._graph.mutate(text, params, branch=self.name, **options)
+        return mutate(self._session, MutateRequest(text, params, branch=self.name, **options))
 
     def embed(self, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
         """Update the vectors of the branch. See `Graph.embed`."""
-        return self._graph.embed(branch=self.name, **options)
+        return embed(self._session, EmbedRequest(branch=self.name, **options))
 
     def load(self, source: LoadSource, **options: Unpack[LoadOptions]) -> LoadReceipt:
         """Load rows as one commit. See `Graph.load`."""
-        return self._graph.load(source, branch=self.name, **options)
+        return load(self._session, source, LoadRequest(branch=self.name, **options))
 
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge another branch into this one. See `Graph.merge`."""
-        return self._graph.merge(source, self.name, **options)
+        return merge(self._session, MergeRequest(source, self.name, **options))
 
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:
         """Run several writes as one commit. If the block ends with an error, nothing is written.
@@ -163,4 +174,4 @@ class BranchHandle:
                 changes together break a constraint.
             PreconditionFailedError: the branch head is not the expected one.
         """
-        return Transaction(self._graph.session, TransactionRequest(branch=self.name, **options))
+        return Transaction(self._session, TransactionRequest(branch=self.name, **options))

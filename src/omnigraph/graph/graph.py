@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from importlib import import_module
 from types import TracebackType
-from typing import Literal, Unpack, overload
+from typing import Literal, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -17,13 +18,14 @@ from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import Prepare, WriteRequest
 from omnigraph.embed import Embedder
 from omnigraph.engine import maintenance, opening
+from omnigraph.engine.blob import blob
 from omnigraph.engine.commit import write_tables
 from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
-from omnigraph.engine.query import explain, in_thread, query
+from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
     EmbedOptions,
@@ -46,11 +48,10 @@ from omnigraph.engine.requests import (
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
-from omnigraph.graph.pipelines import Pipeline, pipeline_of
+from omnigraph.graph.pipelines import Pipeline
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.receipt import MergeReceipt
-from omnigraph.read.blobs import Blob, find_blob
-from omnigraph.read.budget import Cancellation
+from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.plan.explanation import Explanation
 from omnigraph.read.result.result import Result
@@ -281,8 +282,7 @@ class Graph:
             NotFoundError: there is no such type or entity, or the property is null.
             InputError: the property is not a Blob.
         """
-        session, view = self.session, self.session.snapshot_at(branch, at)
-        return find_blob(view, session.schemas.at(view), session.type_key(type_name), entity_id, property)
+        return blob(self.session, self.session.snapshot_at(branch, at), type_name, entity_id, property)
 
     @overload
     def export(
@@ -436,10 +436,7 @@ class Graph:
         **options: Unpack[QueryOptions],
     ) -> Result:
         """Run `query` in a separate thread. Cancelling the task cancels the query."""
-        cancel = options.get("cancel") or Cancellation()
-        options["cancel"] = cancel
-        request = QueryRequest(text, params, branch=branch, at=at, **options)
-        return await in_thread(lambda: query(self.session, request), cancel)
+        return await async_query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
 
     def explain(
         self,
@@ -488,7 +485,7 @@ class Graph:
         Raises:
             InputError: the name is not a valid branch name.
         """
-        return BranchHandle(self, self.session.branch_or_default(name))
+        return BranchHandle(self.session, self.session.branch_or_default(name))
 
     def refresh(self) -> Snapshot:
         """Read the newest state. A writable handle also runs recovery of interrupted writes."""
@@ -598,7 +595,8 @@ class Graph:
         Raises:
             SparkUnavailableError: Spark is not installed.
         """
-        return pipeline_of(self)
+        # Imported by name, because the pipeline is in a higher layer.
+        return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(self))
 
     def mutate(
         self,

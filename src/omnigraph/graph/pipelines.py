@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, cast
+from typing import Any, Protocol, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -26,9 +25,6 @@ from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.vectors import EmbedReceipt
 from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadReceipt
-
-if TYPE_CHECKING:
-    from omnigraph.graph.graph import Graph
 
 
 class JobOptions(TypedDict, total=False):
@@ -194,8 +190,3 @@ class Pipeline(Protocol):
     def analyse(self, **options: Unpack[AnalyseOptions]) -> Algorithms: ...
 
     def run(self, pipeline: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[RunOptions]) -> Run: ...
-
-
-def pipeline_of(graph: Graph) -> Pipeline:
-    """The pipeline of a graph. Imported by name, because the pipeline is in a higher layer."""
-    return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(graph))

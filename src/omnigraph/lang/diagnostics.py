@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 from omnigraph.errors import Span
 
@@ -76,16 +75,3 @@ def _order(finding: Finding) -> tuple[int, str, str, str]:
 def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings for a report: errors first, then by type, property and message."""
     return sorted(findings, key=_order)
-
-
-@cache
-def all_codes() -> dict[str, Diagnostic]:
-    """All diagnostics of both languages, by code."""
-    # Imported here, because the registries import this module.
-    from omnigraph.lang.query.codes import CODES as OF_QUERIES
-    from omnigraph.lang.schema.codes import CODES as OF_SCHEMAS
-
-    twice = OF_SCHEMAS.keys() & OF_QUERIES.keys()
-    if twice:
-        raise ValueError(f"duplicate diagnostic codes: {', '.join(sorted(twice))}")
-    return dict(sorted((OF_SCHEMAS | OF_QUERIES).items()))

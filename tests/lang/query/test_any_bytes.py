@@ -17,7 +17,7 @@ from tests.lang.strategies_typed import valid_queries
 
 from omnigraph.errors import CompileError, ParseError, SourceText, TypeCheckError
 from omnigraph.errors.source import printable
-from omnigraph.lang.diagnostics import all_codes
+from omnigraph.lang.codes import all_codes
 from omnigraph.lang.query import ast, describe, format_queries, ir, lint_queries, parse_queries, print_queries
 from omnigraph.lang.query.check import check_query
 from omnigraph.lang.schema import Catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.lang.fixtures import ROOT, Case, cases, render
 
-from omnigraph.lang.query.codes import CODES
+from omnigraph.lang.codes.query import CODES
 
 NEAR_MISSES = [
     case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.schema import accept, compile_schema, plan
-from omnigraph.lang.schema.codes import CODES
 from omnigraph.lang.schema.indexes import KINDS, OPTIONS
 from omnigraph.lang.schema.migrate import steps
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from tests.lang.strategies_schema import schema_pairs, valid_schemas
 
 from omnigraph.errors import PlanError
+from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.schema import (
     AcceptedSchema,
     Catalog,
@@ -22,7 +23,6 @@ from omnigraph.lang.schema import (
     resolve,
     shape_hash,
 )
-from omnigraph.lang.schema.codes import CODES
 from omnigraph.lang.schema.identity import types_of
 from omnigraph.lang.schema.migrate.diff_property import WIDENINGS
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from omnigraph.lang.diagnostics import Finding, all_codes, sorted_findings
+from omnigraph.lang.codes import all_codes
+from omnigraph.lang.codes.schema import CODES
+from omnigraph.lang.diagnostics import Finding, sorted_findings
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.annotations import KNOWN_ANNOTATIONS, similar_annotation
 from omnigraph.lang.schema.catalog import (
@@ -17,7 +19,6 @@ from omnigraph.lang.schema.catalog import (
     Property,
     Unique,
 )
-from omnigraph.lang.schema.codes import CODES
 from omnigraph.lang.schema.identity import AnyType, property_label, types_of
 from omnigraph.lang.schema.owner import ENDPOINTS
 

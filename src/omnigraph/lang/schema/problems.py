@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph.errors import CatalogError, SourceText, Span
+from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.names import did_you_mean
-from omnigraph.lang.schema.codes import CODES
 
 MAX_REPORTED = 100
 """Maximum number of reported errors. The search for suggestions is slow."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check.expression_checker import ExpressionChecker
 from omnigraph.lang.query.check.scope import VarKind, entity, fail
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import Scalar, ValueType
 
-if TYPE_CHECKING:
-    from omnigraph.lang.query.check.expr import Expressions
 
-
-def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
+def aggregate(node: ast.Aggregate, expressions: ExpressionChecker) -> ir.Aggregate:
     """Check an aggregate. Its argument must not contain aggregates or ranks."""
     function = ir.AggregateFunction(node.function)
     if node.arg is None:
@@ -41,7 +37,7 @@ def aggregate(node: ast.Aggregate, expressions: Expressions) -> ir.Aggregate:
     return ir.Aggregate(function, arg, node.distinct, result)
 
 
-def _argument(node: ast.Expr, expressions: Expressions) -> ir.Expr:
+def _argument(node: ast.Expr, expressions: ExpressionChecker) -> ir.Expr:
     """Check the argument. A bare node variable means its id, so `count($v)` counts rows."""
     for part in walk(node):
         if isinstance(part, ast.Aggregate):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.compare import is_text
+from omnigraph.lang.query.check.expression_checker import ExpressionChecker
 from omnigraph.lang.query.check.scope import Scope, Variable, VarKind, fail
 from omnigraph.lang.query.check.values import fit
 from omnigraph.lang.schema.catalog import Catalog, Index, IndexKind, NodeType
 from omnigraph.lang.schema.indexes import built_kind
 from omnigraph.lang.types import Scalar, ValueType
-
-if TYPE_CHECKING:
-    from omnigraph.lang.query.check.expr import Expressions
 
 TEXT_FILTERS = frozenset({"search", "match_text", "fuzzy"})
 RANKS = frozenset({"nearest", "bm25", "rrf"})
@@ -22,7 +18,7 @@ _MAX_EDITS = 2
 _NUMBERS = (ast.LiteralKind.INT, ast.LiteralKind.FLOAT)
 
 
-def text_filter(node: ast.Call, expressions: Expressions) -> ir.TextMatch:
+def text_filter(node: ast.Call, expressions: ExpressionChecker) -> ir.TextMatch:
     """Check `search`, `match_text` or `fuzzy`."""
     name = node.function
     code = "T20" if name == "match_text" else "T19"
@@ -51,7 +47,7 @@ def _all_tokens(node: ast.Call) -> bool:
     return any(isinstance(v, ast.Literal) and v.value is True for _, v in node.options)
 
 
-def _edits(node: ast.Call, expressions: Expressions) -> ir.Const | ir.Param:
+def _edits(node: ast.Call, expressions: ExpressionChecker) -> ir.Const | ir.Param:
     if len(node.args) < 3:
         return ir.Const(_MAX_EDITS, ir.I64)
     edits = _whole_number(node.args[2], expressions)
@@ -60,7 +56,7 @@ def _edits(node: ast.Call, expressions: Expressions) -> ir.Const | ir.Param:
     return edits
 
 
-def _whole_number(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param | None:
+def _whole_number(node: ast.Expr, expressions: ExpressionChecker) -> ir.Const | ir.Param | None:
     """An integer literal or parameter; None for other expressions."""
     if isinstance(node, ast.Literal | ast.Var):
         value = expressions.check(node)
@@ -69,14 +65,14 @@ def _whole_number(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Par
     return None
 
 
-def rank(node: ast.Call, expressions: Expressions) -> ir.Rank:
+def rank(node: ast.Call, expressions: ExpressionChecker) -> ir.Rank:
     """Check `nearest`, `bm25` or `rrf`."""
     if node.function == "rrf":
         return _fusion(node, expressions)
     return _single_rank(node, expressions)
 
 
-def _single_rank(node: ast.Call, expressions: Expressions) -> ir.Nearest | ir.Bm25:
+def _single_rank(node: ast.Call, expressions: ExpressionChecker) -> ir.Nearest | ir.Bm25:
     if node.function == "bm25":
         if len(node.args) != 2 or node.options:
             raise fail("T20", f"bm25 takes {_TWO}", node.span)
@@ -92,7 +88,7 @@ def _single_rank(node: ast.Call, expressions: Expressions) -> ir.Nearest | ir.Bm
     return ir.Nearest(field, query, prop[0], prop[1])
 
 
-def _fusion(node: ast.Call, expressions: Expressions) -> ir.Fusion:
+def _fusion(node: ast.Call, expressions: ExpressionChecker) -> ir.Fusion:
     written = list(node.args)
     k: ir.Const | ir.Param = ir.Const(60, ir.I64)
     for option, value in node.options:
@@ -119,7 +115,7 @@ def _is_arm(node: ast.Expr) -> bool:
     return isinstance(node, ast.Call)
 
 
-def _arm(node: ast.Expr, expressions: Expressions) -> ir.Arm:
+def _arm(node: ast.Expr, expressions: ExpressionChecker) -> ir.Arm:
     weight = 1.0
     if isinstance(node, ast.Arithmetic) and node.op == "*":
         factor, ranked = (node.right, node.left) if isinstance(node.left, ast.Call) else (node.left, node.right)
@@ -134,14 +130,14 @@ def _arm(node: ast.Expr, expressions: Expressions) -> ir.Arm:
     return ir.Arm(_single_rank(node, expressions), weight)
 
 
-def _fusion_constant(node: ast.Expr, expressions: Expressions) -> ir.Const | ir.Param:
+def _fusion_constant(node: ast.Expr, expressions: ExpressionChecker) -> ir.Const | ir.Param:
     value = _whole_number(node, expressions)
     if value is None or (isinstance(value, ir.Const) and not (isinstance(value.value, int) and value.value > 0)):
         raise fail("T21", "k of rrf must be an integer above zero, or a parameter", node.span)
     return value
 
 
-def _target(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Prop, Variable]:
+def _target(node: ast.Call, expressions: ExpressionChecker, code: str) -> tuple[ir.Prop, Variable]:
     """The searched property. It must belong to a node."""
     target = node.args[0]
     if not isinstance(target, ast.Access):
@@ -155,7 +151,7 @@ def _target(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Pro
     return field, variable
 
 
-def _text_field(node: ast.Call, expressions: Expressions, code: str) -> tuple[ir.Prop, ir.Analyzer]:
+def _text_field(node: ast.Call, expressions: ExpressionChecker, code: str) -> tuple[ir.Prop, ir.Analyzer]:
     field, variable = _target(node, expressions, code)
     if not is_text(field.type):
         raise fail(code, f"{node.function} searches a String property, this is {field.type}", node.args[0].span)
@@ -183,7 +179,7 @@ def _analyzer(node: NodeType, name: str) -> ir.Analyzer:
     return ir.Analyzer()
 
 
-def _text_query(node: ast.Call, expressions: Expressions, code: str) -> ir.Expr:
+def _text_query(node: ast.Call, expressions: ExpressionChecker, code: str) -> ir.Expr:
     query = node.args[1]
     if isinstance(query, ast.Literal | ast.Var):
         value = expressions.check(query)
@@ -193,7 +189,7 @@ def _text_query(node: ast.Call, expressions: Expressions, code: str) -> ir.Expr:
     raise fail(code, f"{node.function} takes the text to look for as a literal or a parameter", query.span)
 
 
-def _vector_query(node: ast.Expr, field: ir.Prop, expressions: Expressions) -> ir.Expr:
+def _vector_query(node: ast.Expr, field: ir.Prop, expressions: ExpressionChecker) -> ir.Expr:
     if isinstance(node, ast.ListLiteral):
         if len(node.items) != field.type.dim:
             message = f"{field.name} has {field.type.dim} dimensions, this vector has {len(node.items)}"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.schema.catalog import EdgeType, InterfaceType, NodeType, Property, TypeKind
-from omnigraph.lang.schema.codes import CODES
 from omnigraph.lang.schema.identity import Resolution, property_label
 from omnigraph.lang.schema.migrate.steps import DropMode, Tier, UnsupportedChange
 
