@@ -200,15 +200,6 @@ def _registered(engine: Engine) -> _Registered:
     return _registry[engine]
 
 
-def spark_threshold() -> int:
-    """The minimum size for which `auto` chooses Spark, in bytes.
-
-    Raises:
-        InputError: the environment variable is not a valid size.
-    """
-    return SPARK_THRESHOLD.amount()
-
-
 def choose(
     session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str = "in tables"
 ) -> Choice:
@@ -221,7 +212,7 @@ def choose(
         unit: the words after the size in the printed reason.
 
     Raises:
-        InputError: there is no such engine.
+        InputError: there is no such engine, or the environment variable of the threshold is not a size.
     """
     chosen = _chosen(session, request, size, unit)
     if request.chosen is not None:
@@ -238,7 +229,7 @@ def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int |
     total = size()
     if total is None:
         return Choice(Engine.LOCAL, "the size of the input is unknown")
-    threshold = spark_threshold()
+    threshold = SPARK_THRESHOLD.amount()
     why = f"{format_size(total)} {unit}; Spark is used from {format_size(threshold)}"
     if total < threshold:
         return Choice(Engine.LOCAL, why)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from omnigraph.commit.attempts import write
-from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.manifest import Commit
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.table_writes import TableWrite
-from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
-from omnigraph.engine.preconditions import check_unchanged, unchanged
+from omnigraph.commit.write_request import Prepare, WriteRequest
+from omnigraph.engine.preconditions import unchanged
+from omnigraph.engine.prepare import PrepareChecked
 from omnigraph.engine.requests import CommitFields, WriteFields
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
@@ -65,19 +65,7 @@ def write_tables(session: Session, request: WriteRequest, prepare: Prepare) -> C
     session.require_writable()
     if request.actor is None:
         request = replace(request, actor=session.actor)
-
-    def prepare_checked(view: Manifest) -> Sequence[TableWrite] | Prepared:
-        session.schemas.checked(view)
-        if view.branch == session.default_branch:
-            session.schema = session.schemas.version_of(view)
-        prepared = prepare(view)
-        if request.unchanged is None:
-            return prepared
-        if not isinstance(prepared, Prepared):
-            prepared = Prepared(prepared)
-        return check_unchanged(session, view, prepared, request.unchanged)
-
-    commit = write(session.store, request, prepare_checked)
+    commit = write(session.store, request, PrepareChecked(session, request, prepare))
     if request.schema is not None and request.branch == session.default_branch:
         session.schema = session.schemas.version_of(session.store.capture(session.default_branch))
     return commit

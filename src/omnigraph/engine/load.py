@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 from omnigraph.commit import branches
 from omnigraph.commit.lineage import find_idempotent
@@ -13,7 +14,7 @@ from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.refs import BranchRef
 from omnigraph.commit.sidecar import WriterKind, pending
 from omnigraph.commit.work_records import Work, WorkKind, at_work
-from omnigraph.commit.write_request import Prepared, WriteRequest
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.engine.backends import (
     LoadRows,
     StagedRowsOutdatedError,
@@ -22,6 +23,7 @@ from omnigraph.engine.backends import (
     input_bytes,
 )
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.prepare import PrepareLoad
 from omnigraph.engine.requests import LoadRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import (
@@ -30,7 +32,6 @@ from omnigraph.errors import (
     InputError,
     OmnigraphError,
     PreconditionFailedError,
-    ReadSetChangedError,
 )
 from omnigraph.write.input.table_mapping import TableMapping
 from omnigraph.write.receipt import LABEL, LoadAnswer, LoadMode, LoadReceipt, earlier_receipt
@@ -72,7 +73,7 @@ def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
     write = write_request(
         session, branch, WriterKind.LOAD, request
     )  # rejects invalid metadata before reading the source
-    choice = choose(session, request, lambda: input_bytes(source, session.storage_options), "of input")
+    choice = choose(session, request, partial(input_bytes, source, session.storage_options), "of input")
     with (
         backend_of(choice, request).load_rows(session, source, request) as rows,
         _recorded(session, rows) as work,
@@ -133,15 +134,9 @@ class _Run:
             if missing and not rows.stages_into_tables:
                 created = _fork(self.session, self.branch, base)
             answer = self._answer(created=created is not None)
-
-            def prepare(now: Manifest) -> Prepared:
-                if now.schema_hash != begun.schema_hash:
-                    raise ReadSetChangedError("schema", begun.schema_hash, now.schema_hash)
-                return Prepared(rows.prepare(now), (answer.label(),))
-
             # Staging into tables takes long, so run recovery again after it.
             write = replace(write, healed=not rows.stages_into_tables)
-            commit = write_tables(self.session, write, prepare)
+            commit = write_tables(self.session, write, PrepareLoad(rows, begun.schema_hash, answer.label()))
         except BaseException:
             if created is not None:
                 delete_failed_branch(self.session, created, base)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 
 import orjson
 
-from omnigraph.commit.ancestors import generation_of
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
-from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.commit.write_request import Prepared
-from omnigraph.engine.backends import backend_of, choose, spark_threshold
+from omnigraph.engine.backends import backend_of, choose
 from omnigraph.engine.branches import delete_branch
 from omnigraph.engine.commit import write_request, write_tables
-from omnigraph.engine.engines import Choice
+from omnigraph.engine.prepare import PrepareMerge
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, MergeConflictsError, OmnigraphError, PreconditionFailedError
+from omnigraph.errors import InputError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices
-from omnigraph.merge.compare import LocalComparer
-from omnigraph.merge.merge import Merge, Merged
-from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, earlier_receipt
+from omnigraph.merge.merge import Merge, compared_bytes
+from omnigraph.merge.receipt import LABEL, MergeReceipt, earlier_receipt
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -57,70 +53,26 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
-    choice = choose(session, request, lambda: _compared_bytes(session, source, target))
+    size = partial(compared_bytes, store, session.schemas.of, source, target)
+    choice = choose(session, request, size)
     budget = memory_budget(request.memory_budget)
     with backend_of(choice, request).comparer(session, budget) as comparer:
         work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))
+        prepare = PrepareMerge(session, request, work, source, choice, digest)
         if request.preview:
             if request.expect_head not in (None, target.head.id):
                 raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
             with reading(store.leases, WorkKind.MERGE, source):
-                return _receipt(session, request, source, work.against(target), choice)
-        receipts: list[MergeReceipt] = []
-
-        def prepare(now: Manifest) -> Prepared:
-            merged = work.against(now)
-            receipts.append(_receipt(session, request, source, merged, choice))
-            if merged.total:
-                raise MergeConflictsError(source.branch, now.branch, merged.conflicts, merged.total)
-            if merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE:
-                return Prepared(())
-            # Later merges need the source and the base. The commit checks that cleanup has not removed them.
-            needs = state_refs(source) | merged.base_refs
-            writes, label = work.writes(merged, now), receipts[-1].label(digest)
-            return Prepared(writes, (label,), source.head.id, generation_of(store, source), merged.new_commits, needs)
-
+                return prepare.receipt_of(work.against(target))
         with at_work(store.leases, WorkKind.MERGE, source, target) as record:
             commit = write_tables(session, replace(write, work=record), prepare)
-    if commit is not None and (not receipts or (LABEL, dict(commit.labels).get(LABEL)) != receipts[-1].label(digest)):
-        receipt = earlier_receipt(request.into, digest, commit)  # the same request was committed by another process
+    last = prepare.receipt
+    if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
+        receipt = last.committed(commit)
     else:
-        receipt = receipts[-1].committed(commit)
+        assert commit is not None  # without an attempt, the same request was committed before
+        receipt = earlier_receipt(request.into, digest, commit)
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
-
-
-def _compared_bytes(session: Session, source: Manifest, target: Manifest) -> int:
-    """The approximate size of the compared rows.
-
-    The size of the differing tables is an upper bound. Only if the bound is large, compute the exact changes from the
-    base.
-    """
-    tables = session.store.tables
-    pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
-    refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
-    bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
-    if bound < spark_threshold():
-        return bound
-    work = Merge(session.store, source, session.schemas.of, Choices(), LocalComparer(tables), MemoryLimit())
-    return work.weight(target)
-
-
-def _receipt(session: Session, request: MergeRequest, source: Manifest, merged: Merged, choice: Choice) -> MergeReceipt:
-    return MergeReceipt(
-        request.source,
-        request.into,
-        merged.outcome,
-        source.head.id,
-        merged.bases,
-        merged.changes,
-        merged.resolved,
-        merged.edges_kept,
-        merged.conflicts,
-        merged.total,
-        request.preview,
-        session.actor,
-        engine=choice.engine.value,
-    )
 
 
 def _digest(request: MergeRequest, choices: Choices) -> str:

@@ -6,18 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.prepare import PrepareMutation
 from omnigraph.engine.query_text import query_text
 from omnigraph.engine.requests import MutateRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
 from omnigraph.evaluate import bind
-from omnigraph.lang.query import ir
 from omnigraph.write.mutation import Mutation, MutationReceipt, receipt
 from omnigraph.write.request_digest import of_query
 
@@ -40,26 +37,16 @@ def mutate(session: Session, request: MutateRequest, done: Callable[[Mutation], 
     commit_request = write_request(session, session.branch_or_default(request.branch), WriterKind.MUTATION, request)
     text, name, params = query_text(request.text), request.name, {} if request.params is None else request.params
     _check_params(params)
+    prepare = PrepareMutation(session, text, name, params, time.time_ns() // 1_000_000)
     # Recover before compiling: an interrupted write may change the schema.
-    query = _compile(session, text, name, recovered_view(session.store, commit_request.branch))
+    query = prepare.query(recovered_view(session.store, commit_request.branch))
     commit_request = replace(commit_request, healed=True)
-    keyed = request.idempotency_key is not None
-    digest = of_query(text, query.name, bind(query.params, params)) if keyed else None
-    now = time.time_ns() // 1_000_000
-    mutations: dict[str, Mutation] = {}
-
-    def prepare(view: Manifest) -> Prepared:
-        found = mutations.get(view.schema_hash)
-        if found is None:
-            accepted, current = session.schemas.of(view), _compile(session, text, name, view)
-            found = Mutation(accepted, current, params, now, lambda: session.embedder, session.blobs, digest)
-            mutations[view.schema_hash] = found
-        return found.prepare(Snapshot(session.store, view))
-
+    if request.idempotency_key is not None:
+        prepare.digest = of_query(text, query.name, bind(query.params, params))
     commit = write_tables(session, commit_request, prepare)
-    if done is not None and mutations:
-        done(next(reversed(mutations.values())))
-    return receipt(commit_request.branch, query.name, session.actor, commit, digest)
+    if done is not None and prepare.mutations:
+        done(next(reversed(prepare.mutations.values())))
+    return receipt(commit_request.branch, query.name, session.actor, commit, prepare.digest)
 
 
 def _check_params(params: object) -> None:
@@ -73,15 +60,3 @@ def _check_params(params: object) -> None:
     unnamed = next((name for name in params if not isinstance(name, str)), None)
     if unnamed is not None:
         raise InputError(f"the name of a parameter must be a text, not a {type(unnamed).__name__}")
-
-
-def _compile(session: Session, text: str, name: str | None, view: Manifest) -> ir.Query:
-    """Compile a query that writes, against the schema of a branch state.
-
-    Raises:
-        InputError: the query does not write.
-    """
-    query = session.compiled.get(text, name, session.schemas.of(view).catalog, view.schema_hash)
-    if query.is_read:
-        raise InputError(f"'{query.name}' is a query that reads; mutate needs a query that writes")
-    return query

@@ -23,7 +23,7 @@ from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.base import UNKNOWN, Bases
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
-from omnigraph.merge.compare import Compared, Comparer
+from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
@@ -31,6 +31,7 @@ from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
 from omnigraph.merge.sides import differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
+from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import Describe, violations
@@ -252,3 +253,18 @@ class _Comparison:
     def listed(self) -> dict[str, set[str]]:
         """The entities that are in conflict, by type key."""
         return self.found.entities()
+
+
+def compared_bytes(store: Store, schema_of: SchemaOf, source: Manifest, target: Manifest) -> int:
+    """The approximate size of the rows that a merge compares.
+
+    The size of the differing tables is an upper bound. Only a bound that may choose Spark is refined: the exact changes
+    from the base are read.
+    """
+    tables = store.tables
+    pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
+    refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
+    bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
+    if bound < SPARK_THRESHOLD.amount():
+        return bound
+    return Merge(store, source, schema_of, Choices(), LocalComparer(tables), MemoryLimit()).weight(target)
