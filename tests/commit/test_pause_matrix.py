@@ -416,8 +416,8 @@ HARMLESS = {
     ("commit/attempts.py", "_attempt"): "nothing follows but a decision; the publish is refused for a lower fence",
     ("commit/attempts.py", "_check_heads"): "`settle_late_versions` follows, which checks again before each table",
     ("commit/recovery.py", "recover_branch"): "files are set aside by etag: only those that were looked at go",
-    ("commit/writer.py", "commit_staged"): "the files are named by the operation; whoever settles that removes them",
-    ("commit/writer.py", "_finish"): "`settle` follows, which passes `recovery_started` first",
+    ("commit/publish.py", "commit_staged"): "the files are named by the operation; whoever settles that removes them",
+    ("commit/publish.py", "_finish"): "`settle` follows, which passes `recovery_started` first",
     (
         "commit/location.py",
         "adopt_location",

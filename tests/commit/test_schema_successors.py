@@ -10,7 +10,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, evolve_to, ids, put, sidecars
 
-from omnigraph.commit import attempts, staged_writes, writer
+from omnigraph.commit import attempts, publish, staged_writes
 from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lease import LeaseRecord, lease_path
@@ -217,12 +217,12 @@ def test_a_sleeper_removes_no_table_of_another(
 
     def overtake(reached: Failpoint) -> None:
         if reached is point:
-            for module in (attempts, staged_writes, writer):
+            for module in (attempts, staged_writes, publish):
                 monkeypatch.setattr(module, "reach", lambda _: None)
             change_elsewhere(children, graph)
 
     with create(place) as graph:
-        for module in (attempts, staged_writes, writer):
+        for module in (attempts, staged_writes, publish):
             monkeypatch.setattr(module, "reach", overtake)
         with pytest.raises((LeaseLostError, ReadSetChangedError, RecoveryRequiredError)):
             evolve_to(graph, OTHER, ["mine"])
@@ -235,14 +235,14 @@ def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
     children: Children, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
-    make = writer._sidecar
+    make = publish._sidecar
 
     def late(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Any) -> Sidecar:
         change_elsewhere(children, graph)
         return make(store, request, prepared, view, staging)
 
     with create(place) as graph:
-        monkeypatch.setattr(writer, "_sidecar", late)
+        monkeypatch.setattr(publish, "_sidecar", late)
         with pytest.raises(RecoveryRequiredError):
             put(graph, ["lost"], ["node:B"])
     monkeypatch.undo()

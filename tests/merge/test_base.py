@@ -174,7 +174,7 @@ def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pyt
 
 def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on commits have no generation, and merges publish no ancestors."""
-    monkeypatch.setattr("omnigraph.commit.writer.generation_of", lambda *_: 0)
+    monkeypatch.setattr("omnigraph.commit.publish.generation_of", lambda *_: 0)
     plain = manifest_rows._commit_json
     monkeypatch.setattr(
         manifest_rows, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}

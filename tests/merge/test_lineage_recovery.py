@@ -89,7 +89,7 @@ def test_a_file_without_a_sidecar_is_cleaned_up(place: Path, monkeypatch: pytest
     _add(graph, "s", "side")
     _add(graph, "m")
     with monkeypatch.context() as patch:
-        patch.setattr("omnigraph.commit.writer.remove_ancestors", lambda *_: None)
+        patch.setattr("omnigraph.commit.publish.remove_ancestors", lambda *_: None)
         graph.merge("side")
     assert len(_staged(place)) == 1
     hours_ago = time.time() - 2 * 3600

@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.in_process import InProcess
 
 import omnigraph
-from omnigraph.engine.backends import choose, input_bytes
+from omnigraph.engine.engine_choice import choose_engine, input_bytes
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import LoadRequest
 from omnigraph.engine.session import Session
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 def chosen(session: Session, source: Any, engine: str = "auto", spark: SparkOptions | None = None) -> Choice:
     request = LoadRequest(mode="append", engine=engine, spark=spark)
-    return choose(session, request, lambda: input_bytes(source), "of input")
+    return choose_engine(session, request, lambda: input_bytes(source), "of input")
 
 
 def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

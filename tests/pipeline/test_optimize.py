@@ -14,7 +14,7 @@ from tests.upkeep.test_optimize import SCHEMA, covered, fill, fragments, people,
 
 import omnigraph
 from omnigraph.commit.work_records import read_records
-from omnigraph.engine.backends import choose
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Choice, SparkOptions
 from omnigraph.engine.requests import OptimizeRequest
 from omnigraph.errors import InputError
@@ -91,8 +91,8 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
     assert [str(choice) for choice in told] == [f"in this process: {receipt.why}"]
     assert receipt.to_json()["engine"] == "local"
     monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD", "1 KiB")
-    assert choose(graph.session, OptimizeRequest(), lambda: 1024).engine == "spark"
-    assert choose(graph.session, OptimizeRequest(engine="local"), lambda: 1 << 40).engine == "local"
+    assert choose_engine(graph.session, OptimizeRequest(), lambda: 1024).engine == "spark"
+    assert choose_engine(graph.session, OptimizeRequest(engine="local"), lambda: 1 << 40).engine == "local"
     with pytest.raises(InputError, match="is not an engine"):
         Pipeline(graph, InProcess()).optimize(engine="bus")
 

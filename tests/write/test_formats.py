@@ -14,7 +14,7 @@ from tests.pipeline.in_process import InProcess
 from tests.s3_server import S3Root
 
 import omnigraph
-from omnigraph.engine.backends import input_bytes
+from omnigraph.engine.engine_choice import input_bytes
 from omnigraph.errors import InputError
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.storage.objects import open_store

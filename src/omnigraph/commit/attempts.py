@@ -22,6 +22,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.publish import commit_staged
 from omnigraph.commit.read_set import ReadConflict, ReadSet, tracked
 from omnigraph.commit.recovery import has_interrupted_write, recover_branch
 from omnigraph.commit.ref_names import branch_name
@@ -31,7 +32,6 @@ from omnigraph.commit.staged_files import check_staged
 from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
 from omnigraph.commit.store import Store
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, Prepared, WriteRequest
-from omnigraph.commit.writer import commit_staged
 from omnigraph.errors import (
     CorruptionError,
     DriftError,

@@ -8,8 +8,7 @@ backend is in a higher layer, so it is imported by name at first use.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,28 +16,20 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from omnigraph.amounts import format_size
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
-from omnigraph.engine.engines import Choice, Engine, SparkOptions, parse_engine
+from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import OmnigraphError, SparkUnavailableError
 from omnigraph.merge.compare import Comparer
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportReceipt
-from omnigraph.settings import SPARK_THRESHOLD
-from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.optimize import Workers
 from omnigraph.upkeep.vectors import Counts, EmbedPlan
-from omnigraph.write.input.row_files import row_files
 from omnigraph.write.receipt import MergedType
 from omnigraph.write.rows.problems import Coercion
-
-_COMPRESSION_RATIO = 4
-"""Estimated ratio of the size of a text to its compressed size."""
 
 
 class StagedRowsOutdatedError(Exception):
@@ -194,79 +185,21 @@ def register_backend(engine: Engine, make: MakeBackend, check_available: Callabl
     _registry[engine] = _Registered(make, check_available)
 
 
+def check_available(engine: Engine, options: SparkOptions) -> None:
+    """Check that an engine can run.
+
+    Raises:
+        SparkUnavailableError: it is Spark, and Spark or Java is missing.
+    """
+    _registered(engine).check_available(options)
+
+
 def _registered(engine: Engine) -> _Registered:
     if engine not in _registry:
         import_module(_MODULES[engine])
     return _registry[engine]
 
 
-def choose(
-    session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str = "in tables"
-) -> Choice:
-    """Choose the engine of a request, and call the callback of the request with the choice.
-
-    Args:
-        session: the graph. Other processes cannot read a graph in memory.
-        request: the request.
-        size: computes the size of the work in bytes; None if it is unknown.
-        unit: the words after the size in the printed reason.
-
-    Raises:
-        InputError: there is no such engine, or the environment variable of the threshold is not a size.
-    """
-    chosen = _chosen(session, request, size, unit)
-    if request.chosen is not None:
-        request.chosen(chosen)
-    return chosen
-
-
-def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int | None], unit: str) -> Choice:
-    requested = parse_engine(request.engine)
-    if requested is not Engine.AUTO:
-        return Choice(requested, "as requested")
-    if session.store.objects.uri.scheme is Scheme.MEMORY:
-        return Choice(Engine.LOCAL, "the graph is in the memory of this process")
-    total = size()
-    if total is None:
-        return Choice(Engine.LOCAL, "the size of the input is unknown")
-    threshold = SPARK_THRESHOLD.amount()
-    why = f"{format_size(total)} {unit}; Spark is used from {format_size(threshold)}"
-    if total < threshold:
-        return Choice(Engine.LOCAL, why)
-    try:
-        _registered(Engine.SPARK).check_available(request.spark or SparkOptions())
-    except SparkUnavailableError as error:
-        return Choice(Engine.LOCAL, f"{why}, but {error.message}", spark_missing=True)
-    return Choice(Engine.SPARK, why)
-
-
 def backend_of(choice: Choice, request: ExecutionFields) -> Backend:
     """The backend that runs the work of a request."""
     return _registered(choice.engine).make(request.spark or SparkOptions(), request.cancel or Cancellation())
-
-
-def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
-    """The approximate size of the input of a load, in bytes; None if only reading it would show the size.
-
-    None also for files that cannot be listed: the load reports that, after it has checked the rest of the request.
-    """
-    if isinstance(source, str | os.PathLike):
-        try:
-            files = row_files(source, options)
-        except OmnigraphError:
-            return None
-        return sum(file.input.size * (1 if file.compression is None else _COMPRESSION_RATIO) for file in files)
-    if isinstance(source, bytes | bytearray):
-        return len(source)
-    if isinstance(source, Mapping):
-        return _sum(source.values(), options)
-    if hasattr(source, "nbytes"):
-        return int(source.nbytes)
-    if isinstance(source, list | tuple) and source and all(isinstance(item, str | os.PathLike) for item in source):
-        return _sum(source, options)
-    return None
-
-
-def _sum(sources: Iterable[object], options: Mapping[str, str] | None) -> int | None:
-    sizes = [input_bytes(source, options) for source in sources]
-    return None if None in sizes else sum(size for size in sizes if size is not None)

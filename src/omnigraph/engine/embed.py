@@ -11,8 +11,8 @@ from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.backends import Computed, ComputeVectors, backend_of
-from omnigraph.engine.backends import choose as choose_engine
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.requests import EmbedRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import CancelledError, InputError

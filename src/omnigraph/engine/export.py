@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading
-from omnigraph.engine.backends import backend_of, choose
+from omnigraph.engine.backends import backend_of
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.requests import ExportRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
@@ -36,7 +37,7 @@ def export(
     view = session.snapshot_at(request.branch, request.at)
     parts = exported(view, session.schemas.at(view), request.types)
     if request.target is not None:
-        choice = choose(session, request, lambda: _table_bytes(session, view, parts))
+        choice = choose_engine(session, request, lambda: _table_bytes(session, view, parts))
         return backend_of(choice, request).write_export(session, view, parts, request)
     if format is ExportFormat.NDJSON:
         return _recorded(session, view, (text for part in parts for text in part.lines()))

@@ -19,10 +19,9 @@ from omnigraph.engine.backends import (
     LoadRows,
     StagedRowsOutdatedError,
     backend_of,
-    choose,
-    input_bytes,
 )
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engine_choice import choose_engine, input_bytes
 from omnigraph.engine.prepare import PrepareLoad
 from omnigraph.engine.requests import LoadRequest
 from omnigraph.engine.session import Session
@@ -73,7 +72,7 @@ def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
     write = write_request(
         session, branch, WriterKind.LOAD, request
     )  # rejects invalid metadata before reading the source
-    choice = choose(session, request, partial(input_bytes, source, session.storage_options), "of input")
+    choice = choose_engine(session, request, partial(input_bytes, source, session.storage_options), "of input")
     with (
         backend_of(choice, request).load_rows(session, source, request) as rows,
         _recorded(session, rows) as work,

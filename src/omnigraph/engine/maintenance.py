@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from omnigraph.commit.work_records import WorkKind, reading
-from omnigraph.engine.backends import backend_of, choose
+from omnigraph.engine.backends import backend_of
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.opening import store_at
 from omnigraph.engine.requests import OptimizeRequest
@@ -58,7 +59,7 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
     with ExitStack() as held:
 
         def workers(size: int) -> Workers:
-            choice = choose(session, request, lambda: size, "to rewrite")
+            choice = choose_engine(session, request, lambda: size, "to rewrite")
             choices.append(choice)
             if choice.engine not in opened:
                 opened[choice.engine] = held.enter_context(backend_of(choice, request).workers(session))

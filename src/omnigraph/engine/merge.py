@@ -13,9 +13,10 @@ from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
-from omnigraph.engine.backends import backend_of, choose
+from omnigraph.engine.backends import backend_of
 from omnigraph.engine.branches import delete_branch
 from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.prepare import PrepareMerge
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
@@ -54,7 +55,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
     size = partial(compared_bytes, store, session.schemas.of, source, target)
-    choice = choose(session, request, size)
+    choice = choose_engine(session, request, size)
     budget = memory_budget(request.memory_budget)
     with backend_of(choice, request).comparer(session, budget) as comparer:
         work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))

@@ -1,4 +1,4 @@
-"""The commit protocol: from the sidecar over the table commits to the published manifest.
+"""Publish a staged write: write its sidecar, commit its tables, publish the manifest, and remove the sidecar.
 
 `attempts` decides how often a write is tried. `staged_writes` stages it.
 """
