@@ -10,12 +10,16 @@ from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.commit.faults_page import PAGE, REQUESTS, page
-from tests.commit.graphs import NODES, SEED, Operation, assert_whole, create, ids, put
+from tests.commit.graphs import NODES, SEED, Operation, assert_whole, create, ids, put, rows
 from tests.commit.late_requests import Answer, Lossy, LossyDisk, behind, lossy_proxy
 from tests.s3_server import S3Root
 
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.table_writes import Change
+from omnigraph.commit.write_request import WriteRequest
 from omnigraph.errors import Disposition, OmnigraphError
 from omnigraph.graph import Graph, open
 
@@ -68,6 +72,18 @@ def _changed_branch(graph: Graph, name: str) -> str:
     return "main"
 
 
+def _with_rows(graph: Graph, name: str) -> str:
+    put(graph, [f"{name}-old", f"{name}-stays"], PAIR)
+    return "main"
+
+
+def _change(graph: Graph, name: str, branch: str) -> object:
+    """Replace the row that was there before, so that each write deletes from a file of other rows as well."""
+    old = pa.array([f"{name}-old"], pa.utf8())
+    request = WriteRequest(branch=branch, kind=WriterKind.LOAD)
+    return graph.write_tables(request, lambda view: [Change(key, rows(key, [name]), deleted=old) for key in PAIR])
+
+
 def _put(*keys: str, operation: Operation = Operation.APPEND) -> Callable[[Graph, str, str], object]:
     return lambda graph, name, branch: put(graph, [name], keys, operation=operation, branch=branch)
 
@@ -76,7 +92,7 @@ DO = {
     "append to 1 table": (_on_main, _put("node:A")),
     "append to 2 tables": (_on_main, _put(*PAIR)),
     "upsert of 2 tables": (_on_main, _put(*PAIR, operation=Operation.UPSERT)),
-    "change of 2 tables": (_on_main, _put(*PAIR, operation=Operation.CHANGE)),
+    "change of 2 tables": (_with_rows, _change),
     "append to 1 table, first on a branch": (_on_a_branch, _put("node:A")),
     "append to 3 tables, first on a branch": (_on_a_branch, _put(*NODES)),
     "merge of 2 tables": (_changed_branch, lambda graph, name, _: graph.merge(name)),
@@ -171,7 +187,10 @@ def _lose(place: Place, write: Write, answer: Answer, request: tuple[str, int], 
             lossy.arrive()
 
     def seen(at: Graph) -> list[int]:
-        return [ids(at, key, branch).count(name) for key in write.keys]
+        found = [ids(at, key, branch) for key in write.keys]
+        if write.name.startswith("change"):
+            assert [each.count(f"{name}-old") for each in found] == [1 - each.count(name) for each in found], where
+        return [each.count(name) for each in found]
 
     arrive(When.GAVE_UP)
     with place.reopen() as other:
