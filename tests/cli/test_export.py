@@ -12,9 +12,10 @@ from tests.cli.shell import Shell
 from tests.s3_server import S3Root
 
 import omnigraph
+from omnigraph.engine.requests import ExportRequest
 from omnigraph.errors import SparkUnavailableError
-from omnigraph.pipeline import engine
-from omnigraph.pipeline.pipeline import Pipeline
+from omnigraph.pipeline import backend
+from omnigraph.pipeline.backend import SparkBackend
 from omnigraph.settings import SPARK_THRESHOLD
 
 
@@ -104,20 +105,20 @@ def test_without_stdout(filled: str) -> None:
 
 
 def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, object]] = []
+    made: list[tuple[object, ...]] = []
 
-    def export(self: Pipeline, target: str, **what: object) -> None:
-        made.append({"target": target, **what})
+    def export(self: SparkBackend, session: object, view: object, parts: object, request: ExportRequest) -> None:
+        made.append((request.target, request.format, request.types, request.branch, request.at))
 
-    monkeypatch.setattr(Pipeline, "export", export)
-    monkeypatch.setattr(engine, "check_available", lambda: None)
+    monkeypatch.setattr(SparkBackend, "write_export", export)
+    monkeypatch.setattr(backend, "check_available", lambda: None)
     out = str(shell.root / "out")
     assert shell.run("export", filled, "--out", out).stderr == ""
     assert made == []
     monkeypatch.setenv(SPARK_THRESHOLD.name, "1")
     said = shell.run("export", filled, "--out", out, "--type", "Person", "--format", "parquet").stderr
     assert said.startswith("exporting on Spark: 0.0 MiB in tables; Spark is used from 0.0 MiB")
-    assert made == [{"target": out, "format": "parquet", "types": ["Person"], "branch": None, "at": None}]
+    assert made == [(out, "parquet", ["Person"], None, None)]
     assert shell.run("export", filled, "--out", out, "--engine", "local").stderr == ""
     assert shell.run("export", filled).stdout.splitlines() == LINES, "stdout is written here"
     assert "Spark writes files: add --out" in shell.fails("export", filled, "--engine", "spark", code=2)
@@ -125,7 +126,7 @@ def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pyt
     def missing() -> None:
         raise SparkUnavailableError("Spark needs Java")
 
-    monkeypatch.setattr(engine, "check_available", missing)
+    monkeypatch.setattr(backend, "check_available", missing)
     assert shell.run("export", filled, "--out", str(shell.root / "here.ndjson")).exit_code == 0
     assert shell.read("here.ndjson").splitlines() == LINES
 

@@ -10,7 +10,7 @@ from tests.cli.shell import Shell
 import omnigraph
 from omnigraph.errors import SparkUnavailableError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import engine
+from omnigraph.pipeline import backend
 from omnigraph.settings import SPARK_THRESHOLD
 
 
@@ -114,7 +114,7 @@ def test_the_size_decides_where_it_is_compared(shell: Shell, place: str, monkeyp
         asked.append("Spark")
         raise SparkUnavailableError("there is no Java here")
 
-    monkeypatch.setattr(engine, "check_available", none)
+    monkeypatch.setattr(backend, "check_available", none)
     assert shell.json("branch", "merge", "side", "--uri", place)["engine"] == "local"
     assert asked == []
     _disagree(place)

@@ -12,6 +12,7 @@ from tests.commit.graphs import NODES, SEED, TABLES, Operation, assert_whole, co
 
 from omnigraph.commit.branches import create_branch
 from omnigraph.commit.store import Store
+from omnigraph.engine import commit as commits
 from omnigraph.engine.load import delete_failed_branch
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -397,16 +398,15 @@ def test_a_merge_does_not_delete_a_newer_branch_of_the_name(graph: Graph, monkey
     graph.branches.create("side")
     put(graph, ["mine"], branch="side")
     graph.branches.create("dev", source="side")
-    write = type(graph).write_tables
+    write = commits.write_tables
 
-    def written(self: Graph, *arguments: Any) -> Any:
-        monkeypatch.setattr(type(graph), "write_tables", write)
-        made = write(self, *arguments)
+    def written(*arguments: Any) -> Any:
+        made = write(*arguments)
         graph.branches.delete("dev")
         graph.branches.create("dev", source="side")  # with the same head
         return made
 
-    monkeypatch.setattr(type(graph), "write_tables", written)
+    monkeypatch.setattr("omnigraph.engine.merge.write_tables", written)
     receipt = graph.merge("dev", "main", delete_branch=True)
     assert receipt.branch_deleted is False
     assert "dev" in graph.branches

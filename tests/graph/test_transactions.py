@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from uuid import uuid4
 
 import pyarrow as pa
@@ -734,10 +734,16 @@ def test_a_branch_handle(graph: Graph) -> None:
 @pytest.mark.parametrize("method", ["mutate", "load"])
 def test_handles_take_what_the_graph_takes(method: str) -> None:
     """The same arguments, but for those that the handle stands for itself."""
-    whole = inspect.signature(getattr(Graph, method)).parameters
-    branch = inspect.signature(getattr(BranchHandle, method)).parameters
-    transaction = inspect.signature(getattr(Transaction, method)).parameters
-    said_once = {"branch", "base", "expect_head", "idempotency_key", "message", "check"}
-    said_once |= {"unchanged_since", "reads", "timeout"}
-    assert branch == {name: value for name, value in whole.items() if name != "branch"}
-    assert transaction == {name: value for name, value in whole.items() if name not in said_once}
+    whole, branch, transaction = (_arguments(getattr(handle, method)) for handle in (Graph, BranchHandle, Transaction))
+    of_the_commit = {"branch", "base", "expect_head", "idempotency_key", "message", "labels", "check"}
+    of_the_commit |= {"unchanged_since", "reads", "timeout"}
+    of_the_engine = {"engine", "spark", "chosen", "cancel"}
+    assert branch == whole - {"branch"}
+    assert transaction == whole - of_the_commit - of_the_engine
+
+
+def _arguments(method: Callable[..., object]) -> set[str]:
+    """The names of all arguments, with those of the options."""
+    names = set(inspect.signature(method).parameters) - {"options"}
+    options = get_type_hints(method, include_extras=True).get("options")
+    return names | set(get_type_hints(get_args(options)[0]) if options is not None else ())

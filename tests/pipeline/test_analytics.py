@@ -207,7 +207,7 @@ def test_what_cannot_be_said_is_refused(graph: Graph) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"nodes": "Persn"}, "there is no node type 'Persn'"),
         ({"edges": ["Know"]}, "there is no edge type 'Know'"),
-        ({"nodes": "City", "edges": "Lives"}, "Lives leads to Person"),
+        ({"nodes": "City", "edges": "Lives"}, "Lives connects Person"),
         ({"edges": "Knows", "weight": "weeks"}, "Knows has no property 'weeks'"),
         ({"engine": "cloud"}, "'cloud' is not an engine"),
     ]
@@ -286,7 +286,7 @@ def test_a_branch_that_moved_on_is_not_written_to(graph: Graph) -> None:
 
 def test_a_property_that_does_not_fit_is_refused(graph: Graph) -> None:
     found = analyse(graph).pagerank()
-    for name, message in [("rnk", "City has no property 'rnk'"), ("group", "City.group is String?")]:
+    for name, message in [("rnk", "City has no property 'rnk'"), ("group", "City.group has type String?")]:
         with pytest.raises(InputError, match=message.replace("?", r"\?")):
             found.write(name, branch="elsewhere")
     assert "elsewhere" not in graph.branches

@@ -17,7 +17,7 @@ from tests.pipeline.in_process import InProcess
 
 from omnigraph.engine.engines import JobProgress
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, SparkError, SparkUnavailableError
-from omnigraph.pipeline import session as sessions
+from omnigraph.pipeline.spark import session as sessions
 from omnigraph.pipeline.spark.jobs import JobMonitor
 from omnigraph.pipeline.spark.preflight import java_path
 from omnigraph.pipeline.spark.session import Session, SparkSettings, _without_fork

@@ -11,7 +11,6 @@ from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
 from omnigraph.cli.scope import address, address_options, begin_write, open_to_read
 from omnigraph.commit.format_version import CURRENT
-from omnigraph.lang.schema.type_key import TypeKey
 
 if TYPE_CHECKING:
     from omnigraph.commit.audit import RecoveryRecord
@@ -62,6 +61,8 @@ def snapshot(uri: str | None, uri_option: str | None, store: str | None, branch:
 
 
 def snapshot_json(view: Snapshot) -> dict[str, Any]:
+    from omnigraph.lang.schema.type_key import TypeKey
+
     datasets = []
     for key, pin in view.tables.items():
         kind, name = TypeKey.parse(key)

@@ -34,12 +34,21 @@ from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
 
+def transaction_request(session: Session, request: TransactionRequest) -> WriteRequest:
+    """The metadata and the preconditions of the commit of a transaction.
+
+    Raises:
+        InputError: the message, the labels or another field is invalid.
+    """
+    return write_request(session, session.branch_or_default(request.branch), WriterKind.BRANCH_MERGE, request)
+
+
 class OpenTransaction:
     """An open transaction: its start state and its transaction branch.
 
     Args:
         session: the session.
-        request: the branch, the metadata and the preconditions.
+        request: the branch, the metadata and the preconditions, from `transaction_request`.
 
     Attributes:
         branch: the branch that gets the commit.
@@ -53,11 +62,11 @@ class OpenTransaction:
         InputError: the idempotency key belongs to another kind of write.
     """
 
-    def __init__(self, session: Session, request: TransactionRequest) -> None:
+    def __init__(self, session: Session, request: WriteRequest) -> None:
         session.require_writable()
         self._session = session
-        self.branch = session.branch_or_default(request.branch)
-        self._request = write_request(session, self.branch, WriterKind.BRANCH_MERGE, request)
+        self.branch = request.branch
+        self._request = request
         self.mutations: list[Mutation] = []
         self.begun = recovered_view(session.store, self.branch)
         self.work: SystemBranch | None = None

@@ -23,7 +23,7 @@ from omnigraph.engine.requests import (
     TransactionRequest,
 )
 from omnigraph.engine.session import Session
-from omnigraph.engine.transaction import OpenTransaction
+from omnigraph.engine.transaction import OpenTransaction, transaction_request
 from omnigraph.errors import BranchNotFoundError, InputError, TransactionEndedError
 from omnigraph.read.result.result import Result
 from omnigraph.write.input.sources import LoadSource
@@ -53,11 +53,11 @@ class Transaction:
     """
 
     def __init__(self, session: Session, request: TransactionRequest) -> None:
-        self.branch = session.branch_or_default(request.branch)
+        self._request = transaction_request(session, request)
+        self.branch = self._request.branch
         self.commit: Commit | None = None
         self.repeated = False
         self._session = session
-        self._request = request
         self._open: OpenTransaction | None = None
         self._ended = False
 
