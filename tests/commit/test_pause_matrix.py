@@ -228,7 +228,7 @@ def test_a_paused_schema_change_keeps_the_schema_change_of_another_process(
 
 
 @pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH])
-def test_a_paused_write_never_publishes_half_of_it_to_a_branch_that_was_created_again(
+def test_a_paused_write_leaves_a_branch_that_was_created_again_consistent(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     graph.branches.create("dev")
