@@ -96,7 +96,7 @@ def test_variables_on_pages_exist() -> None:
 
 
 @pytest.mark.parametrize("setting", [each for each in settings.all_settings() if each.value == "amount"], ids=str)
-def test_default_amounts_are_amounts(setting: Setting) -> None:
+def test_default_amounts_can_be_parsed(setting: Setting) -> None:
     assert setting.amount({}) > 0
 
 

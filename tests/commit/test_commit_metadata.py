@@ -32,11 +32,11 @@ def still_works(graph: Graph) -> None:
     assert_whole(graph)
 
 
-@pytest.mark.parametrize("said", ["actor", "message", "expect_head", "idempotency_key"])
+@pytest.mark.parametrize("field", ["actor", "message", "expect_head", "idempotency_key"])
 @pytest.mark.parametrize("wrong", [*WRONG_TEXTS, "x" * (LONGEST_TEXT + 1)], ids=lambda value: repr(value)[:20])
-def test_metadata_that_is_not_valid_text_is_refused(graph: Graph, said: str, wrong: Any) -> None:
-    with pytest.raises(InputError, match=said.split("_", maxsplit=1)[0]):
-        put(graph, ["new"], **{said: wrong})
+def test_metadata_that_is_not_valid_text_is_refused(graph: Graph, field: str, wrong: Any) -> None:
+    with pytest.raises(InputError, match=field.split("_", maxsplit=1)[0]):
+        put(graph, ["new"], **{field: wrong})
     still_works(graph)
 
 

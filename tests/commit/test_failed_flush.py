@@ -167,7 +167,7 @@ def test_a_visible_publish_is_undone_by_the_next_commit(place: Path, flushes: Fl
         assert_whole(graph)
 
 
-def test_a_visible_change_of_schema_is_undone(place: Path, flushes: Flushes) -> None:
+def test_a_visible_schema_change_with_a_failed_flush_is_undone(place: Path, flushes: Flushes) -> None:
     """New types are removed, and dropped and renamed types are restored."""
     other = SCHEMA.replace("node C", "node D").replace("-> C", "-> D") + "node E { k: String @key }\n"
     with create(place) as graph:

@@ -421,7 +421,7 @@ def test_a_new_branch_does_not_inherit_idempotency_keys(graph: Graph) -> None:
     assert put(graph, ["four"], branch="dev", idempotency_key="k").id not in (first.id, second.id)
 
 
-# Nobody starves
+# Starvation
 
 
 def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:

@@ -42,7 +42,7 @@ def test_writes_to_a_damaged_graph_are_right_or_name_the_file(tmp_path: Path, da
     assert result.bad == []
 
 
-def test_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
+def test_the_damage_matrix_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
     create(tmp_path / "graph")
     text = PAGE.read_text(encoding="utf-8")
     shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]

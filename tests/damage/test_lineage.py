@@ -117,7 +117,7 @@ READS: dict[str, Read] = {
 
 
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("text", [b'{"id":"', b'"generation":[^,}]*'], ids=["no JSON", "no number"])
+@pytest.mark.parametrize("text", [b'{"id":"', b'"generation":[^,}]*'], ids=["invalid JSON", "invalid number"])
 def test_invalid_history_rows_without_a_checksum_are_damage(
     place: Path, monkeypatch: pytest.MonkeyPatch, read: str, text: bytes
 ) -> None:

@@ -105,8 +105,8 @@ def test_the_repair_plan_shows_row_counts(graph: Graph) -> None:
     assert found.plan == "point the graph at version 4: 3 rows before, 4 after; 2 added, 1 removed, 0 rewritten"
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["theirs", "ours"])
-def test_an_unexplained_restore_is_never_adopted(graph: Graph, ours: bool) -> None:
+@pytest.mark.parametrize("ours", [False, True], ids=["foreign", "own"])
+def test_a_restore_without_a_sidecar_is_never_adopted(graph: Graph, ours: bool) -> None:
     """A late restore may remove acknowledged rows. Any writer undoes a late restore that the engine made."""
     put(graph, ["kept"])
     (raw.restore_late if ours else raw.restore)(graph, "node:A", 1)

@@ -110,8 +110,8 @@ OTHERS: dict[str, tuple[str, Callable[[Path], bytes | None]]] = {
     "version of the audit": ("_graph_commit_recoveries.lance/_versions/*.manifest", lambda file: b""),
     "schema": ("_schema.ir.json", lambda file: file.read_bytes()[:-40]),
     "source of the schema": ("_schema.pg", lambda file: None),
-    "past schema": ("__schemas/*.ir.json", lambda file: file.read_bytes().replace(b'"n"', b'"m"')),
-    "source of a past schema": ("__schemas/*.pg", lambda file: file.read_bytes().replace(b"n: I64", b"m: I64")),
+    "archived schema": ("__schemas/*.ir.json", lambda file: file.read_bytes().replace(b'"n"', b'"m"')),
+    "source of an archived schema": ("__schemas/*.pg", lambda file: file.read_bytes().replace(b"n: I64", b"m: I64")),
 }
 
 

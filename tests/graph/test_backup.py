@@ -220,7 +220,7 @@ def test_a_backup_removes_deleted_branches_that_no_merge_needs(tmp_path: Path) -
         assert kept.session.store.manifest.branches() == {}
 
 
-def test_checksums_are_copied(world: World, tmp_path: Path) -> None:
+def test_a_backup_copies_checksums(world: World, tmp_path: Path) -> None:
     """Damage of a file of the backup is detected as in the graph."""
     place, _ = world
     with omnigraph.open(place) as graph:

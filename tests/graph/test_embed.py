@@ -150,7 +150,7 @@ def test_a_loaded_vector_is_replaced_only_if_all_are_requested(place: str) -> No
         assert stored(graph, "a") == model.vector("x").tolist()
 
 
-def test_types_and_properties_can_be_named(place: str) -> None:
+def test_embedding_can_be_limited_to_types_and_properties(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a"]) | {"Tag": pa.table({"name": ["red"]})}, mode="append")
     other = Model("other")
@@ -166,7 +166,7 @@ def test_types_and_properties_can_be_named(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"types": "Nte"}, "'Nte' is not a node type"),
         ({"types": "Plain"}, "'Plain' has no computed vector"),
@@ -175,8 +175,8 @@ def test_types_and_properties_can_be_named(place: str) -> None:
         ({"which": "some"}, "'some' is not a choice of vectors"),
     ],
 )
-def test_unknown_types_properties_and_choices_are_refused(place: str, arguments: dict[str, Any], said: str) -> None:
-    with opened(place) as graph, pytest.raises(InputError, match=said):
+def test_unknown_types_properties_and_choices_are_refused(place: str, arguments: dict[str, Any], message: str) -> None:
+    with opened(place) as graph, pytest.raises(InputError, match=message):
         graph.embed(**arguments)
 
 

@@ -72,7 +72,7 @@ def test_two_handles_see_the_same_state(place: Path, graph: Graph) -> None:
         assert names(graph) == names(reader) == ["Ann", "Ben"]
 
 
-def test_a_handle_belongs_to_a_branch(place: Path, graph: Graph) -> None:
+def test_a_handle_is_bound_to_a_branch(place: Path, graph: Graph) -> None:
     graph.branches.create("draft")
     add(graph, "Ann", branch="draft")
     with omnigraph.open(place, branch="draft", actor="kim") as draft:

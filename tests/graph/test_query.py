@@ -206,7 +206,7 @@ def test_a_result_names_the_commit_that_it_read(graph: Graph) -> None:
         graph.mutate(ADD, {"name": "eva"}, expect_head=result.graph_commit_id)
 
 
-def test_a_transaction_sees_what_it_wrote(graph: Graph) -> None:
+def test_a_query_in_a_transaction_sees_its_writes(graph: Graph) -> None:
     head = graph.snapshot().commit.id
     with graph.branch().transaction() as work:
         assert work.query(PEOPLE).graph_commit_id == head

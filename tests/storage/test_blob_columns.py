@@ -155,7 +155,7 @@ def test_a_single_blob_can_be_read(tables: TableStorage, base: TableRef) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("changes", "reason"),
     [
         ({"kind": 4}, "does not know"),
         ({"kind": 3}, "leads nowhere"),
@@ -164,7 +164,7 @@ def test_a_single_blob_can_be_read(tables: TableStorage, base: TableRef) -> None
         ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of something"),
     ],
 )
-def test_a_contradictory_blob_descriptor_is_an_error(said: dict[str, object], reason: str) -> None:
+def test_a_contradictory_blob_descriptor_is_an_error(changes: dict[str, object], reason: str) -> None:
     kind = pa.struct(
         {
             "kind": pa.uint8(),
@@ -177,7 +177,7 @@ def test_a_contradictory_blob_descriptor_is_an_error(said: dict[str, object], re
     plain = {"kind": 0, "position": 0, "size": 0, "blob_id": 0, "blob_uri": ""}
     check_descriptors(pa.array([plain, None], kind), "T.photo")
     with pytest.raises(BlobIntegrityError, match=reason):
-        check_descriptors(pa.array([None, plain, plain | said], kind), "T.photo")
+        check_descriptors(pa.array([None, plain, plain | changes], kind), "T.photo")
 
 
 def test_portions_are_limited_by_total_size() -> None:

@@ -47,7 +47,7 @@ def tables(tmp_path: Path) -> TableStorage:
         ("number", pa.array([7, 99], pa.uint32())),
         ("id", pa.array([], pa.utf8())),
     ],
-    ids=["text", "a type that Lance takes no filter on", "nothing"],
+    ids=["text", "type without Lance filters", "no values"],
 )
 def test_streamed_and_indexed_lookups_find_the_same_rows(
     tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str, values: pa.Array

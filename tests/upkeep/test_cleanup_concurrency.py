@@ -96,7 +96,7 @@ def check_all(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", [False, True], ids=["alone", "and another cleanup"])
+@pytest.mark.parametrize("again", [False, True], ids=["one cleanup", "two cleanups"])
 @pytest.mark.parametrize("point", CLEANUP_POINTS)
 def test_a_cleanup_paused_after_any_step_loses_no_acknowledged_write(
     graph: Graph, children: Children, point: Failpoint, again: bool

@@ -131,7 +131,7 @@ def test_the_schema_declares_the_indexes(graph: Graph) -> None:
     assert [index.property for index in wanted["node:Empty"]] == ["id", "name"]
 
 
-def test_all_kinds_are_built_as_one_commit(graph: Graph) -> None:
+def test_all_kinds_of_indexes_are_built_in_one_commit(graph: Graph) -> None:
     before = graph.snapshot().commit
     receipt = graph.ensure_indexes()
     assert receipt.commit is not None
