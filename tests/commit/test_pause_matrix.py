@@ -428,7 +428,7 @@ HARMLESS = {
         "commit/location.py",
         "adopt_location",
     ): "leases go by etag, and records by unique names; all write the same stamp",
-    ("upkeep/backup.py", "_alone"): "whoever has the lease by then finds it lost at its next check, and stops",
+    ("upkeep/backup.py", "_exclusive_copy"): "whoever has the lease by then finds it lost at its next check, and stops",
     ("upkeep/backup.py", "run"): "references go by etag, if no later copy has begun; the rest is only added to a copy",
 }
 """Lease checks without a failpoint after them, and why a late action is harmless there."""
