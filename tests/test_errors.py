@@ -1,4 +1,4 @@
-"""Every kind of error is reported the same way everywhere, is documented, and shows its place."""
+"""Every kind of error is reported the same way everywhere, is documented, and shows its location."""
 
 from __future__ import annotations
 

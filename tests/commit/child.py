@@ -158,7 +158,7 @@ def create(job: Job) -> object:
 
 
 def change_schema(job: Job) -> object:
-    """One commit that puts another schema in force, with rows for a table as well."""
+    """One commit that changes the schema and adds rows to a table."""
     commit = evolve_to(_graph(job), job["source"], job["ids"])
     return commit and commit.id
 
