@@ -1,4 +1,4 @@
-"""Hide the packages that a plain `pip install omnigraph` does not bring. Load it with `pytest -p tests.no_extras`."""
+"""Hide the packages that a plain `pip install omnigraph` does not install. Use `pytest -p tests.no_extras`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTRAS = frozenset({"networkx", "pandas", "polars", "py4j", "pyspark"})
 
 
 class Without(MetaPathFinder):
-    """Finds what another finder finds, except the extras."""
+    """Finds the modules of another finder, except the extras."""
 
     def __init__(self, finder: Any) -> None:
         self._finder = finder
@@ -33,7 +33,7 @@ class Without(MetaPathFinder):
 
 
 def hide() -> None:
-    """Hide the extras in this process, for good."""
+    """Hide the extras in this process until it ends."""
     sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
     for name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
         del sys.modules[name]
@@ -41,5 +41,5 @@ def hide() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Importing this module must not hide anything: pytest imports it when it collects doctests."""
+    """Hide the extras here and not at import: pytest also imports this module to collect doctests."""
     hide()

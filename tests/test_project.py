@@ -1,4 +1,4 @@
-"""The promises of the project itself: what the documentation says is there, and nothing belongs to one machine."""
+"""The repository itself: documented targets, links and tests exist, and no file depends on one machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 
 
 def project_files() -> list[Path]:
-    """Everything that is, or is about to be, in the repository."""
+    """Every file in the repository, tracked or not ignored."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     return sorted(path for name in names if name and (path := ROOT / name).is_file())
@@ -34,7 +34,7 @@ FILES = project_files()
 PAGES = [path for path in FILES if path.suffix == ".md"]
 
 
-# ---- what the documentation says is there
+# ---- the documentation
 
 
 def test_documented_make_targets_exist() -> None:
@@ -125,17 +125,17 @@ def test_every_page_of_invariants_is_linked() -> None:
     assert [page.name for page in INVARIANTS if f"(docs/invariants/{page.name})" not in text] == []
 
 
-# ---- nothing belongs to one machine
+# ---- no file depends on one machine
 
 MACHINE = re.compile(
-    r"(?<![\w.~/-])/(?:home|Users|root|work|opt|mnt|private)/\w"  # somebody's folders
+    r"(?<![\w.~/-])/(?:home|Users|root|work|opt|mnt|private)/\w"  # folders of a user
     r"|\b[A-Z]:\\Users\\"
-    r"|(?://|@)[\w.-]+\.(?:internal|intranet|local|corp|lan)\b"  # somebody's network
+    r"|(?://|@)[\w.-]+\.(?:internal|intranet|local|corp|lan)\b"  # a private network
     r"|(?<![\d.])(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+(?![\d.])"
 )
 
 
-def test_nothing_names_a_machine() -> None:
+def test_no_file_names_a_machine_or_a_user_folder() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {line}"
         for path in FILES
@@ -145,7 +145,7 @@ def test_nothing_names_a_machine() -> None:
     assert found == []
 
 
-# ---- what is installed
+# ---- locked dependencies
 
 
 def locked_versions(lock: str) -> dict[str, set[str]]:
@@ -186,7 +186,7 @@ def test_lock_hashes_everything(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_names_no_place(lock: str) -> None:
+def test_lock_names_no_path_and_no_index(lock: str) -> None:
     lines = LOCKS[lock].splitlines()
     assert [line for line in lines if "/" in line or "--index" in line or "--find-links" in line] == []
 
@@ -197,7 +197,7 @@ def test_extra_all_holds_every_extra() -> None:
     assert Requirement(everything).extras == extras.keys() - {"all"}
 
 
-# ---- what is run
+# ---- continuous integration
 
 
 def test_continuous_integration_runs_make_test() -> None:
@@ -208,7 +208,7 @@ def test_continuous_integration_runs_make_test() -> None:
     assert "make test" in lines
 
 
-def test_layers_hold() -> None:
+def test_layer_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

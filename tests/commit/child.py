@@ -1,7 +1,7 @@
-"""Other processes that use the graph: forked from one that has imported everything, so that each starts at once.
+"""Child processes that use a graph. They are forked from a process that has imported everything, so they start fast.
 
-Run as a program it is that one: it reads a job per line and forks a process for each. It never touches the store
-itself, so a forked process begins with a clean one.
+Run as a program, this module is that parent process: it reads one job per line and forks a process for each. It never
+opens a store, so every forked process starts with a clean one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]
 
 
-# What a process can be told to do
+# The jobs of a child process
 
 
 def _graph(job: Job) -> Graph:
-    """The graph. Nobody gives up or is given up because the machine is slow, unless the job says so."""
+    """Open the graph with timeouts that a slow machine does not reach, unless the job sets other ones."""
     graph = open(job["uri"], actor=job.get("actor"), storage_options=job.get("options"))
     graph.session.store.timeouts.ttl = job.get("ttl", PATIENCE)
     graph.session.store.timeouts.wait = job.get("wait", PATIENCE)
@@ -75,7 +75,7 @@ def write(job: Job) -> object:
 
 
 def load(job: Job) -> object:
-    """One load: of a text of NDJSON, or of tables as columns by type."""
+    """One load of NDJSON text, or of columns by type."""
     source = job["source"]
     if isinstance(source, str):
         with tempfile.TemporaryDirectory() as directory:
@@ -106,13 +106,13 @@ def merge(job: Job) -> object:
 
 
 def optimize(job: Job) -> object:
-    """Files are packed and indexes built."""
+    """Compact files and build indexes."""
     commit = _graph(job).optimize().commit
     return commit and commit.id
 
 
 def transact(job: Job) -> object:
-    """One transaction: two tables get new ids, one of them loses one. It may die on the way, or at its end."""
+    """One transaction: it adds ids to two tables and deletes one id. It can be killed in its block or at its commit."""
     graph = _graph(job)
     with graph.branch(job.get("branch", MAIN)).transaction(idempotency_key=job.get("idempotency_key")) as tx:
         tx.load({"A": pa.table({"k": job["ids"]}), "B": pa.table({"k": job["ids"]})}, mode="append")
@@ -125,7 +125,7 @@ def transact(job: Job) -> object:
 
 
 def transact_many(job: Job) -> object:
-    """Transaction after transaction, each in two steps; one that another overtook runs again."""
+    """Many transactions of two steps each. One that conflicts with another transaction is retried."""
     graph = _graph(job)
     again = 0
     for number in range(job["commits"]):
@@ -142,7 +142,7 @@ def transact_many(job: Job) -> object:
 
 
 def reopen(job: Job) -> object:
-    """Open for writing, which settles what is left."""
+    """Open for writing, which runs recovery."""
     _graph(job).close()
     return None
 
@@ -158,7 +158,7 @@ def create(job: Job) -> object:
 
 
 def change_schema(job: Job) -> object:
-    """One commit that puts another schema in force, with rows for a table as well."""
+    """One commit that changes the schema and adds rows to a table."""
     commit = evolve_to(_graph(job), job["source"], job["ids"])
     return commit and commit.id
 
@@ -186,11 +186,11 @@ def cleanup(job: Job) -> object:
     return _graph(job).cleanup(keep=job["keep"], orphans_older_than=orphans).versions_removed
 
 
-# Beside a loop of cleanups: each says what it did, what was lost, and what failed in other words than ours
+# Jobs that run beside a loop of cleanups. Each returns its results, its losses, and errors outside of the error family.
 
 
 def clean_many(job: Job) -> object:
-    """Cleanup after cleanup, without mercy for files of the dead, until somebody makes a file."""
+    """Run cleanups, with no grace period for orphaned files, until a stop file exists."""
     graph = _graph(job)
     calls = 0
     failures: list[str] = []
@@ -204,7 +204,7 @@ def clean_many(job: Job) -> object:
 
 
 def _rounds(job: Job, act: Callable[[Graph, int], Sequence[str]]) -> object:
-    """Act so many times. What may be tried again is tried again."""
+    """Act the given number of times, and retry retryable errors."""
     graph = _graph(job)
     said: dict[str, Any] = {"done": 0, "raw": [], "lost": [], "acknowledged": [], "refused": []}
     until = time.monotonic() + PATIENCE / 4
@@ -233,14 +233,14 @@ def _names(graph: Graph, branch: str | None = None, at: str | None = None) -> li
 
 
 def _again(read: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """A read of the newest state. Its version may go while it is read, and then it is read anew."""
+    """Read the newest state. If cleanup removes its version meanwhile, read again."""
     while True:
         with suppress(VersionReclaimedError):
             return read()
 
 
 def name_many(job: Job) -> object:
-    """Branches and tags come and go. Whatever was acknowledged can be read."""
+    """Create and delete branches and tags. Every acknowledged one can be read."""
 
     def act(graph: Graph, number: int) -> Sequence[str]:
         name = f"{job['name']}{number}"
@@ -260,7 +260,7 @@ def name_many(job: Job) -> object:
 
 
 def merge_many(job: Job) -> object:
-    """A branch gets rows and is merged, time after time, and sometimes main into it."""
+    """Write to a branch and merge it, many times, and sometimes merge `main` into it."""
 
     def act(graph: Graph, number: int) -> Sequence[str]:
         branch, name = f"{job['name']}-{number // 4}", f"{job['name']} {number}"
@@ -279,7 +279,7 @@ def merge_many(job: Job) -> object:
 
 
 def export_many(job: Job) -> object:
-    """Exports, with pauses in between; each is of one commit."""
+    """Exports with pauses between them. Each one shows a single commit."""
 
     def act(graph: Graph, number: int) -> Sequence[str]:
         kinds: dict[str, list[str]] = {"A": [], "B": []}
@@ -293,7 +293,7 @@ def export_many(job: Job) -> object:
 
 
 def load_many(job: Job) -> object:
-    """Loads, mutations and a transaction by turns, each acknowledged."""
+    """Loads, mutations and transactions in turn. Each one is acknowledged."""
 
     def act(graph: Graph, number: int) -> Sequence[str]:
         name = f"{job['name']} {number}"
@@ -312,7 +312,7 @@ def load_many(job: Job) -> object:
 
 
 def commit_many(job: Job) -> object:
-    """Commit again and again, to two tables at a time, and write down what was acknowledged and what failed."""
+    """Commit to two tables at a time, many times, and log the acknowledged and the failed commits."""
     graph = _graph(job)
     with Path(job["log"]).open("a", buffering=1) as log:
         for number in range(job["commits"]):
@@ -326,13 +326,13 @@ def commit_many(job: Job) -> object:
 
 
 def mixed(job: Job) -> object:
-    """Loads and mutations, one after the other, written down."""
+    """Loads and mutations in turn. Each one is logged."""
     work(_graph(job), job["name"], job["rounds"], Path(job["log"]))
     return None
 
 
 def come_and_go(job: Job) -> object:
-    """Make branches, write to them, and delete them: for some time, and so many times; what is done is written down."""
+    """Create branches, write to them and delete them, for the given time and number of rounds, and log each step."""
     graph = _graph(job)
     done = 0
     until = time.monotonic() + job["seconds"]
@@ -351,7 +351,7 @@ def come_and_go(job: Job) -> object:
 
 
 def watch(job: Job) -> object:
-    """Read until told to stop, and once after that. Two tables always have the same ids: else it is half a commit."""
+    """Read until a stop file exists, and once more. Two tables must have the same ids: otherwise a commit is torn."""
     graph = open(job["uri"], read_only=True, storage_options=job.get("options"))
     looks, versions, stopped = 0, set(), False
     while not stopped:
@@ -378,7 +378,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
 }
 
 
-# The other side: starting them and seeing how they end
+# The parent's side: starting processes and reading how they ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,9 +386,9 @@ class Ending:
     """How a process ended.
 
     Attributes:
-        signal: what killed it; 0 for nothing.
-        error: the class of what it raised, if anything.
-        result: what the job returned.
+        signal: the signal that killed it, or 0.
+        error: the class of the exception that it raised, if any.
+        result: the return value of the job.
     """
 
     signal: int
@@ -397,7 +397,7 @@ class Ending:
     result: Any
 
     def ok(self) -> Any:
-        """The result; the job must not have failed."""
+        """The result of a job that must not have failed."""
         assert (self.signal, self.error) == (0, None), self.text
         return self.result
 
@@ -434,7 +434,7 @@ class Children:
         return self.wait(self.start(job, failpoint=failpoint, **arguments))
 
     def end_all(self) -> None:
-        """Kill what was started and not waited for."""
+        """Kill all started processes that have not been waited for."""
         for pid in list(self._results):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -450,7 +450,7 @@ class Children:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Children]:
-    """A parent of processes, for as long as the block lasts."""
+    """A parent of child processes for the duration of the block."""
     environment = {**os.environ, "OMNIGRAPH_FSYNC": "0", "LANCE_LOG": "error", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "tests.commit.child"]
     with subprocess.Popen(
@@ -474,8 +474,8 @@ def _fork(job: Job) -> int:
     pid = os.fork()
     if pid:
         return pid
-    signal.alarm(int(PATIENCE))  # nobody waits for a process that hangs
-    # Nothing of the parent's may be used or flushed from here on.
+    signal.alarm(int(PATIENCE))  # ends a process that hangs
+    # From here on, no object of the parent may be used or flushed.
     os.close(0)
     os.dup2(2, 1)
     if job["failpoint"]:
@@ -494,7 +494,7 @@ def _fork(job: Job) -> int:
 
 
 def read_log(logs: Sequence[Path]) -> tuple[list[str], list[str]]:
-    """What `commit_many` wrote down: the names that were acknowledged, and the kinds of conflict."""
+    """The log of `commit_many`: the acknowledged names, and the kinds of conflict."""
     lines = [line.split() for log in logs if log.exists() for line in log.read_text().splitlines()]
     return [what for kind, what in lines if kind == "ok"], [what for kind, what in lines if kind == "conflict"]
 

@@ -15,7 +15,7 @@ from omnigraph.settings import FSYNC
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fsync() -> Iterator[None]:
-    """These tests kill processes, not machines."""
+    """Skip fsync: these tests kill processes and never the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FSYNC.name, "0")
         yield
@@ -29,7 +29,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
 
 @pytest.fixture
 def children(parent: Children) -> Iterator[Children]:
-    """Other processes. None outlives its test."""
+    """Child processes that end with the test."""
     yield parent
     parent.end_all()
 

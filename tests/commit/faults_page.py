@@ -1,6 +1,6 @@
-"""What is made to fail in tests of storage faults, and the page of the documentation that shows it.
+"""The injected faults of the storage tests, and the documentation page that lists them.
 
-Run as a program it writes the page.
+Run as a program, this module writes the page.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FLUSHES = [
 FLUSHED: dict[str, tuple[int, int]] = dict(
     zip(map(str, FLUSHES), [(16, 13), (23, 20), (16, 13), (24, 21), (46, 18)], strict=True)
 )
-"""How many flushes of each of these writes fail in turn, and how many times the write was undone for it."""
+"""The number of flushes of each write, each of which fails once, and how many of these failures undo the write."""
 
 _ALWAYS = {"lease, write": 2, "manifest version, write": 1, "sidecar, write": 1, "sidecar, remove": 1}
 _MERGE = {"record of work, write": 1, "record of work, remove": 1, "ancestors, write": 1}
@@ -78,13 +78,13 @@ REQUESTS: dict[str, dict[str, dict[str, int]]] = {
         "merge of 2 tables": _s3(2) | _MERGE | {"ancestors, remove": 1},
     },
 }
-"""How many requests of each kind a write makes that change something. Each loses its answer in turn."""
+"""The number of modifying requests of each kind that a write sends. Each loses its answer in turn."""
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
 
 
 ARRIVALS = 4
-"""When a late request arrives: when the writer gave up, after recovery, after the next write, after cleanup."""
+"""When a late request arrives: after the writer gave up, after recovery, after the next write, or after cleanup."""
 
 _INTRODUCTION = """\
 # Fault matrix
@@ -102,7 +102,7 @@ where the graph points; no sidecar is left; the next write and the next cleanup 
 
 In S3 a proxy in front of the server loses the answers, so Lance's own requests are among them. On disk the calls to the
 store of control objects lose theirs, and so do the calls that make a version or a fork of Lance visible.
-`tests/commit/test_late_answers.py` tries some of the cases in every run; `make soak` tries all of them.
+`tests/commit/test_lost_answers.py` tries some of the cases in every run; `make soak` tries all of them.
 """
 
 _FLUSHES = """

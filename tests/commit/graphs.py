@@ -1,4 +1,4 @@
-"""A small graph, how tests write to it, and what must hold for it at any time."""
+"""A small graph, writes to it, and the invariants that tests check."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ INDEXES = (IndexSpec("id", IndexKind.BTREE), IndexSpec("id", IndexKind.FTS))
 
 
 class Operation(StrEnum):
-    """Table writes that need nothing but ids, by name: parameters of tests, and of jobs for other processes."""
+    """Table writes that need only ids. Parameters of tests and of jobs of child processes."""
 
     APPEND = "append"
     INSERT = "insert"
@@ -74,9 +74,9 @@ def rows(key: str, ids: Sequence[str], n: int = 0) -> pa.Table:
 
 
 def table_write(key: str, operation: Operation, ids: Sequence[str], n: int = 0) -> TableWrite:
-    """An operation that brings these ids, or for a delete removes them. A change removes the second seed as well.
+    """An operation that writes these ids, or deletes them if it is a delete. A change also deletes the second seed row.
 
-    An index brings nothing.
+    An index build writes no rows.
     """
     if operation is Operation.INDEX:
         return BuildIndexes(key, INDEXES, INDEXES)
@@ -97,7 +97,7 @@ def put(
     kind: WriterKind = WriterKind.LOAD,
     **said: object,
 ) -> Commit:
-    """One commit that does the same to each table."""
+    """One commit with the same operation on each table."""
     request = WriteRequest(branch=branch, kind=kind, **said)  # type: ignore[arg-type]  # passed on as given
     commit = graph.write_tables(request, lambda view: [table_write(key, operation, ids) for key in keys])
     assert commit is not None
@@ -105,7 +105,7 @@ def put(
 
 
 def evolve_to(graph: Graph, source: str, ids: Sequence[str]) -> Commit | None:
-    """Put another schema in force, together with new rows of `node:A`."""
+    """Change the schema, and add rows to `node:A` in the same commit."""
     accepted = evolve(graph.accepted_schema, compile_schema(source))
     change = SchemaChange(source, accepted, ir_hash(graph.accepted_schema))
     request = WriteRequest(kind=WriterKind.SCHEMA_APPLY, actor="act-kim", schema=change)
@@ -121,7 +121,7 @@ def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph
 
 
 def ids(graph: Graph, key: str = "node:A", branch: str = MAIN) -> list[str]:
-    """What is in a table, sorted; twice is twice."""
+    """The sorted ids of a table, including duplicates."""
     return sorted(graph.snapshot(branch=branch).scan(key, columns=["id"])["id"].to_pylist())
 
 
@@ -134,7 +134,7 @@ def sidecars(graph: Graph) -> list[str]:
 
 
 def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
-    """The tables of a branch whose newest version is not the one that the graph points at."""
+    """The tables of a branch whose newest version differs from the version in the manifest."""
     found = {}
     for key, pin in view.tables.items():
         own = view.branch == MAIN or (pin.ref.branch or "").startswith(view.incarnation)
@@ -145,7 +145,7 @@ def drift(view: Manifest, graph: Graph) -> dict[str, tuple[int, int | None]]:
 
 
 def assert_whole(graph: Graph) -> None:
-    """What holds when nothing is in flight: every table is where the graph points, and every history is a chain."""
+    """Check the invariants without running writes: each table is at its manifest version, each history is a chain."""
     assert sidecars(graph) == []
     for branch in [found.name for found in graph.branches]:
         view = graph.session.store.capture(branch)
@@ -156,7 +156,7 @@ def assert_whole(graph: Graph) -> None:
 
 
 def assert_chain(graph: Graph, branch: str = MAIN) -> list[Commit]:
-    """A history is one line of commits, each made on the one before, with versions that follow each other."""
+    """Check that a history is a chain of commits: each has the previous one as parent, and the next version number."""
     history = list(graph.commits.list(branch=branch).commits)
     for commit, parent in pairwise(history):
         assert commit.parent == parent.id

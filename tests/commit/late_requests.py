@@ -1,4 +1,4 @@
-"""Storage whose answers are lost: requests that took effect, never do, or do so later. On disk and in S3."""
+"""Storage that loses answers, on disk and in S3: the request took effect, never does, or takes effect later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Answer(StrEnum):
-    """What becomes of a request whose answer is lost. It is sent again in vain, except in the last case."""
+    """The fate of a request whose answer is lost. Its retries have no effect, except in the last case."""
 
     LOST = "took effect"
     NEVER = "no effect"
@@ -40,7 +40,7 @@ class Answer(StrEnum):
 class Choice:
     """Chooses the request that loses its answer: the nth of its kind.
 
-    The nth request of all would not do: how requests of two tables interleave, and whether a heartbeat comes between
+    It does not count requests of all kinds together: the order of requests to two tables, and of heartbeats between
     them, depends on the machine.
 
     Attributes:
@@ -55,7 +55,7 @@ class Choice:
         self.hit = False
 
     def falls_on(self, kind: str) -> bool:
-        """Count a request; tell whether it is the one."""
+        """Count a request, and return whether it is the chosen one."""
         with self._lock:
             self.seen[kind] += 1
             if kind != self._kind or self.seen[kind] != self._number or self.hit:
@@ -74,13 +74,13 @@ class Lossy(Protocol):
     choice: Choice
 
     def arm(self, kind: str, number: int, answer: Answer) -> None:
-        """Lose the answer to the nth request of a kind from now on. Number 0 loses none and counts them."""
+        """Lose the answer to the nth request of a kind from now on. With n = 0, only count the requests."""
 
     def disarm(self) -> None:
-        """Lose nothing any more. What is late is still on its way."""
+        """Lose no more answers. Late requests stay pending."""
 
     def arrive(self) -> None:
-        """What is late takes effect, if it still can."""
+        """Let the late requests take effect, if they still can."""
 
 
 _KINDS = [
@@ -109,7 +109,7 @@ def kind_of(path: str) -> str:
 
 
 class LossyProxy:
-    """A proxy in front of an S3 server, which is all that a graph sees of it: its own requests and Lance's."""
+    """A proxy in front of an S3 server. All requests of a graph, also those of Lance, go through it."""
 
     def __init__(self, target: str) -> None:
         self.target = urlsplit(target).netloc
@@ -167,7 +167,7 @@ class LossyProxy:
         handler.wfile.write(data)
 
     def _fate(self, command: str, path: str, kind: str) -> Answer | None:
-        """What becomes of a request; None when it is passed on and answered."""
+        """The fate of a request, or None if it is passed on and answered."""
         if command not in ("PUT", "POST", "DELETE"):
             return None
         with self._lock:
@@ -193,7 +193,7 @@ def lossy_proxy(target: str) -> Iterator[tuple[LossyProxy, str]]:
         do_PUT = do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -210,7 +210,7 @@ def lossy_proxy(target: str) -> Iterator[tuple[LossyProxy, str]]:
 
 
 class LossyDisk:
-    """A disk whose answers are lost: in calls to the store of control objects, and in what Lance makes visible."""
+    """A disk that loses answers of the object store and of Lance commits."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.choice = Choice()
@@ -248,7 +248,7 @@ class LossyDisk:
     def arrive(self) -> None:
         late, self._late = self._late, None
         if late is not None:
-            with suppress(StorageError, OSError):  # what it would have made exists, or was changed
+            with suppress(StorageError, OSError):  # the target exists, or has changed
                 late()
 
     def _lance(self, kind: str, do: Callable[[], T], later: Callable[[], Callable[[], object]]) -> T:
@@ -261,7 +261,7 @@ class LossyDisk:
         raise OSError("LanceError(IO): the answer was lost")
 
     def call(self, kind: str, do: Callable[[], T]) -> T:
-        """A call to the store of control objects."""
+        """Pass a call to the store of control objects, or lose its answer."""
         if not self._is_hit(kind):
             return do()
         if self._answer is Answer.LOST:
@@ -278,7 +278,7 @@ class LossyDisk:
 
 
 def _hidden(commit: Callable[..., LanceDataset], target: Any, arguments: Any, more: Any) -> Callable[[], object]:
-    """Commit a version that nobody sees yet. It takes its place later, unless that is taken."""
+    """Commit a version that is not visible yet. It is published later, unless its version number is taken."""
     fresh = target if isinstance(target, str) else lance.dataset(target.uri, version=target.version)
     made = commit(fresh, *arguments, **more)
     versions = Path(made.uri) / "_versions"

@@ -1,6 +1,6 @@
-"""The kill matrix: every kind of write, killed at every place, and what must be left.
+"""The kill matrix: every kind of write, killed at every failpoint, and the expected state afterwards.
 
-Run as a program it writes the page in the documentation that shows it.
+Run as a program, this module writes the documentation page.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "kill-matrix
 
 
 class Outcome(StrEnum):
-    """What the next writer finds, as the page names it."""
+    """The state that the next writer finds, as the page names it."""
 
     NOTHING = "none"
     """Nothing is visible, and there is no sidecar: the write never began."""
     UNDONE = "none, undone"
-    """Nothing is visible; the sidecar was settled backwards."""
+    """Nothing is visible; recovery rolled the write back."""
     FINISHED = "all, finished"
-    """Everything is visible; the sidecar was settled forwards."""
+    """Everything is visible; recovery rolled the write forward."""
     DONE = "all"
-    """Everything is visible, and the write had cleaned up."""
+    """Everything is visible, and the write had removed its sidecar."""
 
     @property
     def visible(self) -> bool:
@@ -51,10 +51,10 @@ class Outcome(StrEnum):
 
 
 class Killable(Protocol):
-    """A write that passes the places of the protocol.
+    """A write that passes the failpoints of the commit protocol.
 
     Attributes:
-        what: what it does to its tables.
+        what: its operation on its tables.
         forks: whether it is the first on a branch, so that its tables are forked.
     """
 
@@ -94,14 +94,14 @@ class Write:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids that the operation is given."""
+        """The ids that the operation gets."""
         if self.operation is Operation.DELETE:
             return SEED[:2]
         return ("s1", "new") if self.operation in (Operation.UPSERT, Operation.CHANGE) else ("new", "newer")
 
     @property
     def after(self) -> list[str]:
-        """What each table holds once the write is visible."""
+        """The content of each table after the write is visible."""
         if self.operation is Operation.INDEX:
             return sorted(SEED)
         if self.operation is Operation.OVERWRITE:
@@ -115,7 +115,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A place to die. Some are passed once per table."""
+    """A failpoint to be killed at. Some are passed once per table."""
 
     point: Failpoint
     pass_: int = 1
@@ -129,7 +129,7 @@ class Kill:
 
 
 ELSEWHERE = (AppendFragments, OverwriteFragments, ChangeFragments, Compact, DropDamagedIndexes, DeleteIds)
-"""Table writes that need something to be made before, and are killed where that is done."""
+"""Table writes that need preparation, and are killed during it."""
 
 
 def writes() -> Iterator[Write]:
@@ -143,7 +143,7 @@ def writes() -> Iterator[Write]:
 
 
 def kills(write: Killable) -> Iterator[Kill]:
-    """The places that a write passes, in order."""
+    """The failpoints that a write passes, in order."""
     count = len(write.tables)
     for point in WRITE_POINTS:
         if point is Failpoint.FORKED and not write.forks:
@@ -352,11 +352,11 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     Failpoint.INIT_SCHEMA_WRITTEN: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
     Failpoint.INIT_TABLES_CREATED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
 }
-"""Places at which a process is stopped for longer than its lease: the act, the contrary act, and the outcome."""
+"""Failpoints at which a process is paused for longer than its lease: the action, the concurrent action, the outcome."""
 
 
 def outcome(write: Killable, kill: Kill) -> Outcome:
-    """What must be left: all of the write once every table has moved, none of it before."""
+    """The expected outcome: the whole write if every table has moved, otherwise none of it."""
     place = WRITE_POINTS.index(kill.point)
     if place < WRITE_POINTS.index(Failpoint.SIDECAR_WRITTEN):
         return Outcome.NOTHING

@@ -1,4 +1,4 @@
-"""What somebody does to the files of a graph behind its back."""
+"""Changes to the files of a graph that bypass the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def directory(graph: Graph, pin: TablePin) -> Path:
 
 
 def append(graph: Graph, key: str, ids: list[str], branch: str = "main") -> int:
-    """Move a table without telling the graph. Returns the version that it is at now."""
+    """Append to a table without a commit of the graph. Returns the new version."""
     pin = graph.snapshot(branch=branch).pin(key)
     dataset = lance.dataset(str(directory(graph, pin)))
     transaction = write_fragments(rows(key, ids).cast(dataset.schema), dataset, return_transaction=True)
@@ -32,7 +32,7 @@ def append(graph: Graph, key: str, ids: list[str], branch: str = "main") -> int:
 
 
 def lose_newest_version(graph: Graph, key: str) -> tuple[Path, bytes]:
-    """Take away the version of a table that the graph points at. Returns the file, and what it was."""
+    """Remove the version of a table that the manifest names. Returns the file and its content."""
     pin = graph.snapshot().pin(key)
     file = directory(graph, pin) / "_versions" / manifest_name(pin.ref.version)
     data = file.read_bytes()
@@ -41,13 +41,13 @@ def lose_newest_version(graph: Graph, key: str) -> tuple[Path, bytes]:
 
 
 def restore(graph: Graph, key: str, version: int) -> None:
-    """Bring back an earlier version of a table without telling the graph."""
+    """Restore an earlier version of a table without a commit of the graph."""
     dataset = lance.dataset(str(directory(graph, graph.snapshot().pin(key))))
     LanceDataset.commit(dataset, LanceOperation.Restore(version), read_version=dataset.version)
 
 
 def restore_late(graph: Graph, key: str, version: int) -> None:
-    """Bring back an earlier version of a table as this engine does, with nobody left to publish it."""
+    """Restore an earlier version of a table as the engine does, but never publish it."""
     tables, ref = graph.session.store.tables, graph.snapshot().pin(key).ref
     head = tables.head(ref.path, ref.branch)
     assert head is not None
@@ -55,12 +55,12 @@ def restore_late(graph: Graph, key: str, version: int) -> None:
 
 
 def newest_manifest(graph: Graph) -> Path:
-    """The file of the newest state of `main`."""
+    """The newest manifest version file of `main`."""
     return Path(graph.uri) / "__manifest" / "_versions" / manifest_name(graph.snapshot().manifest_version)
 
 
 def newest_version(graph: Graph, key: str = "node:A") -> Path:
-    """The file of the newest version of a table."""
+    """The newest version file of a table."""
     pin = graph.snapshot().pin(key)
     head = graph.session.store.tables.head(pin.ref.path, pin.ref.branch)
     assert head is not None
@@ -68,7 +68,7 @@ def newest_version(graph: Graph, key: str = "node:A") -> Path:
 
 
 def tear(file: Path) -> bytes:
-    """Zero a file. Returns what it was."""
+    """Fill a file with zeros. Returns its old content."""
     data = file.read_bytes()
     file.write_bytes(bytes(len(data)))
     return data
@@ -86,9 +86,9 @@ def damage_data(graph: Graph) -> Path:
 
 
 def stop_for_good(children: Children, graph: Graph) -> tuple[Path, bytes]:
-    """Let a write stop when it has moved `node:A` alone, and take a file away without which it cannot be settled.
+    """Stop a write after it has moved only `node:A`, and remove a file that recovery needs.
 
-    Returns the file, and what it was.
+    Returns the file and its content.
     """
     job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"]), ("node:B", "append", ["half"])]}
     assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
@@ -96,9 +96,9 @@ def stop_for_good(children: Children, graph: Graph) -> tuple[Path, bytes]:
 
 
 def undo_without_a_way_back(children: Children, graph: Graph) -> tuple[Path, Path, bytes]:
-    """Let a write be visible that has to be undone, and take away the version of `node:A` that it was made on.
+    """Publish a write that must be undone, and remove the version of `node:A` that it is based on.
 
-    Returns the sidecar, the file of the version, and what it was.
+    Returns the sidecar, the version file and its content.
     """
     before = newest_version(graph)
     data = before.read_bytes()

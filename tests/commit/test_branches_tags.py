@@ -1,4 +1,4 @@
-"""Branches copy nothing, keep apart, and can be made from anything; their names can be used again."""
+"""Creating a branch copies no data, branches are isolated, any commit can be a source, and names can be reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data_files(place: Path) -> set[Path]:
     return {path for folder in ("nodes", "edges") for path in (place / folder).rglob("*.lance")}
 
 
-def test_a_branch_copies_nothing(graph: Graph, place: Path) -> None:
+def test_creating_a_branch_copies_no_data(graph: Graph, place: Path) -> None:
     before = data_files(place)
     made = graph.branches.create("dev")
     assert (made.parent, made.head) == ("main", graph.snapshot().commit.id)
@@ -53,7 +53,7 @@ def test_only_written_tables_are_forked(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("operation", list(Operation))
-def test_branches_keep_apart(graph: Graph, operation: Operation) -> None:
+def test_writes_on_one_branch_do_not_change_another(graph: Graph, operation: Operation) -> None:
     graph.branches.create("dev")
     entities = ["s1"] if operation is Operation.DELETE else ["own"]
     put(graph, entities, NODES, branch="dev", operation=operation)
@@ -65,7 +65,7 @@ def test_branches_keep_apart(graph: Graph, operation: Operation) -> None:
     assert_whole(graph)
 
 
-def test_branches_of_branches(graph: Graph) -> None:
+def test_a_branch_of_a_branch_sees_the_writes_before_it_was_created(graph: Graph) -> None:
     graph.branches.create("a")
     put(graph, ["on a"], branch="a")
     graph.branches.create("b", source="a")
@@ -80,7 +80,7 @@ def test_branches_of_branches(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_a_branch_from_any_commit(graph: Graph) -> None:
+def test_a_branch_can_start_at_any_commit_or_tag(graph: Graph) -> None:
     early = graph.snapshot().commit
     put(graph, ["one"])
     graph.branches.create("dev")
@@ -106,7 +106,7 @@ def test_a_branch_from_any_commit(graph: Graph) -> None:
         graph.branches.create("x", source="nobody")
 
 
-def test_creating_makes_no_commit(graph: Graph) -> None:
+def test_creating_and_deleting_a_branch_makes_no_commit(graph: Graph) -> None:
     before = graph.snapshot()
     graph.branches.create("dev")
     graph.branches.delete("dev")
@@ -124,7 +124,7 @@ def test_main_always_exists(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", ["dev", "a.b", "a-b_c", "x/y/z", "é", "ünï/çödé", "0", "-", "review-2", " padded "])
-def test_good_names(graph: Graph, place: Path, name: str) -> None:
+def test_valid_branch_names_are_accepted(graph: Graph, place: Path, name: str) -> None:
     graph.branches.create(name)
     put(graph, ["own"], branch=name.strip())
     with open(place, branch=name.strip()) as reopened:
@@ -158,7 +158,7 @@ def test_good_names(graph: Graph, place: Path, name: str) -> None:
         *("a:b", "*", "~", "a\x00b", "x" * 201, "é" * 21),
     ],
 )
-def test_bad_names(graph: Graph, place: Path, name: str) -> None:
+def test_invalid_branch_names_are_refused(graph: Graph, place: Path, name: str) -> None:
     graph.branches.create("dev")
     before = sorted(place.rglob("*"))
     for attempt in (graph.branches.create, graph.branches.delete, graph.tags.create):
@@ -168,8 +168,8 @@ def test_bad_names(graph: Graph, place: Path, name: str) -> None:
     assert ids(graph, branch="dev") == sorted(SEED)
 
 
-def test_longest_name(graph: Graph) -> None:
-    """What can be created can be written: the names of leases and forks are made from it."""
+def test_a_branch_with_the_longest_name_can_be_written(graph: Graph) -> None:
+    """A branch with the longest name can be written to, though names of leases and forks contain it."""
     for name in ("x" * 200, "é" * 20):
         graph.branches.create(name)
         put(graph, ["own"], branch=name)
@@ -177,7 +177,7 @@ def test_longest_name(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_names_are_not_paths_below_each_other(graph: Graph) -> None:
+def test_a_branch_name_cannot_be_a_path_below_another_branch(graph: Graph) -> None:
     graph.branches.create("review/x")
     graph.branches.create("review/y")
     graph.branches.create("review-z")
@@ -193,7 +193,7 @@ def test_names_are_not_paths_below_each_other(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_taken_names(graph: Graph) -> None:
+def test_creating_an_existing_branch_is_refused_and_keeps_its_rows(graph: Graph) -> None:
     graph.branches.create("dev")
     put(graph, ["own"], branch="dev")
     with pytest.raises(ConflictError, match="exists already"):
@@ -204,7 +204,7 @@ def test_taken_names(graph: Graph) -> None:
 # Deleting
 
 
-def test_deleting(graph: Graph, place: Path) -> None:
+def test_a_deleted_branch_cannot_be_read_or_written(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     made = put(graph, ["own"], NODES, branch="dev")
     graph.branches.delete("dev")
@@ -222,7 +222,7 @@ def test_deleting(graph: Graph, place: Path) -> None:
     assert_whole(graph)
 
 
-def test_the_branch_of_the_handle_stays(graph: Graph, place: Path) -> None:
+def test_a_handle_cannot_delete_the_branch_it_is_bound_to(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     with open(place, branch="dev") as bound:
         with pytest.raises(ConflictError, match="bound"):
@@ -231,7 +231,7 @@ def test_the_branch_of_the_handle_stays(graph: Graph, place: Path) -> None:
     graph.branches.delete("dev")
 
 
-def test_what_others_depend_on_stays(graph: Graph) -> None:
+def test_a_branch_with_child_branches_or_tags_cannot_be_deleted(graph: Graph) -> None:
     graph.branches.create("dev")
     head = put(graph, ["own"], branch="dev")
     graph.branches.create("child", source="dev")
@@ -248,8 +248,8 @@ def test_what_others_depend_on_stays(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_a_branch_made_while_its_source_is_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source was captured, then deleted: its files stay while the new branch needs them."""
+def test_a_branch_works_if_its_source_is_deleted_during_creation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source is deleted after it was read: its files stay while the new branch needs them."""
     graph.branches.create("dev")
     put(graph, ["own"], branch="dev")
     capture = Store.capture
@@ -270,11 +270,11 @@ def test_a_branch_made_while_its_source_is_deleted(graph: Graph, monkeypatch: py
     assert_whole(graph)
 
 
-# Names that were used before
+# Reused names
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_name_is_used_again(graph: Graph, written: bool) -> None:
+def test_a_deleted_branch_name_can_be_reused(graph: Graph, written: bool) -> None:
     for turn in range(3):
         graph.branches.create("dev")
         if written:
@@ -284,8 +284,8 @@ def test_a_name_is_used_again(graph: Graph, written: bool) -> None:
     assert_whole(graph)
 
 
-def test_files_without_a_ref_are_no_branch(graph: Graph, place: Path) -> None:
-    """What an interrupted creation or deletion leaves: the ref alone says whether there is a branch."""
+def test_files_without_a_reference_are_not_a_branch(graph: Graph, place: Path) -> None:
+    """An interrupted creation or deletion leaves files. A branch exists only while its reference exists."""
     graph.branches.create("dev")
     put(graph, ["old"], NODES, branch="dev")
     (place / "__refs" / "dev.json").unlink()
@@ -304,7 +304,7 @@ def test_files_without_a_ref_are_no_branch(graph: Graph, place: Path) -> None:
     assert_whole(graph)
 
 
-def test_a_ref_without_files_can_be_deleted(graph: Graph, place: Path) -> None:
+def test_a_branch_reference_without_files_can_be_deleted(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     shutil.rmtree(place / "__manifest" / "tree")
     with pytest.raises(OmnigraphError):
@@ -316,8 +316,8 @@ def test_a_ref_without_files_can_be_deleted(graph: Graph, place: Path) -> None:
     assert_whole(graph)
 
 
-def test_a_fork_that_was_not_reclaimed(graph: Graph, place: Path) -> None:
-    """A deletion that stopped after the ref: the forks lie there, and the name works."""
+def test_a_branch_name_can_be_reused_while_old_forks_remain(graph: Graph, place: Path) -> None:
+    """A deletion that stopped after it removed the reference leaves forks. The name can be used again."""
     graph.branches.create("dev")
     put(graph, ["old"], NODES, branch="dev")
     (place / "__refs" / "dev.json").unlink()
@@ -331,7 +331,7 @@ def test_a_fork_that_was_not_reclaimed(graph: Graph, place: Path) -> None:
 # Tags
 
 
-def test_tags(graph: Graph, place: Path) -> None:
+def test_tags_can_be_created_listed_read_and_deleted(graph: Graph, place: Path) -> None:
     first = graph.snapshot().commit
     tag = graph.tags.create("v1")
     assert (tag.commit_id, tag.branch, tag.manifest_version) == (first.id, "main", first.manifest_version)
@@ -358,14 +358,14 @@ def test_tags(graph: Graph, place: Path) -> None:
         graph.tags.create("v9", commit="nothing")
 
 
-def test_a_tag_on_a_fresh_branch_names_the_commit_it_began_at(graph: Graph) -> None:
+def test_a_tag_on_a_new_branch_names_the_commit_that_the_branch_starts_at(graph: Graph) -> None:
     graph.branches.create("dev")
     assert graph.tags.create("t", branch="dev").branch == "main"
     graph.branches.delete("dev")
     assert graph.snapshot(commit="t").commit == graph.snapshot().commit
 
 
-def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the_last_moment(
+def test_a_failed_load_keeps_its_new_branch_if_another_writer_has_committed_to_it(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = graph.session.store.capture("main")
@@ -385,7 +385,7 @@ def test_a_branch_that_was_made_for_a_load_stays_if_somebody_writes_to_it_at_the
     assert "idle" not in graph.session.store.branch_names()
 
 
-def test_a_load_does_not_delete_failed_branch_a_newer_branch_of_the_name(graph: Graph) -> None:
+def test_a_failed_load_does_not_delete_a_newer_branch_of_the_same_name(graph: Graph) -> None:
     base = graph.session.store.capture("main")
     made = create_branch(graph.session.store, "dev", base)
     graph.branches.delete("dev")
@@ -394,7 +394,7 @@ def test_a_load_does_not_delete_failed_branch_a_newer_branch_of_the_name(graph: 
     assert "dev" in graph.branches
 
 
-def test_a_merge_does_not_delete_a_newer_branch_of_the_name(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_does_not_delete_a_newer_branch_of_the_same_name(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.branches.create("side")
     put(graph, ["mine"], branch="side")
     graph.branches.create("dev", source="side")

@@ -1,4 +1,4 @@
-"""Times of commits grow, a wrong clock does little harm, and a machine that is far off may not write to S3."""
+"""Commit times increase, also with a wrong clock, and a machine whose clock is far off cannot write to S3."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = 3600
 
 @pytest.fixture
 def shifted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How many seconds the clock of this machine is wrong by: the last number in the list."""
+    """The error of this machine's clock in seconds is the last number of the list."""
     by = [0.0]
     real, real_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: real() + by[-1])
@@ -33,7 +33,7 @@ def now(by: float = 0) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=by)
 
 
-def test_times_never_go_backwards(graph: Graph, shifted: list[float]) -> None:
+def test_commit_times_never_decrease(graph: Graph, shifted: list[float]) -> None:
     shifted.append(200)
     ahead = put(graph, ["ahead"])
     shifted.append(-50)
@@ -42,7 +42,7 @@ def test_times_never_go_backwards(graph: Graph, shifted: list[float]) -> None:
     assert_whole(graph)
 
 
-def test_a_head_in_the_future_is_not_followed(graph: Graph, shifted: list[float]) -> None:
+def test_commit_times_return_to_the_clock_after_a_head_in_the_future(graph: Graph, shifted: list[float]) -> None:
     before = put(graph, ["before"])
     shifted.append(HOUR)
     wrong = put(graph, ["wrong"])
@@ -58,21 +58,21 @@ def test_a_head_in_the_future_is_not_followed(graph: Graph, shifted: list[float]
     assert ids(graph) == sorted([*SEED, "before", "wrong", "right", "last"])
 
 
-def test_an_undo_follows_the_same_rule(graph: Graph, place: Path, shifted: list[float]) -> None:
+def test_a_roll_back_commit_has_a_time_after_its_parent(graph: Graph, place: Path, shifted: list[float]) -> None:
     assert clock.commit_time(graph.session.store.capture("main")) <= store.now_micros()
     shifted.append(-HOUR)
     assert clock.commit_time(graph.session.store.capture("main")) > store.now_micros() - HOUR * 1_000_000
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", "nan"])
-def test_a_tolerance_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_clock_tolerance_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(CLOCK_TOLERANCE.name, text)
     with pytest.raises(InputError, match=CLOCK_TOLERANCE.name):
         tolerance()
 
 
-def test_the_difference_is_measured_with_the_precision_that_there_is() -> None:
-    """A store tells whole seconds, and a request takes time: what these explain is no difference."""
+def test_the_clock_difference_allows_for_whole_seconds_and_request_time() -> None:
+    """The store returns whole seconds, and a request takes time. A difference within these bounds is ignored."""
     measured = StoreClock()
     with measured.writing("a") as etags:
         etags.append("1")
@@ -88,7 +88,7 @@ def test_the_difference_is_measured_with_the_precision_that_there_is() -> None:
 
 
 @pytest.mark.s3
-def test_a_machine_that_is_far_off_may_not_write(s3_root: S3Root, shifted: list[float]) -> None:
+def test_a_machine_whose_clock_is_far_off_cannot_write(s3_root: S3Root, shifted: list[float]) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         for wrong in (-2 * HOUR, 2 * HOUR):
             shifted.append(wrong)
@@ -104,8 +104,8 @@ def test_a_machine_that_is_far_off_may_not_write(s3_root: S3Root, shifted: list[
 
 
 @pytest.mark.s3
-def test_a_long_lived_writer_notices_that_its_clock_is_set_wrongly(s3_root: S3Root, shifted: list[float]) -> None:
-    """It reads its own lease before it publishes, which shows the store's time: no request is made for that."""
+def test_an_open_writer_notices_that_its_clock_is_changed(s3_root: S3Root, shifted: list[float]) -> None:
+    """It reads its own lease before it publishes, and that answer has the store's time. No extra request is needed."""
     with create(s3_root.uri, s3_root.options) as graph:
         shifted.append(2 * HOUR)
         put(graph, ["one may pass"])

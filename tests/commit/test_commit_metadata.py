@@ -1,4 +1,4 @@
-"""What is said about a commit is checked before anything moves, so that no write can stop for ever at its words."""
+"""Commit metadata is checked before a write begins, so that recovery never fails because of invalid metadata."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG_TEXTS = [5, b"x", ["x"], HALF, f"a{HALF}b"]
 
 
 def still_works(graph: Graph) -> None:
-    """Nothing was left behind, and the next write is a write like any other."""
+    """No sidecar is left, and the next write succeeds."""
     assert sidecars(graph) == []
     assert ids(graph) == sorted(SEED)
     put(graph, ["next"])
@@ -32,11 +32,11 @@ def still_works(graph: Graph) -> None:
     assert_whole(graph)
 
 
-@pytest.mark.parametrize("said", ["actor", "message", "expect_head", "idempotency_key"])
+@pytest.mark.parametrize("field", ["actor", "message", "expect_head", "idempotency_key"])
 @pytest.mark.parametrize("wrong", [*WRONG_TEXTS, "x" * (LONGEST_TEXT + 1)], ids=lambda value: repr(value)[:20])
-def test_what_is_no_text_is_refused(graph: Graph, said: str, wrong: Any) -> None:
-    with pytest.raises(InputError, match=said.split("_", maxsplit=1)[0]):
-        put(graph, ["new"], **{said: wrong})
+def test_metadata_that_is_not_valid_text_is_refused(graph: Graph, field: str, wrong: Any) -> None:
+    with pytest.raises(InputError, match=field.split("_", maxsplit=1)[0]):
+        put(graph, ["new"], **{field: wrong})
     still_works(graph)
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_text_is_refused(graph: Graph, said: str, wrong: Any) -> None
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_labels_are_texts(graph: Graph, labels: Any) -> None:
+def test_labels_that_are_not_valid_text_are_refused(graph: Graph, labels: Any) -> None:
     with pytest.raises(InputError, match="label"), graph.branch().transaction(labels=labels):
         raise AssertionError("it does not even begin")
     if isinstance(labels, Mapping):
@@ -66,13 +66,13 @@ def test_labels_are_texts(graph: Graph, labels: Any) -> None:
     still_works(graph)
 
 
-def test_a_label_has_one_value(graph: Graph) -> None:
+def test_a_duplicate_label_is_refused(graph: Graph) -> None:
     with pytest.raises(InputError, match="'a' is there twice"):
         put(graph, ["new"], labels=(("a", "1"), ("a", "2")))
     still_works(graph)
 
 
-def test_a_key_says_something(graph: Graph) -> None:
+def test_an_empty_idempotency_key_is_refused(graph: Graph) -> None:
     with pytest.raises(InputError, match="the idempotency key is empty"):
         put(graph, ["new"], idempotency_key="")
     with pytest.raises(InputError, match="the idempotency key is empty"):
@@ -84,14 +84,14 @@ def test_a_key_says_something(graph: Graph) -> None:
     still_works(graph)
 
 
-def test_a_load_is_refused_before_its_input_is_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_load_with_invalid_metadata_fails_before_it_reads_its_input(graph: Graph, tmp_path: Path) -> None:
     wrong: Any = 5
     with pytest.raises(InputError, match="the message"):
         graph.load(tmp_path / "gone.ndjson", mode="append", message=wrong)
 
 
 @pytest.mark.parametrize("wrong", WRONG_TEXTS, ids=repr)
-def test_an_actor_is_a_text(place: Path, tmp_path: Path, wrong: Any) -> None:
+def test_an_actor_that_is_not_valid_text_is_refused(place: Path, tmp_path: Path, wrong: Any) -> None:
     omnigraph.init(place, SCHEMA).close()
     with pytest.raises(InputError, match="the actor"):
         omnigraph.open(place, actor=wrong)
@@ -100,7 +100,7 @@ def test_an_actor_is_a_text(place: Path, tmp_path: Path, wrong: Any) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_whatever_fits_is_kept(graph: Graph) -> None:
+def test_valid_metadata_is_stored_unchanged(graph: Graph) -> None:
     labels = {"ü\0": "\U0001f600", "b": "x" * LONGEST_TEXT, "a": ""}
     made = put(graph, ["new"], labels=tuple(labels.items()), message="", actor="é" * (LONGEST_NAME // 2))
     assert dict(made.labels) == labels
@@ -109,7 +109,7 @@ def test_whatever_fits_is_kept(graph: Graph) -> None:
     assert (found.labels, found.message, found.actor) == (made.labels, "", "é" * (LONGEST_NAME // 2))
 
 
-def test_what_the_engine_says_comes_before_what_the_caller_says(graph: Graph) -> None:
+def test_a_label_of_the_engine_overrides_a_label_of_the_caller(graph: Graph) -> None:
     request = WriteRequest(labels=(("a", "mine"), ("b", "mine")))
     write = table_write("node:A", Operation.APPEND, ["new"])
     made = graph.write_tables(request, lambda _: Prepared([write], (("a", "engine"),)))
@@ -117,8 +117,8 @@ def test_what_the_engine_says_comes_before_what_the_caller_says(graph: Graph) ->
     assert made.labels == (("a", "engine"), ("b", "mine"))
 
 
-def test_what_cannot_be_published_is_not_promised(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever slips past the checks fails before the sidecar is written."""
+def test_a_commit_that_cannot_be_serialised_leaves_no_sidecar(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata that passes the checks but cannot be serialised fails before the sidecar is written."""
 
     def refuse(value: object) -> str:
         raise TypeError("not serializable")
@@ -130,7 +130,7 @@ def test_what_cannot_be_published_is_not_promised(graph: Graph, monkeypatch: pyt
     still_works(graph)
 
 
-def test_a_sidecar_that_cannot_be_published_is_named(graph: Graph, place: Path) -> None:
+def test_a_sidecar_with_invalid_metadata_is_named_in_the_error(graph: Graph, place: Path) -> None:
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         put(graph, ["new"])
     (left,) = pending(graph.session.store.objects)

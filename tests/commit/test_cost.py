@@ -1,4 +1,4 @@
-"""What an operation costs does not depend on how long the history is."""
+"""The number of storage calls of an operation does not depend on the length of the history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT, LONG = 10, 500
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """Count every call that reaches storage, through objects or through Lance."""
+    """Count every call to storage, by the object store or by Lance."""
     calls: Counter[str] = Counter()
 
     def counting(name: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -82,14 +82,14 @@ def _tag(graph: Graph) -> None:
 
 OPERATIONS = [_read, _commit, _keyed_commit, _branch, _branch_commit, _tag]
 MOST = {"open": 22, "_read": 3, "_commit": 27, "_keyed_commit": 27, "_branch": 16, "_branch_commit": 33, "_tag": 10}
-"""Calls that each may make at most; a higher number needs a reason.
+"""The maximum number of calls of each operation. Raising a number needs a reason.
 
-A commit and a branch each read the list of condemned versions twice: before the first file, and after the sidecar or
+A commit and a branch each read the removal list twice: before the first file, and after the sidecar or
 the reference is written. A commit looks at the three schema files, and writes and flushes a record of checksums."""
 
 
 def costs(place: Path, commits: int) -> dict[str, Counter[str]]:
-    """What each operation calls, in a graph with a history of this length."""
+    """The storage calls of each operation, in a graph with a history of this length."""
     with create(place) as graph:
         while len(list(graph.commits)) < commits - 1:
             publish(graph.session.store)
@@ -117,11 +117,11 @@ Measured = tuple[dict[str, Counter[str]], dict[str, Counter[str]]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["open", *(operation.__name__ for operation in OPERATIONS)])
-def test_cost_does_not_grow_with_history(measured: Measured, operation: str) -> None:
+def test_storage_calls_do_not_grow_with_history(measured: Measured, operation: str) -> None:
     short, long = measured
     assert short[operation] == long[operation]
     assert 0 < long[operation].total() <= MOST[operation], long[operation]
 
 
-def test_lengths_are_on_both_sides_of_the_fold() -> None:
+def test_the_measured_histories_are_shorter_and_longer_than_the_manifest_tail() -> None:
     assert SHORT < TAIL_COMMITS < LONG

@@ -1,4 +1,4 @@
-"""With flushing on, as it is by default, nothing is acknowledged before it is on disk."""
+"""With fsync on, the default, a write is acknowledged only after its files are on disk."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from omnigraph.storage.objects.local import LocalObjectStore
 from omnigraph.storage.table_ref import manifest_name, table_directory
 
 IGNORED = ("__lease", "__recovery", ".og-")
-"""Leases need not survive; the object store flushes what it writes itself."""
+"""Leases need not be durable. The object store flushes its own files."""
 
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What Lance wrote and the store has flushed, by path below the root."""
+    """The flushed files that Lance wrote, by path below the root."""
     monkeypatch.setenv(FSYNC.name, "1")
     seen: set[str] = set()
     sync = LocalObjectStore.sync_files
@@ -40,7 +40,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def files(place: Path) -> set[str]:
-    """Every file that matters."""
+    """Every file that must be durable."""
     found = (str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
     return {path for path in found if not any(part in path for part in (*IGNORED, "latest_version_hint.json"))}
 
@@ -54,7 +54,7 @@ LANCE = ("__manifest", "nodes", "edges", "_graph_commit_recoveries.lance")
 
 @pytest.mark.parametrize("operation", list(Operation))
 @pytest.mark.parametrize("branch", ["main", "x/y"])
-def test_a_commit_is_on_disk(flushed: set[str], place: Path, operation: Operation, branch: str) -> None:
+def test_an_acknowledged_commit_is_flushed(flushed: set[str], place: Path, operation: Operation, branch: str) -> None:
     with create(place) as graph:
         assert by_lance(files(place)) <= flushed, "creating"
         if branch != "main":
@@ -66,8 +66,8 @@ def test_a_commit_is_on_disk(flushed: set[str], place: Path, operation: Operatio
         assert by_lance(files(place)) <= flushed, "tagging"
 
 
-def test_an_optimize_is_on_disk(flushed: set[str], place: Path) -> None:
-    """Each of the two commits that a table takes."""
+def test_an_acknowledged_optimize_is_flushed(flushed: set[str], place: Path) -> None:
+    """Both commits that optimize makes to a table are flushed."""
     with create(place) as graph:
         put(graph, ["new"], NODES)
         done = graph.optimize()
@@ -75,7 +75,7 @@ def test_an_optimize_is_on_disk(flushed: set[str], place: Path) -> None:
         assert by_lance(files(place)) <= flushed
 
 
-def test_tables_are_on_disk_before_anything_points_at_them(flushed: set[str], place: Path) -> None:
+def test_tables_are_flushed_before_the_manifest_is_published(flushed: set[str], place: Path) -> None:
     with create(place) as graph:
         with armed(Failpoint.BEFORE_PUBLISH, "crash"), pytest.raises(SimulatedCrashError):
             put(graph, ["new"], NODES, operation=Operation.UPSERT)
@@ -84,8 +84,10 @@ def test_tables_are_on_disk_before_anything_points_at_them(flushed: set[str], pl
 
 @pytest.mark.parametrize("point", [Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_a_settled_write_is_on_disk(flushed: set[str], place: Path, branch: str, point: Failpoint) -> None:
-    """Whoever finishes or undoes a write does not know what its writer had flushed."""
+def test_recovery_flushes_the_files_of_an_interrupted_write(
+    flushed: set[str], place: Path, branch: str, point: Failpoint
+) -> None:
+    """Recovery does not know which files the crashed writer has flushed, so it flushes all of them."""
     with create(place) as graph:
         if branch != "main":
             graph.branches.create(branch)
@@ -100,8 +102,8 @@ def test_a_settled_write_is_on_disk(flushed: set[str], place: Path, branch: str,
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_a_publish_of_a_dead_writer_is_on_disk(flushed: set[str], place: Path, branch: str) -> None:
-    """It may have died before the manifest was forced to disk; nobody will look at its commit again."""
+def test_recovery_flushes_the_manifest_of_a_crashed_writer(flushed: set[str], place: Path, branch: str) -> None:
+    """The writer may have crashed before it flushed the manifest, so recovery flushes it."""
     with create(place) as graph:
         if branch != "main":
             graph.branches.create(branch)
@@ -115,7 +117,7 @@ def test_a_publish_of_a_dead_writer_is_on_disk(flushed: set[str], place: Path, b
     assert any(path.startswith(f"{directory}/data/") for path in flushed)
 
 
-def test_the_rows_of_a_manifest_are_on_disk_before_it_is(
+def test_manifest_data_is_flushed_before_the_manifest_version(
     flushed: set[str], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = LanceDataset.commit
@@ -131,7 +133,7 @@ def test_the_rows_of_a_manifest_are_on_disk_before_it_is(
 
 
 def _pinned(graph: Graph, branch: str) -> set[str]:
-    """The version files that the graph points at, and those of the manifest."""
+    """The version files of all tables in the manifest, and of the manifest itself."""
     pins = graph.snapshot(branch=branch).tables.values()
     return {
         f"{table_directory(pin.ref.path, pin.ref.branch)}/_versions/{manifest_name(pin.ref.version)}" for pin in pins

@@ -1,4 +1,4 @@
-"""A flush that failed is never retried into success: the write is undone, whatever a later flush says."""
+"""A failed flush undoes the write, even if a second flush of the same file succeeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PAIR = ("node:A", "node:B")
 
 
 class Flushes:
-    """All flushes of this process, by what they flush. Each fault happens once, as the kernel tells it once."""
+    """All flushes of this process, by path. Each fault happens once, because the kernel reports an error once."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -77,7 +77,7 @@ class Flushes:
 
     @contextmanager
     def failing_in(self, part: str) -> Iterator[None]:
-        """The first flush of a path that has this in it."""
+        """Fail the first flush of a path that contains this text."""
         met: list[str] = []
 
         def first(path: str, _: int) -> bool:
@@ -115,8 +115,8 @@ def attempt(graph: Graph, write: FlushWrite, name: str) -> OmnigraphError | None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", FLUSHES, ids=str)
-def test_any_flush_of_a_write_may_fail(place: Path, flushes: Flushes, write: FlushWrite) -> None:
-    """Each file and directory in turn, in one graph: nothing that was refused is visible, and the next write works."""
+def test_a_write_with_a_failed_flush_is_not_visible(place: Path, flushes: Flushes, write: FlushWrite) -> None:
+    """Fail the flush of each file and directory in turn: a refused write is not visible, and the next write works."""
     with prepared(place) as graph:
         before = contents(graph, write.branch)
         number, failed, undone = 0, 0, 0
@@ -130,7 +130,7 @@ def test_any_flush_of_a_write_may_fail(place: Path, flushes: Flushes, write: Flu
             failed += 1
             after = contents(graph, write.branch)
             if error is None:
-                # Only the removal of the sidecar, whose loss does no harm, may fail unnoticed.
+                # Only the removal of the sidecar may fail without an error: losing it does no harm.
                 assert flushes.seen[number - 1].startswith("__recovery")
                 assert after != before or write.operation is Operation.INDEX
                 break
@@ -167,8 +167,8 @@ def test_a_visible_publish_is_undone_by_the_next_commit(place: Path, flushes: Fl
         assert_whole(graph)
 
 
-def test_a_visible_change_of_schema_is_undone(place: Path, flushes: Flushes) -> None:
-    """New types go, dropped and renamed ones come back."""
+def test_a_visible_schema_change_with_a_failed_flush_is_undone(place: Path, flushes: Flushes) -> None:
+    """New types are removed, and dropped and renamed types are restored."""
     other = SCHEMA.replace("node C", "node D").replace("-> C", "-> D") + "node E { k: String @key }\n"
     with create(place) as graph:
         before = graph.snapshot()
@@ -186,8 +186,10 @@ def test_a_visible_change_of_schema_is_undone(place: Path, flushes: Flushes) -> 
 
 
 @pytest.mark.slow
-def test_another_process_honours_the_mark(place: Path, flushes: Flushes, children: Children) -> None:
-    """It finds all tables where the sidecar says, and undoes the write all the same."""
+def test_another_process_undoes_a_write_that_is_marked_for_roll_back(
+    place: Path, flushes: Flushes, children: Children
+) -> None:
+    """It finds all tables at the versions of the sidecar, and still undoes the write."""
     with create(place) as graph:
         with (
             flushes.failing_in("/data/"),
@@ -217,8 +219,8 @@ def test_a_visible_publish_is_undone_by_another_process(place: Path, flushes: Fl
         assert_whole(reopened)
 
 
-def test_recovery_whose_flush_fails_goes_back(place: Path, flushes: Flushes) -> None:
-    """It was about to finish a write, and marks it instead."""
+def test_recovery_with_a_failed_flush_rolls_back(place: Path, flushes: Flushes) -> None:
+    """It was rolling a write forward, and marks the sidecar as roll-back-only instead."""
     for part in ("nodes/", "__manifest/data", "__manifest/_versions/"):
         with create(place / part.replace("/", "-")) as graph:
             with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
@@ -230,8 +232,10 @@ def test_recovery_whose_flush_fails_goes_back(place: Path, flushes: Flushes) -> 
             assert_whole(graph)
 
 
-def test_a_published_write_of_a_dead_writer_is_written_again(place: Path, flushes: Flushes) -> None:
-    """It may be acknowledged, so it stays; its manifest cannot be flushed, so another version holds it, too."""
+def test_recovery_publishes_again_if_it_cannot_flush_the_manifest_of_a_crashed_writer(
+    place: Path, flushes: Flushes
+) -> None:
+    """The write may be acknowledged, so it stays. Its manifest cannot be flushed, so recovery publishes it again."""
     with create(place) as graph:
         with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
             put(graph, ["new"], PAIR)
@@ -244,12 +248,12 @@ def test_a_published_write_of_a_dead_writer_is_written_again(place: Path, flushe
         assert_whole(graph)
 
 
-def test_a_mark_that_cannot_be_written_is_written_later(place: Path, flushes: Flushes) -> None:
-    """Until then nothing is settled, and this process does not forget it."""
+def test_a_failed_flush_is_remembered_until_its_mark_is_written(place: Path, flushes: Flushes) -> None:
+    """Until then recovery does not finish the write, and this process remembers the failed flush."""
     with create(place) as graph:
 
         def broken(path: str, _: int) -> bool:
-            """A data file, and then the mark, which is the second file that is written beside the sidecars."""
+            """Fail the flush of a data file, then that of the mark, the second file in the directory of sidecars."""
             return "/data/" in path or sum(seen.startswith("__recovery/.og-tmp") for seen in flushes.seen) > 1
 
         with flushes.failing(broken), pytest.raises(RecoveryRequiredError):
@@ -263,8 +267,8 @@ def test_a_mark_that_cannot_be_written_is_written_later(place: Path, flushes: Fl
         assert_whole(graph)
 
 
-def test_a_disk_that_fails_all_the_time(place: Path, flushes: Flushes) -> None:
-    """Nothing is acknowledged. When the disk is well again, the same handle goes on."""
+def test_no_write_is_acknowledged_while_every_flush_fails(place: Path, flushes: Flushes) -> None:
+    """No write is acknowledged. When the disk works again, the same handle can write."""
     with create(place) as graph:
         for _ in range(3):
             with flushes.failing(lambda path, _: not path.startswith("__lease")), pytest.raises(OmnigraphError):
@@ -275,8 +279,8 @@ def test_a_disk_that_fails_all_the_time(place: Path, flushes: Flushes) -> None:
         assert_whole(graph)
 
 
-def test_a_merge_that_was_undone_can_be_made_again(place: Path, flushes: Flushes) -> None:
-    """The branch does not count as merged: nothing of it is left."""
+def test_an_undone_merge_can_be_repeated(place: Path, flushes: Flushes) -> None:
+    """The branch does not count as merged, because its rows were removed."""
     with prepared(place) as graph:
         put(graph, ["of dev"], PAIR, branch="dev")
         put(graph, ["of main"], PAIR)
@@ -290,14 +294,14 @@ def test_a_merge_that_was_undone_can_be_made_again(place: Path, flushes: Flushes
         assert sidecars(graph) == []
 
 
-# Beside others, while the write is visible and not undone yet
+# Concurrent actions while the write is visible and not undone yet
 
 
 ROWS = "query rows() { match { $a: A } return { $a.k, $a.n } order { $a.k } }"
 
 
 class Beside:
-    """Does something at the flush that makes a write visible, and lets that flush fail."""
+    """Acts at the flush that makes a write visible, and lets that flush fail."""
 
     def __init__(self, flushes: Flushes, act: Callable[[], None]) -> None:
         self._flushes = flushes
@@ -330,7 +334,7 @@ def two(place: Path, flushes: Flushes) -> Iterator[tuple[Graph, Graph]]:
 
 
 def waiting(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], None], Thread]:
-    """A writer that stages while the other write is visible, and gets its turn after that was undone."""
+    """A writer that stages while the other write is visible, and gets the lease after that write was undone."""
     staged = Event()
     stage = attempts._Write._staged
 
@@ -354,11 +358,11 @@ def waiting(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> tuple
     return begin, thread
 
 
-def test_an_undone_update_does_not_come_back_with_a_writer_that_saw_it(
+def test_an_undone_update_is_not_kept_by_a_writer_that_read_it(
     two: tuple[Graph, Graph], flushes: Flushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, other = two
-    tag = 'query w() { update A set { tag: "w" } where k = "s2" }'  # which reads the whole row
+    tag = 'query w() { update A set { tag: "w" } where k = "s2" }'  # reads the whole row
     begin, thread = waiting(lambda: other.mutate(tag), monkeypatch)
     Beside(flushes, begin).run(graph, "query u() { update A set { n: 2 } where n = 0 }")
     thread.join()
@@ -378,7 +382,7 @@ def test_a_row_whose_deletion_was_undone_is_not_inserted_again(
     assert graph.verify().ok
 
 
-def test_a_branch_of_an_undone_write_merges_both_ways(two: tuple[Graph, Graph], flushes: Flushes) -> None:
+def test_a_branch_from_an_undone_commit_merges_in_both_directions(two: tuple[Graph, Graph], flushes: Flushes) -> None:
     graph, other = two
     Beside(flushes, lambda: drop(other.branches.create("side"))).run(
         graph, 'query u() { update A set { n: 2 } where k = "s1" }'
@@ -393,7 +397,7 @@ def test_a_branch_of_an_undone_write_merges_both_ways(two: tuple[Graph, Graph], 
     assert_whole(graph)
 
 
-def test_cleanup_leaves_what_an_undo_needs(two: tuple[Graph, Graph], flushes: Flushes) -> None:
+def test_cleanup_keeps_the_versions_that_a_roll_back_needs(two: tuple[Graph, Graph], flushes: Flushes) -> None:
     graph, other = two
     Beside(flushes, lambda: drop(other.cleanup(keep=0, orphans_older_than=timedelta(0)))).run(
         graph, 'query u() { update A set { n: 2 } where k = "s1" }'
@@ -403,4 +407,4 @@ def test_cleanup_leaves_what_an_undo_needs(two: tuple[Graph, Graph], flushes: Fl
 
 
 def drop(_: object) -> None:
-    """For acts whose result does not matter."""
+    """Call a function and ignore its result."""

@@ -1,4 +1,4 @@
-"""Nobody starves: turns are given in the order of asking, and only what a write depends on can make it run again."""
+"""Writers do not starve: the lease goes in order of request, and only a changed read set makes a write retry."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def running(work: Callable[[], object]) -> Thread:
     return thread
 
 
-# The line
+# The queue of waiters
 
 
-def test_the_lease_goes_to_whoever_waited_longest(store: ObjectStore) -> None:
-    """A writer that comes back at once stands behind those who wait."""
+def test_the_lease_goes_to_the_longest_waiting_writer(store: ObjectStore) -> None:
+    """A writer that requests the lease again is queued behind the waiting writers."""
     order: list[tuple[str, int]] = []
 
     def take(name: str) -> None:
@@ -79,7 +79,7 @@ def test_the_lease_goes_to_whoever_waited_longest(store: ObjectStore) -> None:
     assert record(store) == LeaseRecord(5, None), "nobody is left in line"
 
 
-def test_giving_up_leaves_the_line(store: ObjectStore) -> None:
+def test_a_waiter_that_times_out_leaves_the_queue(store: ObjectStore) -> None:
     with lease.acquire(store, "main"):
         with pytest.raises(LeaseTimeoutError):
             lease.acquire(store, "main", wait=0.1)
@@ -88,8 +88,10 @@ def test_giving_up_leaves_the_line(store: ObjectStore) -> None:
             lease.acquire(store, "main", wait=0)
 
 
-def test_who_is_interrupted_passes_on_what_it_was_handed(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease is handed over just when the waiter stops waiting."""
+def test_an_interrupted_waiter_releases_the_lease_it_was_given(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waiter is interrupted at the moment it gets the lease."""
     held = lease.acquire(store, "main")
 
     def interrupt(self: object, place: int, now: float) -> None:
@@ -114,8 +116,8 @@ def test_dead_waiters_are_skipped(store: ObjectStore) -> None:
     assert record(store) == LeaseRecord(held.fence + 1, ELSEWHERE, 0, "alive", ())
 
 
-def test_silent_waiters_are_skipped_by_those_behind_them(store: ObjectStore) -> None:
-    """A process elsewhere that stopped waiting without a word: its heartbeat stands still on the clock of others."""
+def test_waiters_without_a_heartbeat_are_skipped(store: ObjectStore) -> None:
+    """A process on another machine that stopped waiting: its heartbeat has not changed for too long."""
     held = lease.acquire(store, "main", ttl=0.5)
     silent = LeaseRecord(held.fence, HERE, 0, record(store).holder, (Waiter("silent", ELSEWHERE, 7),))
     store.put(lease_path("main"), silent.dump())
@@ -132,7 +134,7 @@ def test_silent_waiters_are_skipped_by_those_behind_them(store: ObjectStore) -> 
     assert got == [held.fence + 1]
 
 
-def test_a_waiter_that_falls_silent_after_it_was_handed_the_lease_is_replaced(store: ObjectStore) -> None:
+def test_a_waiter_that_stops_its_heartbeat_after_it_got_the_lease_is_replaced(store: ObjectStore) -> None:
     store.put(lease_path("main"), LeaseRecord(5, ELSEWHERE, 3, "silent", (Waiter("also silent", ELSEWHERE),)).dump())
     began = time.monotonic()
     with lease.acquire(store, "main", wait=PATIENCE, ttl=0.3) as held:
@@ -141,15 +143,15 @@ def test_a_waiter_that_falls_silent_after_it_was_handed_the_lease_is_replaced(st
         assert record(store).waiters == ()
 
 
-def test_a_waiter_says_that_it_lives(store: ObjectStore) -> None:
+def test_a_waiter_renews_its_heartbeat(store: ObjectStore) -> None:
     with lease.acquire(store, "main", ttl=0.3):
         thread = running(lambda: lease.acquire(store, "main", wait=PATIENCE, ttl=0.3).release())
         until(lambda: bool(record(store).waiters) and record(store).waiters[0].beat >= 3)
     thread.join(PATIENCE)
 
 
-def test_many_waiters_all_get_their_turn(store: ObjectStore) -> None:
-    """Whoever changes the object meets others who change it too: no turn is lost."""
+def test_all_of_many_waiters_get_the_lease(store: ObjectStore) -> None:
+    """All waiters change the same object at once, and none loses its place."""
     turns: list[int] = []
 
     def work() -> None:
@@ -164,7 +166,7 @@ def test_many_waiters_all_get_their_turn(store: ObjectStore) -> None:
     assert len(turns) == 60
 
 
-def test_without_others_it_is_one_look_and_two_writes(store: ObjectStore) -> None:
+def test_an_uncontended_lease_takes_one_read_and_two_writes(store: ObjectStore) -> None:
     from tests.storage.faults import FaultyStore
 
     with lease.acquire(store, "main"):
@@ -175,10 +177,10 @@ def test_without_others_it_is_one_look_and_two_writes(store: ObjectStore) -> Non
     assert (counted.count("get"), counted.count("replace"), counted.count("create")) == (1, 2, 0)
 
 
-# The gate of a process
+# The queue of threads in a process
 
 
-def test_threads_pass_the_gate_in_order() -> None:
+def test_threads_of_a_process_write_in_order_of_request() -> None:
     gate, order = FairLock(), []
     assert gate.acquire(0)
 
@@ -202,7 +204,7 @@ def test_threads_pass_the_gate_in_order() -> None:
 
 @pytest.mark.slow
 def test_many_threads_do_not_starve_another_process(children: Children, graph: Graph, tmp_path: Path) -> None:
-    """Nor does the other process starve the threads."""
+    """The other process does not starve the threads, either."""
     stop = threading.Event()
     done = [0] * 6
 
@@ -224,12 +226,12 @@ def test_many_threads_do_not_starve_another_process(children: Children, graph: G
     assert_whole(graph)
 
 
-# What a write depends on
+# Read sets
 
 
 @contextmanager
 def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> Iterator[None]:
-    """Another commit comes after a write has prepared, and before it has its turn."""
+    """Make another commit after a write has prepared and before it has the lease."""
     exclusive = type_of_store().exclusive
     done: list[bool] = []
 
@@ -251,7 +253,7 @@ def type_of_store() -> Any:
 
 
 def prepared_times(graph: Graph, prepare: Callable[[Manifest], list[TableWrite]], **said: Any) -> int:
-    """How often a write is prepared."""
+    """Count how often a write is prepared."""
     calls: list[int] = []
 
     def counted(view: Manifest) -> list[TableWrite]:
@@ -267,7 +269,7 @@ OPERATIONS = [Operation.APPEND, Operation.INSERT, Operation.UPSERT, Operation.CH
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
 @pytest.mark.parametrize("operation", [*OPERATIONS, Operation.OVERWRITE])
-def test_a_commit_to_other_tables_does_not_matter(
+def test_a_commit_to_other_tables_causes_no_retry(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation, branch: str
 ) -> None:
     if branch == "dev":
@@ -281,10 +283,10 @@ def test_a_commit_to_other_tables_does_not_matter(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_commit_to_other_rows_does_not_matter(
+def test_a_commit_to_other_rows_causes_no_retry(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
-    """Rows are written once: the staged transaction is moved onto the new version of its table."""
+    """Rows are staged once: the staged transaction is rebased onto the new version of its table."""
     put(graph, ["x"], operation=Operation.UPSERT)
     with overtaken(monkeypatch, lambda: put(graph, ["s3"], operation=Operation.UPSERT)):
         name = "s1" if operation is Operation.DELETE else "mine"
@@ -306,8 +308,8 @@ def test_an_overwrite_of_a_table_that_changed_is_refused(graph: Graph, monkeypat
     assert "other" in ids(graph)
 
 
-def test_an_overwrite_whose_other_tables_changed_runs_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces edges, and looks at the nodes that they lead to."""
+def test_an_overwrite_is_retried_if_a_table_it_reads_has_changed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It replaces edges, and reads the nodes at their ends."""
     rows = {"AB": pa.table({"id": ["e"], "from": ["s1"], "to": ["s2"]})}
     gone = 'query gone() { delete B where k = "s2" }'
     with overtaken(monkeypatch, lambda: graph.mutate(gone)), pytest.raises(ConstraintError, match="s2"):
@@ -315,7 +317,7 @@ def test_an_overwrite_whose_other_tables_changed_runs_again(graph: Graph, monkey
     assert graph.verify().total == 0
 
 
-def test_an_expected_head_holds_to_the_end(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_head_is_checked_under_the_lease(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     head = graph.branch().head.id
     with (
         overtaken(monkeypatch, lambda: put(graph, ["other"], ["node:B"])),
@@ -330,8 +332,10 @@ GONE = 'query gone() { delete B where k = "s2" }'
 
 
 @pytest.mark.parametrize(("first", "second"), [(EDGE, GONE), (GONE, EDGE)], ids=["delete", "insert"])
-def test_an_edge_never_loses_its_end(graph: Graph, monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
-    """The insert of an edge beside the removal of its end: whichever is later sees the other."""
+def test_concurrent_writes_leave_no_orphan_edge(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """An edge is inserted while its node is deleted: the later of the two sees the other."""
     with overtaken(monkeypatch, lambda: graph.mutate(first)):
         if second == EDGE:
             with pytest.raises(ConstraintError, match="s2"):
@@ -341,7 +345,7 @@ def test_an_edge_never_loses_its_end(graph: Graph, monkeypatch: pytest.MonkeyPat
     assert graph.verify().total == 0
 
 
-def test_a_unique_value_is_never_there_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writes_never_duplicate_a_unique_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = "node P { name: String @key  mail: String? @unique }"
     add = "query add($n: String, $m: String) { insert P { name: $n, mail: $m } }"
     with omnigraph.init(tmp_path / "g", schema) as graph:
@@ -357,7 +361,7 @@ def test_a_unique_value_is_never_there_twice(tmp_path: Path, monkeypatch: pytest
         assert graph.verify().total == 0
 
 
-def test_a_bound_is_never_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writes_never_exceed_a_cardinality(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = "node P { name: String @key } edge Owns: P -> P @card(0..1)"
     add = 'query add() { insert Owns { from: "a", to: "b" } }'
     with omnigraph.init(tmp_path / "g", schema) as graph:
@@ -370,8 +374,8 @@ def test_a_bound_is_never_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # Rows are written once
 
 
-def test_a_load_that_runs_again_adopts_its_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its edges were checked against nodes that changed: they are checked again, and not written again."""
+def test_a_retried_load_reuses_its_staged_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that its edges were checked against have changed: the edges are checked again, but not staged again."""
     appended: list[int] = []
     append = table_writes.Append.stage
 
@@ -391,7 +395,7 @@ def test_a_load_that_runs_again_adopts_its_rows(graph: Graph, monkeypatch: pytes
 # The deadline
 
 
-def test_a_deadline_that_passes_is_a_conflict(graph: Graph) -> None:
+def test_an_exceeded_write_timeout_is_reported_as_a_conflict(graph: Graph) -> None:
     with graph.session.store.exclusive("main"):
         began = time.monotonic()
         with pytest.raises(WriteTimeoutError) as caught:
@@ -401,10 +405,10 @@ def test_a_deadline_that_passes_is_a_conflict(graph: Graph) -> None:
     assert ids(graph) == sorted(SEED)
 
 
-# Keys
+# Idempotency keys
 
 
-def test_a_fork_does_not_inherit_keys(graph: Graph) -> None:
+def test_a_new_branch_does_not_inherit_idempotency_keys(graph: Graph) -> None:
     first = put(graph, ["one"], idempotency_key="k")
     assert put(graph, ["one"], idempotency_key="k") == first
     graph.branches.create("dev")
@@ -417,7 +421,7 @@ def test_a_fork_does_not_inherit_keys(graph: Graph) -> None:
     assert put(graph, ["four"], branch="dev", idempotency_key="k").id not in (first.id, second.id)
 
 
-# Nobody starves
+# Starvation
 
 
 def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:
@@ -432,8 +436,8 @@ def steadily(stop: threading.Event, graph: Graph, key: str) -> Iterator[Thread]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["node:A", "node:C"], ids=["same table", "other table"])
-def test_beside_a_steady_inserter_everybody_succeeds(place: Path, graph: Graph, key: str) -> None:
-    """Transactions, updates, conditional writes and optimize, through another handle: all of them, at the first try."""
+def test_all_kinds_of_writes_succeed_beside_a_constant_inserter(place: Path, graph: Graph, key: str) -> None:
+    """Transactions, updates, conditional writes and optimize of another handle all succeed at the first attempt."""
     stop = threading.Event()
     set_n = 'query set_n($n: I64) { update A set { n: $n } where k = "s1" }'
     with open(place) as other:

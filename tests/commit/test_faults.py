@@ -1,4 +1,4 @@
-"""Storage that fails, media that cannot be written, files that are missing or from another place: what happens then."""
+"""Behaviour with failing storage, read-only media, missing files, and files of another graph."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from omnigraph.storage.objects import ObjectStore, open_store
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = ("node:A", "node:B")
 
-# Every call to the object store, failing before and after it has taken effect
+# Every call to the object store fails once before and once after it takes effect
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that is done to a graph, and how to see whether it happened."""
+    """An action on a graph, and how to check whether it happened."""
 
     name: str
     do: Callable[[Graph], object]
@@ -57,7 +57,7 @@ class Act:
 
 
 def transact(graph: Graph) -> None:
-    """One commit, made in two steps."""
+    """One transaction of two steps."""
     with graph.branch().transaction() as tx:
         tx.load({"A": pa.table({"k": ["new"]})}, mode="append")
         tx.load({"B": pa.table({"k": ["new"]})}, mode="append")
@@ -75,14 +75,14 @@ TRANSACTION = Act("commit by transaction", transact, lambda g: ids(g) == ids(g, 
 
 
 def faulty(graph: Graph) -> FaultyStore:
-    """All calls of a graph through one store that can fail."""
+    """Send all calls of a graph through one faulty store."""
     graph.session.store.objects = graph.session.store.leases = faults = FaultyStore(graph.session.store.objects)
     graph.session.store.timeouts.ttl = 0.3
     return faults
 
 
 def numbered(calls: list[tuple[Operation, str]]) -> Iterator[tuple[Operation, int]]:
-    """Each call, and the how manieth of its kind it is."""
+    """Each call with its number among the calls of its kind."""
     seen: Counter[Operation] = Counter()
     for operation, _ in calls:
         seen[operation] += 1
@@ -99,8 +99,10 @@ def calls_of(act: Act, place: Path) -> list[tuple[Operation, str]]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("act", [*ACTS, pytest.param(TRANSACTION, marks=pytest.mark.slow)], ids=lambda act: act.name)
-def test_any_call_may_fail(tmp_path: Path, act: Act, when: str) -> None:
-    """The caller gets an answer or a typed error, an error that says "nothing happened" is right, and all goes on."""
+def test_any_failed_storage_call_gives_a_typed_error_and_the_graph_stays_usable(
+    tmp_path: Path, act: Act, when: str
+) -> None:
+    """The caller gets a result or a typed error, "nothing happened" is true, and the graph works afterwards."""
     calls = calls_of(act, tmp_path / "rehearsal")
     assert calls
     for number, (operation, nth) in enumerate(numbered(calls)):
@@ -128,7 +130,7 @@ def test_any_call_may_fail(tmp_path: Path, act: Act, when: str) -> None:
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
-def test_slow_storage_is_only_slow(place: Path, act: Act) -> None:
+def test_slow_storage_does_not_make_an_operation_fail(place: Path, act: Act) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         faults = faulty(graph)
@@ -146,7 +148,7 @@ def test_slow_storage_is_only_slow(place: Path, act: Act) -> None:
 
 
 def init_with(monkeypatch: pytest.MonkeyPatch, place: Path, prepare: Callable[[FaultyStore], None]) -> FaultyStore:
-    """Have the next graph created through a store that can fail."""
+    """Create the next graph through a faulty store."""
     faults = FaultyStore(open_store(str(place), fsync=False))
     prepare(faults)
 
@@ -159,8 +161,10 @@ def init_with(monkeypatch: pytest.MonkeyPatch, place: Path, prepare: Callable[[F
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_creation_may_fail_at_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """Afterwards there is a graph, or the place can be used: by force where files were left."""
+def test_after_any_failed_call_of_init_a_graph_can_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Afterwards there is a graph, or a graph can be created: with `force` if files were left."""
     rehearsal = init_with(monkeypatch, tmp_path / "rehearsal", lambda faults: None)
     init(tmp_path / "rehearsal", SCHEMA)
     calls = list(rehearsal.calls)
@@ -184,8 +188,8 @@ def test_creation_may_fail_at_any_call(tmp_path: Path, monkeypatch: pytest.Monke
             assert_whole(graph)
 
 
-def test_two_creators_cannot_both_win(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second looks before the first is done, and claims after the first has finished: it must touch nothing."""
+def test_only_one_of_two_concurrent_inits_creates_the_graph(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second checks before the first is done, and claims after the first has finished: it must change nothing."""
     real = open_store(str(place), fsync=False)
 
     class Late(FaultyStore):
@@ -206,7 +210,7 @@ def test_two_creators_cannot_both_win(place: Path, monkeypatch: pytest.MonkeyPat
         assert_whole(graph)
 
 
-def test_a_claim_of_a_live_process_holds(place: Path) -> None:
+def test_init_respects_the_claim_of_a_live_process(place: Path) -> None:
     objects = open_store(str(place), fsync=False)
     objects.create(CLAIM_PATH, orjson.dumps({"version": 1, "attempt_id": "x"}))
     with pytest.raises(InitializationClaimedError) as caught:
@@ -216,8 +220,8 @@ def test_a_claim_of_a_live_process_holds(place: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [b"", b"not a manifest"])
-def test_a_manifest_that_cannot_be_read_is_not_no_graph(graph: Graph, place: Path, trouble: bytes) -> None:
-    """Whoever took that for an empty place would create a graph over a graph."""
+def test_init_refuses_a_graph_whose_manifest_cannot_be_read(graph: Graph, place: Path, trouble: bytes) -> None:
+    """Otherwise `init` would overwrite an existing graph."""
     for version in (place / "__manifest" / "_versions").iterdir():
         version.write_bytes(trouble)
     with pytest.raises(StorageError):
@@ -227,7 +231,7 @@ def test_a_manifest_that_cannot_be_read_is_not_no_graph(graph: Graph, place: Pat
     assert (place / "nodes").exists()
 
 
-# Media that cannot be written
+# Read-only media
 
 
 _BECOME_NOBODY = """
@@ -242,9 +246,9 @@ except PermissionError:
 
 
 def as_nobody(code: str) -> str:
-    """Run a program as a user who owns nothing here.
+    """Run a program as a user who owns none of these files.
 
-    It becomes that user itself: to start a process as another user, Python copies itself, and it may have grown large.
+    The program changes its own user id: to start it as another user, Python would fork itself, which may be large.
     """
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LANCE_LOG": "error", "HOME": "/nonexistent"}
     command = [sys.executable, "-c", _BECOME_NOBODY, code]
@@ -257,15 +261,15 @@ def as_nobody(code: str) -> str:
 
 @pytest.fixture
 def public_place() -> Iterator[Path]:
-    """A place for a graph that every user can reach, unlike those below pytest's own directory."""
+    """A directory that every user can reach, unlike the directories of pytest."""
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-test-"))
     directory.chmod(0o755)
     yield directory / "graph"
     shutil.rmtree(directory)
 
 
-def test_read_only_media(public_place: Path) -> None:
-    """To read needs no right to write; to write fails with an error that says so, and changes nothing."""
+def test_a_graph_on_read_only_media_can_be_read_and_not_written(public_place: Path) -> None:
+    """Reading needs no write permission. Writing fails with a clear error and changes nothing."""
     place = public_place
     create(place).close()
     files = [place, *place.rglob("*")]
@@ -316,7 +320,7 @@ def test_read_only_handle_writes_nothing(graph: Graph, place: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("path", CONTRACT)
-def test_missing_schema_file(graph: Graph, place: Path, path: str, read_only: bool) -> None:
+def test_a_missing_schema_file_is_reported(graph: Graph, place: Path, path: str, read_only: bool) -> None:
     kept = graph.session.store.objects.get(path).data
     graph.session.store.objects.delete(path)
     with pytest.raises(NotFoundError, match=path) as caught:
@@ -327,8 +331,8 @@ def test_missing_schema_file(graph: Graph, place: Path, path: str, read_only: bo
     open(place, read_only=read_only).close()
 
 
-def test_edited_schema(graph: Graph, place: Path) -> None:
-    """A comment is harmless; anything that changes what the schema says is refused."""
+def test_an_edited_schema_file_is_refused_unless_only_comments_changed(graph: Graph, place: Path) -> None:
+    """A new comment is accepted. A change of the schema's meaning is refused."""
     source = graph.session.store.objects.get(SOURCE_PATH).data
     graph.session.store.objects.put(SOURCE_PATH, source + b"\n// a remark\n")
     open(place).close()
@@ -343,8 +347,8 @@ def test_edited_schema(graph: Graph, place: Path) -> None:
         assert_whole(reopened)
 
 
-def test_schema_files_of_another_graph(graph: Graph, place: Path, tmp_path: Path) -> None:
-    """They agree with each other, and not with the tables."""
+def test_schema_files_of_another_graph_are_refused(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """The files match each other, but not the tables."""
     other = init(tmp_path / "other", SCHEMA.replace("node C", "node D").replace("-> C", "-> D"))
     for path in CONTRACT:
         graph.session.store.objects.put(path, other.session.store.objects.get(path).data)
@@ -356,7 +360,7 @@ def test_schema_files_of_another_graph(graph: Graph, place: Path, tmp_path: Path
 
 
 def stamp(place: Path, value: str | None) -> None:
-    """Stamp a graph by hand."""
+    """Write the format stamp of a graph."""
     dataset = lance.dataset(str(place / "__manifest"))
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     metadata = {key: text for key, text in (dataset.schema.metadata or {}).items() if key not in (STAMP.encode(), SEAL)}
@@ -375,7 +379,7 @@ def stamp(place: Path, value: str | None) -> None:
         (None, CorruptionError, "stamp"),
     ],
 )
-def test_stamp(
+def test_an_unsupported_format_stamp_is_refused(
     graph: Graph, place: Path, value: str | None, error: type[OmnigraphError], says: str, read_only: bool
 ) -> None:
     stamp(place, value)
@@ -386,7 +390,7 @@ def test_stamp(
     open(place, read_only=read_only).close()
 
 
-def test_closing_needs_no_storage(graph: Graph, place: Path) -> None:
+def test_closing_a_handle_needs_no_storage(graph: Graph, place: Path) -> None:
     shutil.rmtree(place)
     graph.close()
     graph.close()

@@ -1,4 +1,4 @@
-"""Fragments that other processes wrote become rows of a commit, if they lie where the table looks for them."""
+"""Fragments that other processes wrote can be committed, if they lie in the directory of the branch's table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from omnigraph.storage.table_ref import table_directory
 
 
 def adopt(graph: Graph, place: Path, names: list[str], branch: str) -> Commit | None:
-    """Write fragments where the branch's table lies at present, and commit them."""
+    """Write fragments in the current directory of the branch's table, and commit them."""
     ref = graph.snapshot(branch=branch).pin("node:A").ref
     table = lance.dataset(str(place / table_directory(ref.path, ref.branch)), version=ref.version)
     written = write_fragments(rows("node:A", names).cast(table.schema), table)
@@ -29,7 +29,7 @@ def adopt(graph: Graph, place: Path, names: list[str], branch: str) -> Commit | 
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_fragments_become_rows(graph: Graph, place: Path, branch: str) -> None:
+def test_committed_fragments_are_visible_as_rows(graph: Graph, place: Path, branch: str) -> None:
     if branch != "main":
         graph.branches.create(branch)
         put(graph, ["own"], branch=branch)
@@ -39,8 +39,8 @@ def test_fragments_become_rows(graph: Graph, place: Path, branch: str) -> None:
     assert_whole(graph)
 
 
-def test_a_branch_without_files_of_its_own_takes_none(graph: Graph, place: Path) -> None:
-    """They lie in the table of `main`, where its fork would not find them: the table could never be read again."""
+def test_fragments_for_a_table_that_is_not_forked_yet_are_refused(graph: Graph, place: Path) -> None:
+    """They lie in the directory of `main`, where the fork would not find them, and the table would be unreadable."""
     graph.branches.create("dev")
     with pytest.raises(InputError, match="fragments"):
         adopt(graph, place, ["x"], "dev")

@@ -1,4 +1,4 @@
-"""A write that is killed is there completely or not at all, whoever wrote and wherever it died."""
+"""A killed write is visible completely or not at all, for every writer and every failpoint."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DELETE = Write(WriterKind.MUTATION, Operation.DELETE, NODES, forks=False)
 
 
 def _every() -> list[object]:
-    """All writes at all places; those of the core always run."""
+    """All writes at all failpoints. Those of the core set always run."""
     return [
         pytest.param(write, kill, id=f"{write}-{kill}", marks=() if write in CORE else pytest.mark.slow)
         for write in writes()
@@ -73,7 +73,7 @@ def _every() -> list[object]:
 
 
 def _kill(children: Children, graph: Graph, write: Write, kill: Kill) -> None:
-    """Have a child make a write and die."""
+    """Run a write in a child process and kill it."""
     branch = "dev" if write.forks else "main"
     if write.forks:
         graph.branches.create("dev")
@@ -109,7 +109,9 @@ def _check(graph: Graph, write: Write, expected: Outcome) -> None:
 
 
 @pytest.mark.parametrize(("write", "kill"), _every())
-def test_killed_write(children: Children, place: Path, write: Write, kill: Kill) -> None:
+def test_a_killed_write_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, write: Write, kill: Kill
+) -> None:
     expected = outcome(write, kill)
     with create(place) as graph:
         _kill(children, graph, write, kill)
@@ -120,8 +122,10 @@ def test_killed_write(children: Children, place: Path, write: Write, kill: Kill)
 
 @pytest.mark.parametrize("forks", [False, True], ids=["main", "branch"])
 @pytest.mark.parametrize("kill", list(kills(DELETE)), ids=str)
-def test_next_write_of_an_open_handle_heals(children: Children, place: Path, kill: Kill, forks: bool) -> None:
-    """Nobody has to open the graph again."""
+def test_the_next_write_of_an_open_handle_runs_recovery(
+    children: Children, place: Path, kill: Kill, forks: bool
+) -> None:
+    """The graph need not be opened again."""
     write = replace(DELETE, forks=forks)
     expected = outcome(write, kill)
     with create(place) as graph:
@@ -138,8 +142,10 @@ def test_next_write_of_an_open_handle_heals(children: Children, place: Path, kil
 @pytest.mark.parametrize("forks", [False, True], ids=["main", "branch"])
 @pytest.mark.parametrize("first", [Kill(Failpoint.TABLE_COMMITTED), Kill(Failpoint.TABLES_COMMITTED)], ids=str)
 @pytest.mark.parametrize("point", RECOVERY_POINTS)
-def test_killed_recovery(children: Children, place: Path, point: Failpoint, first: Kill, forks: bool) -> None:
-    """Recovery may die as often as it likes: it ends as it would have, with one row in the audit."""
+def test_a_killed_recovery_has_the_same_outcome_when_it_is_repeated(
+    children: Children, place: Path, point: Failpoint, first: Kill, forks: bool
+) -> None:
+    """Recovery that is killed any number of times has the same outcome, with one row in the audit."""
     write = Write(WriterKind.MUTATION, Operation.UPSERT, NODES[:2], forks)
     expected = outcome(write, first)
     with create(place) as graph:
@@ -157,7 +163,7 @@ def test_killed_recovery(children: Children, place: Path, point: Failpoint, firs
 
 
 @pytest.mark.parametrize("point", INIT_POINTS)
-def test_killed_creation(children: Children, place: Path, point: Failpoint) -> None:
+def test_a_killed_init_leaves_a_graph_or_a_place_for_one(children: Children, place: Path, point: Failpoint) -> None:
     assert children.run("create", failpoint=f"{point}=kill", uri=str(place)).signal == signal.SIGKILL
     if point is Failpoint.INIT_COMMITTED:
         with pytest.raises(AlreadyInitializedError):
@@ -176,7 +182,9 @@ def test_killed_creation(children: Children, place: Path, point: Failpoint) -> N
 
 
 @pytest.mark.parametrize("point", BRANCH_CREATION_POINTS)
-def test_killed_branch_creation(children: Children, place: Path, point: Failpoint) -> None:
+def test_a_killed_branch_creation_leaves_a_working_branch_or_none(
+    children: Children, place: Path, point: Failpoint
+) -> None:
     with create(place) as graph:
         job = {"uri": str(place), "name": "dev"}
         assert children.run("create_branch", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
@@ -192,7 +200,9 @@ def test_killed_branch_creation(children: Children, place: Path, point: Failpoin
 
 @pytest.mark.parametrize("written", [False, True], ids=["fresh", "written"])
 @pytest.mark.parametrize("point", BRANCH_DELETION_POINTS)
-def test_killed_branch_deletion(children: Children, place: Path, point: Failpoint, written: bool) -> None:
+def test_a_killed_branch_deletion_leaves_a_working_branch_or_none(
+    children: Children, place: Path, point: Failpoint, written: bool
+) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         if written:
@@ -216,7 +226,9 @@ def test_killed_branch_deletion(children: Children, place: Path, point: Failpoin
 
 
 @pytest.mark.parametrize("point", TAG_POINTS)
-def test_killed_tag_operations(children: Children, place: Path, point: Failpoint) -> None:
+def test_a_killed_tag_operation_is_done_completely_or_not_at_all(
+    children: Children, place: Path, point: Failpoint
+) -> None:
     with create(place) as graph:
         job = {"uri": str(place), "name": "v1"}
         if point is Failpoint.TAG_DELETE_CHECKED:
@@ -228,7 +240,9 @@ def test_killed_tag_operations(children: Children, place: Path, point: Failpoint
 
 
 @pytest.mark.parametrize("point", LATE_VERSION_POINTS)
-def test_killed_undo_of_a_late_version(children: Children, place: Path, point: Failpoint) -> None:
+def test_a_killed_roll_back_of_a_late_version_can_be_repeated(
+    children: Children, place: Path, point: Failpoint
+) -> None:
     with create(place) as graph:
         put(graph, ["kept"])
         raw.restore_late(graph, "node:A", 1)
@@ -240,7 +254,7 @@ def test_killed_undo_of_a_late_version(children: Children, place: Path, point: F
 
 
 def test_every_failpoint_is_exercised() -> None:
-    """Each test above, and that of cleanup, asserts that its child died at the place that it names."""
+    """Each test above, and that of cleanup, asserts that its child was killed at the named failpoint."""
     exercised = {kill.point for write in CORE for kill in kills(write)}
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
@@ -259,6 +273,6 @@ def test_every_writer_kind_is_killed() -> None:
     assert made | set(ELSEWHERE) == {kind for kind in kinds if not isabstract(kind)}
 
 
-def test_page_shows_the_matrix() -> None:
+def test_the_kill_matrix_page_is_up_to_date() -> None:
     print(page())  # noqa: T201 - the table, for whoever runs this with -s
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.commit.matrix"

@@ -1,4 +1,4 @@
-"""One writer at a time on a branch, whatever becomes of the one before."""
+"""One writer at a time publishes on a branch, also after a writer is killed or paused."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def record(store: ObjectStore, branch: str = "main") -> LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A process that stays at a place for as long as its sign is there."""
+    """A process that stays at a failpoint while its signal file exists."""
 
     pid: int
     sign: Path
 
     def fall_asleep(self) -> None:
-        """All of it, also the part that says it lives."""
+        """Stop the whole process, including its heartbeat."""
         end(self.pid, signal.SIGSTOP)
 
     def wake_up(self) -> None:
@@ -62,7 +62,7 @@ class Held:
 
 
 def held_write(children: Children, graph: Graph, point: Failpoint, *, ttl: float = TTL, branch: str = "main") -> Held:
-    """A child that writes and is held at a place. Returns when it is there."""
+    """Start a child that writes and is held at a failpoint. Returns when it is there."""
     writes = [(key, "append", ["slow"]) for key in PAIR]
     job = {"uri": graph.uri, "branch": branch, "ttl": ttl, "writes": writes}
     sign = Path(f"{graph.uri}.held")
@@ -73,7 +73,7 @@ def held_write(children: Children, graph: Graph, point: Failpoint, *, ttl: float
 
 @pytest.fixture
 def beaten_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[ObjectStore, float], None]:
-    """Has whoever waits for a lease see time pass only as its owner says that it lives: so much with every beat."""
+    """Let time pass for lease waiters only with the heartbeats of the owner: a fixed amount per beat."""
 
     def install(store: ObjectStore, seconds: float) -> None:
         now = 0.0
@@ -90,10 +90,10 @@ def beaten_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[ObjectStore, floa
     return install
 
 
-# Taking it
+# Acquiring
 
 
-def test_two_cannot_have_it(store: ObjectStore) -> None:
+def test_a_lease_has_one_owner(store: ObjectStore) -> None:
     with lease.acquire(store, "main"):
         assert record(store).owner == Owner.here()
         with pytest.raises(LeaseTimeoutError) as caught:
@@ -105,7 +105,7 @@ def test_two_cannot_have_it(store: ObjectStore) -> None:
         pass
 
 
-def test_waiting_ends_when_it_is_given_back(store: ObjectStore) -> None:
+def test_a_waiter_gets_the_lease_when_it_is_released(store: ObjectStore) -> None:
     looks = FaultyStore(store)
     events = []
 
@@ -124,7 +124,7 @@ def test_waiting_ends_when_it_is_given_back(store: ObjectStore) -> None:
     assert events == ["given back", "taken"]
 
 
-def test_the_number_only_grows(store: ObjectStore) -> None:
+def test_fencing_numbers_increase(store: ObjectStore) -> None:
     numbers = []
     for _ in range(3):
         with lease.acquire(store, "main") as held:
@@ -134,7 +134,7 @@ def test_the_number_only_grows(store: ObjectStore) -> None:
         assert held.fence == 41
 
 
-def test_the_number_grows_though_the_object_is_deleted(graph: Graph) -> None:
+def test_fencing_numbers_increase_after_the_lease_object_is_deleted(graph: Graph) -> None:
     fences = []
     for number in range(3):
         put(graph, [f"n{number}"])
@@ -144,8 +144,8 @@ def test_the_number_grows_though_the_object_is_deleted(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"fence": "x"}', b'{"fence":1,"owner":{"pid":1},"beat":0}'])
-def test_an_unreadable_object_is_a_free_lease(graph: Graph, content: bytes) -> None:
-    """After a power failure: lease objects are not flushed to disk."""
+def test_an_unreadable_lease_object_counts_as_free(graph: Graph, content: bytes) -> None:
+    """Lease objects are not flushed, so a power failure can damage them."""
     put(graph, ["one"])
     before = graph.session.store.capture("main").fence
     graph.session.store.objects.put(lease_path("main"), content)
@@ -154,8 +154,8 @@ def test_an_unreadable_object_is_a_free_lease(graph: Graph, content: bytes) -> N
     assert_whole(graph)
 
 
-def test_an_owner_elsewhere_has_its_time(store: ObjectStore) -> None:
-    """Nobody can see from here whether a process on another machine lives: silence decides."""
+def test_a_lease_of_another_machine_is_taken_over_only_after_it_expires(store: ObjectStore) -> None:
+    """A process on another machine cannot be checked, so only a missing heartbeat means that it is dead."""
     elsewhere = LeaseRecord(5, Owner("another machine", 1, "1"))
     store.put(lease_path("main"), elsewhere.dump())
     with pytest.raises(LeaseTimeoutError):
@@ -166,17 +166,17 @@ def test_an_owner_elsewhere_has_its_time(store: ObjectStore) -> None:
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_process_that_reuses_the_number_of_a_dead_one(store: ObjectStore) -> None:
+def test_a_reused_process_id_does_not_keep_a_lease_alive(store: ObjectStore) -> None:
     here = Owner.here()
     store.put(lease_path("main"), LeaseRecord(5, Owner(here.host, here.pid, "an earlier life")).dump())
     with lease.acquire(store, "main", wait=0) as held:
         assert held.fence == 6
 
 
-# Keeping it
+# Renewing
 
 
-def test_the_heartbeat_keeps_it(store: ObjectStore, beaten_clock: Callable[[ObjectStore, float], None]) -> None:
+def test_a_heartbeat_keeps_the_lease(store: ObjectStore, beaten_clock: Callable[[ObjectStore, float], None]) -> None:
     with lease.acquire(store, "main", ttl=0.1) as held:
         beaten_clock(store, 0.09)
         with pytest.raises(LeaseTimeoutError):
@@ -185,8 +185,8 @@ def test_the_heartbeat_keeps_it(store: ObjectStore, beaten_clock: Callable[[Obje
         held.check()
 
 
-def test_a_heartbeat_whose_answer_is_lost(store: ObjectStore) -> None:
-    """The object has changed, and it was this owner who changed it."""
+def test_a_heartbeat_with_a_lost_answer_keeps_the_lease(store: ObjectStore) -> None:
+    """The object has changed because of this owner's own request."""
     faults = FaultyStore(store)
     with lease.acquire(faults, "main", ttl=0.3) as held:
         faults.fail_after("replace")
@@ -195,7 +195,7 @@ def test_a_heartbeat_whose_answer_is_lost(store: ObjectStore) -> None:
     assert record(store).owner is None, "it was given back"
 
 
-def test_a_store_out_of_reach_for_a_moment(store: ObjectStore) -> None:
+def test_one_failed_heartbeat_does_not_lose_the_lease(store: ObjectStore) -> None:
     faults = FaultyStore(store)
     with lease.acquire(faults, "main", ttl=0.3) as held:
         faults.fail_before("replace")
@@ -203,7 +203,7 @@ def test_a_store_out_of_reach_for_a_moment(store: ObjectStore) -> None:
         held.check()
 
 
-def test_it_is_lost_when_another_has_it(store: ObjectStore) -> None:
+def test_a_lease_is_lost_when_another_owner_has_it(store: ObjectStore) -> None:
     with lease.acquire(store, "main") as held:
         other = LeaseRecord(held.fence + 1, Owner("another machine", 1, "1"))
         store.put(lease_path("main"), other.dump())
@@ -213,7 +213,7 @@ def test_it_is_lost_when_another_has_it(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", None])
-def test_it_is_lost_when_the_object_is(store: ObjectStore, answer: bytes | None) -> None:
+def test_a_lease_is_lost_when_its_object_is_deleted_or_unreadable(store: ObjectStore, answer: bytes | None) -> None:
     with lease.acquire(store, "main") as held:
         if answer is None:
             store.delete(lease_path("main"))
@@ -226,7 +226,7 @@ def test_it_is_lost_when_the_object_is(store: ObjectStore, answer: bytes | None)
 # Between processes
 
 
-def test_processes_take_turns(children: Children, graph: Graph) -> None:
+def test_processes_publish_one_at_a_time(children: Children, graph: Graph) -> None:
     writer = held_write(children, graph, Failpoint.SIDECAR_WRITTEN, ttl=PATIENCE)
     graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = PATIENCE, 0.2
     with pytest.raises(LeaseTimeoutError, match=str(writer.pid)):
@@ -247,10 +247,10 @@ def test_processes_take_turns(children: Children, graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_a_long_write_stays_alive(
+def test_a_long_write_keeps_its_lease(
     children: Children, graph: Graph, beaten_clock: Callable[[ObjectStore, float], None]
 ) -> None:
-    """It takes several times as long as an owner may be silent."""
+    """It takes several times as long as the lease."""
     writer = held_write(children, graph, Failpoint.TABLE_COMMITTED, ttl=0.2)
     graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = 0.2, 1.2
     beaten_clock(graph.session.store.leases, 0.19)
@@ -263,7 +263,7 @@ def test_a_long_write_stays_alive(
 
 
 def test_a_killed_owner_is_replaced_at_once(children: Children, graph: Graph) -> None:
-    """On the same machine nobody waits for a lease to run out."""
+    """On the same machine, writers do not wait for the lease to expire."""
     writes = [("node:A", "append", ["slow"])]
     job = {"uri": graph.uri, "writes": writes}
     assert children.run("write", failpoint="before_publish=kill", **job).signal == signal.SIGKILL
@@ -272,7 +272,7 @@ def test_a_killed_owner_is_replaced_at_once(children: Children, graph: Graph) ->
     assert ids(graph) == sorted([*SEED, "slow", "next"])
 
 
-def test_a_silent_owner_is_replaced_in_time(children: Children, graph: Graph) -> None:
+def test_an_owner_without_a_heartbeat_is_replaced_after_the_lease_expires(children: Children, graph: Graph) -> None:
     held_write(children, graph, Failpoint.LEASED).fall_asleep()
     graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
     started = time.monotonic()
@@ -292,8 +292,10 @@ SLEEPY = [
 
 @pytest.mark.parametrize("meanwhile", ["recovers", "writes the same tables", "writes other tables"])
 @pytest.mark.parametrize("point", SLEEPY)
-def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failpoint, meanwhile: str) -> None:
-    """An owner that wakes up after it was replaced publishes nothing of what it began, and runs its write again."""
+def test_a_paused_writer_that_was_replaced_cannot_publish(
+    children: Children, graph: Graph, point: Failpoint, meanwhile: str
+) -> None:
+    """An owner that continues after it was replaced does not publish its staged write, and retries it."""
     writer = held_write(children, graph, point)
     writer.fall_asleep()
     graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = TTL, PATIENCE
@@ -311,7 +313,7 @@ def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failp
     writer.wake_up()
     ending = children.wait(writer.pid)
     if point is Failpoint.LEASED and meanwhile == "recovers":
-        # Nobody has published: it finds out when it looks, and says so. What it left is settled by the next writer.
+        # No other commit was published: it finds the lost lease at its next check and fails. The next writer recovers.
         assert ending.error in ("LeaseLostError", "RecoveryRequiredError")
     elif point is Failpoint.LEASED:
         assert ending.ok(), "nothing of it had happened, so it began again, with a lease of its own"
@@ -333,8 +335,10 @@ def test_a_sleeper_cannot_publish(children: Children, graph: Graph, point: Failp
 
 
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
-def test_a_sleeper_on_its_own_forks(children: Children, graph: Graph, point: Failpoint) -> None:
-    """The first write on a branch: its forks were removed, or taken over, while it slept."""
+def test_a_paused_first_write_on_a_branch_survives_the_loss_of_its_forks(
+    children: Children, graph: Graph, point: Failpoint
+) -> None:
+    """The first write on a branch: its forks were removed or taken over during the pause."""
     graph.branches.create("dev")
     writer = held_write(children, graph, point, branch="dev")
     writer.fall_asleep()
@@ -349,8 +353,8 @@ def test_a_sleeper_on_its_own_forks(children: Children, graph: Graph, point: Fai
     assert_whole(graph)
 
 
-def test_a_lease_deleted_under_a_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer cannot know that it is alone any more, so it stops; the next one finishes what it began."""
+def test_a_writer_stops_when_its_lease_object_is_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer no longer has exclusive access, so it stops. The next writer completes its write."""
     durable = graph.session.store.tables.make_durable
 
     def careless(*arguments: object) -> None:
@@ -366,7 +370,7 @@ def test_a_lease_deleted_under_a_writer(graph: Graph, monkeypatch: pytest.Monkey
     assert_whole(graph)
 
 
-def test_the_owner_is_this_process(place: Path, graph: Graph) -> None:
+def test_the_owner_record_identifies_a_process(place: Path, graph: Graph) -> None:
     here = Owner.here()
     assert here.pid == os.getpid()
     assert not here.is_dead()
@@ -376,8 +380,8 @@ def test_the_owner_is_this_process(place: Path, graph: Graph) -> None:
     assert free["owner"] is None
 
 
-def test_a_hidden_process_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine may hide the processes of others: then only their silence tells."""
+def test_a_process_that_cannot_be_seen_does_not_count_as_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may hide the processes of other users. Then only a missing heartbeat means that they are dead."""
     monkeypatch.setattr(owner, "_start_time", lambda pid: None)
     assert not Owner(Owner.here().host, os.getppid(), "12345").is_dead()
     assert Owner(Owner.here().host, 2**22 + 1, "12345").is_dead()

@@ -1,4 +1,4 @@
-"""The manifest: every commit is in it, in order, however many there are, and a publish replaces only the state."""
+"""The manifest lists any number of commits in order, and a publish replaces only its state part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omnigraph.graph import Graph, open
 
 
 def publish(store: Store, branch: str = "main") -> Commit:
-    """A commit that changes no table: history at the price of the manifest alone."""
+    """Publish a commit that changes no table. It writes only the manifest."""
     view = store.capture(branch)
     commit = Commit(ulid_now(), branch, 0, view.head.id, None, "act-kim", max(now_micros(), view.head.created_at + 1))
     with store.exclusive(branch) as held:
@@ -32,8 +32,8 @@ def publish(store: Store, branch: str = "main") -> Commit:
 
 
 @pytest.mark.slow
-def test_long_history(graph: Graph, place: Path) -> None:
-    """Commits are folded into larger parts as they grow old; none is lost, doubled or moved."""
+def test_a_long_history_keeps_every_commit_in_order(graph: Graph, place: Path) -> None:
+    """Older commits are merged into larger parts. None is lost, duplicated or reordered."""
     made = [publish(graph.session.store) for _ in range(5 * TAIL_COMMITS)]
     history = assert_chain(graph)
     assert history[: len(made)] == made[::-1]
@@ -49,8 +49,8 @@ def test_long_history(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With small parts, a few hundred commits reach the depth that real graphs reach after hundreds of thousands."""
+def test_merging_history_parts_many_times_keeps_every_commit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small parts, a few hundred commits need as many levels as hundreds of thousands do otherwise."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 3)
     monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
     made: list[Commit] = []
@@ -65,7 +65,7 @@ def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
     assert widest <= 2 * 6 + 1, "parts grow with the logarithm of the history"
 
 
-def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_shares_the_history_before_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
     shared = [publish(graph.session.store) for _ in range(20)]
@@ -78,7 +78,7 @@ def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytes
     assert graph.snapshot(commit=own[3].id).branch == "dev"
 
 
-def test_pages(graph: Graph) -> None:
+def test_commits_are_listed_in_pages(graph: Graph) -> None:
     made = [publish(graph.session.store).id for _ in range(30)]
     pages, cursor = [], None
     while True:
@@ -95,17 +95,17 @@ def test_pages(graph: Graph) -> None:
         graph.commits.list(cursor="nonsense")
 
 
-# What a writer may ask for
+# Options of a write
 
 
-def test_a_commit_says_what_it_was_told(graph: Graph) -> None:
+def test_a_commit_records_actor_message_and_labels(graph: Graph) -> None:
     made = put(graph, ["new"], actor="act-kim", message="two words", labels=(("ticket", "7"),))
     for found in (graph.snapshot().commit, graph.commits.get(made.id), graph.commits.list().commits[0]):
         assert found == made
         assert (found.actor, found.message, found.labels) == ("act-kim", "two words", (("ticket", "7"),))
 
 
-def test_expected_head(graph: Graph) -> None:
+def test_a_write_with_a_wrong_expected_head_is_refused(graph: Graph) -> None:
     head = graph.snapshot().commit
     made = put(graph, ["new"], expect_head=head.id)
     with pytest.raises(PreconditionFailedError) as caught:
@@ -114,8 +114,8 @@ def test_expected_head(graph: Graph) -> None:
     assert ids(graph) == sorted([*SEED, "new"])
 
 
-def test_expected_head_is_held_until_the_end(graph: Graph, place: Path) -> None:
-    """The head moves while the write is prepared: it is not replayed over what the caller has not seen."""
+def test_a_head_that_moves_during_a_write_fails_its_expected_head(graph: Graph, place: Path) -> None:
+    """The head moves while the write is prepared: the write is refused and not retried."""
     head = graph.snapshot().commit
     with open(place) as other:
 
@@ -130,7 +130,7 @@ def test_expected_head_is_held_until_the_end(graph: Graph, place: Path) -> None:
     assert_whole(graph)
 
 
-def test_idempotency_key(graph: Graph, place: Path) -> None:
+def test_a_repeated_idempotency_key_returns_the_first_commit(graph: Graph, place: Path) -> None:
     first = put(graph, ["new"], idempotency_key="k")
     publish(graph.session.store)
     assert put(graph, ["new"], idempotency_key="k") == first
@@ -144,7 +144,7 @@ def test_idempotency_key(graph: Graph, place: Path) -> None:
     assert put(graph, ["new"], idempotency_key="k") == first, "though it is long ago"
 
 
-def test_a_key_belongs_to_a_branch(graph: Graph) -> None:
+def test_an_idempotency_key_belongs_to_one_branch(graph: Graph) -> None:
     graph.branches.create("before")
     put(graph, ["new"], idempotency_key="k")
     graph.branches.create("after")
@@ -156,7 +156,7 @@ def test_a_key_belongs_to_a_branch(graph: Graph) -> None:
     assert ids(graph, branch="after") == sorted([*SEED, "new", "own"]), "a fork does not inherit the key"
 
 
-def test_nothing_to_do_is_no_commit(graph: Graph) -> None:
+def test_a_write_without_changes_makes_no_commit(graph: Graph) -> None:
     before = graph.snapshot()
     for operation in (Operation.APPEND, Operation.INSERT, Operation.UPSERT, Operation.DELETE):
         writes = [table_write(key, operation, []) for key in TABLES]
@@ -165,7 +165,7 @@ def test_nothing_to_do_is_no_commit(graph: Graph) -> None:
     assert graph.snapshot().tables == before.tables
 
 
-def test_one_operation_per_table(graph: Graph) -> None:
+def test_a_second_operation_on_one_table_is_refused(graph: Graph) -> None:
     twice = [table_write("node:A", Operation.APPEND, ["a"]), table_write("node:A", Operation.UPSERT, ["b"])]
     with pytest.raises(InputError):
         graph.write_tables(WriteRequest(), lambda view: twice)
@@ -173,7 +173,7 @@ def test_one_operation_per_table(graph: Graph) -> None:
         graph.write_tables(WriteRequest(), lambda view: [table_write("node:Z", Operation.APPEND, ["a"])])
 
 
-def test_a_failed_preparation_leaves_no_trace(graph: Graph, place: Path) -> None:
+def test_a_failed_preparation_leaves_no_files(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     before = sorted(place.rglob("*"))
 
@@ -190,13 +190,13 @@ def test_a_failed_preparation_leaves_no_trace(graph: Graph, place: Path) -> None
 
 
 @pytest.mark.parametrize("replayable", [True, False])
-def test_a_commit_in_between(graph: Graph, place: Path, replayable: bool) -> None:
-    """A write that may be replayed is prepared again, on what is there now; any other is told who was first."""
+def test_a_conflicting_commit_makes_a_write_retry_or_fail(graph: Graph, place: Path, replayable: bool) -> None:
+    """A replayable write is prepared again on the new state. Any other write fails with a conflict."""
     views = []
     with open(place) as other:
 
         def prepare(view: Manifest) -> list[TableWrite]:
-            views.append(view.tables["node:A"])  # which makes it a part of the read set
+            views.append(view.tables["node:A"])  # adds the table to the read set
             if len(views) == 1:
                 put(other, ["first"])
             return [table_write("node:A", Operation.APPEND, ["second"])]
@@ -217,7 +217,7 @@ def test_a_commit_in_between(graph: Graph, place: Path, replayable: bool) -> Non
 
 
 @pytest.mark.slow
-def test_threads_of_one_handle(graph: Graph) -> None:
+def test_many_threads_can_share_one_handle(graph: Graph) -> None:
     """Eight threads write, read and branch through the same handle."""
     failures: list[BaseException] = []
     barrier = Barrier(8)

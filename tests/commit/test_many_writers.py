@@ -1,4 +1,4 @@
-"""Any number of processes may write at once: nothing acknowledged is lost, and nobody sees half a commit."""
+"""Many processes write at once: no acknowledged write is lost, and no reader sees a torn commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIR = ("node:A", "node:B")
 """The tables that every commit of these tests writes the same ids to."""
 WRITERS = 4
 COMMITS = 15
-"""What each of them makes in an object store, where a commit takes long."""
+"""The number of commits per writer in an object store, where commits are slow."""
 
 
 def _start(children: Children, graph: Graph, logs: Path, number: int, commits: int, **more: object) -> int:
@@ -32,12 +32,12 @@ def _start(children: Children, graph: Graph, logs: Path, number: int, commits: i
 
 
 def _acknowledged(logs: Path) -> int:
-    """How much is written down as done by now."""
+    """The number of acknowledged steps in all logs."""
     return sum(log.read_text().count("ok ") for log in logs.glob("*.log"))
 
 
 def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unacknowledged: int = 0) -> Counter[str]:
-    """Every acknowledged id is there exactly once, in both tables, in a history that is one line."""
+    """Check that every acknowledged id is in both tables exactly once, and that the history is a chain."""
     acknowledged, conflicts = read_log(sorted(logs.glob("*.log")))
     seen: list[str] = []
     made = 0
@@ -56,7 +56,7 @@ def _check(graph: Graph, logs: Path, branches: tuple[str, ...] = ("main",), unac
 
 
 def _watchers(children: Children, graph: Graph, stop: Path, branches: tuple[str, ...], **more: object) -> list[int]:
-    """Readers that are at work already."""
+    """Start readers, and wait until they read."""
     started = []
     for number, branch in enumerate(branches):
         ready = stop.with_name(f"watching-{number}")
@@ -73,7 +73,7 @@ def _stop(children: Children, stop: Path, watchers: list[int]) -> None:
         assert seen.get("versions", 0) > 1, seen
 
 
-def test_one_branch(children: Children, place: Path, tmp_path: Path) -> None:
+def test_processes_on_one_branch_lose_no_acknowledged_write(children: Children, place: Path, tmp_path: Path) -> None:
     with create(place) as graph:
         watchers = _watchers(children, graph, tmp_path / "stop", ("main", "main"))
         writers = [_start(children, graph, tmp_path, number, 50) for number in range(WRITERS)]
@@ -85,8 +85,8 @@ def test_one_branch(children: Children, place: Path, tmp_path: Path) -> None:
         assert graph.recovery.list() == []
 
 
-def test_four_branches(children: Children, place: Path, tmp_path: Path) -> None:
-    """Writers on different branches do not meet at all, though all fork the same tables at once."""
+def test_processes_on_four_branches_never_conflict(children: Children, place: Path, tmp_path: Path) -> None:
+    """Writers on different branches never conflict, although all fork the same tables at once."""
     with create(place) as graph:
         names = tuple(graph.branches.create(f"branch-{number}").name for number in range(WRITERS))
         watchers = _watchers(children, graph, tmp_path / "stop", names[:1])
@@ -98,7 +98,9 @@ def test_four_branches(children: Children, place: Path, tmp_path: Path) -> None:
         assert ids(graph) == sorted(SEED)
 
 
-def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_path: Path) -> None:
+def test_writers_lose_nothing_while_branches_are_created_and_deleted(
+    children: Children, place: Path, tmp_path: Path
+) -> None:
     with create(place) as graph:
         watchers = _watchers(children, graph, tmp_path / "stop", ("main",))
         names = ["x", "y/1", "y/2"]
@@ -118,8 +120,10 @@ def test_branches_come_and_go_meanwhile(children: Children, place: Path, tmp_pat
             assert graph.session.store.tables.forks(pin.ref.path) == [], "no fork outlives its branch"
 
 
-def test_those_who_make_and_delete_branches_die(children: Children, place: Path, tmp_path: Path) -> None:
-    """At any moment, also within Lance: every branch that is listed works, and every name can be used."""
+def test_killed_branch_creations_and_deletions_leave_only_working_branches(
+    children: Children, place: Path, tmp_path: Path
+) -> None:
+    """Killed at any moment, also inside Lance: every listed branch works, and every name can be used."""
     with create(place):
         names = ["x", "y/1", "y/2"]
         job = {
@@ -155,13 +159,13 @@ def test_those_who_make_and_delete_branches_die(children: Children, place: Path,
 
 
 def _wait_for_more(logs: Path, count: int) -> None:
-    """Wait until so much more is done by those who are at work."""
+    """Wait until the running processes have logged this many more steps."""
     wanted = _acknowledged(logs) + count
     until(lambda: _acknowledged(logs) >= wanted)
 
 
 def _killing(children: Children, graph: Graph, logs: Path, *, kills: int, **more: object) -> int:
-    """Have writers at work, kill one whenever they have got on, and all in the end. Returns how many were killed."""
+    """Run writers, kill one after each bit of progress, and all at the end. Returns the number of killed writers."""
     writers = {number: _start(children, graph, logs, number, 10_000, **more) for number in range(WRITERS)}
     for _ in range(kills):
         _wait_for_more(logs, random.randint(1, 5))
@@ -178,8 +182,10 @@ def _killing(children: Children, graph: Graph, logs: Path, *, kills: int, **more
 
 
 @pytest.mark.parametrize("branch", ["main", pytest.param("dev", marks=pytest.mark.slow)])
-def test_writers_die_again_and_again(children: Children, place: Path, tmp_path: Path, branch: str) -> None:
-    """What was acknowledged before the kill is there; what was not is there completely or not at all."""
+def test_killed_writers_lose_no_acknowledged_write(
+    children: Children, place: Path, tmp_path: Path, branch: str
+) -> None:
+    """Acknowledged commits are visible. All others are visible completely or not at all."""
     with create(place) as graph:
         if branch != "main":
             graph.branches.create(branch)
@@ -194,8 +200,10 @@ def test_writers_die_again_and_again(children: Children, place: Path, tmp_path: 
 @pytest.mark.s3
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True], ids=["one branch", "four branches"])
-def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path, apart: bool) -> None:
-    """The same, with branches that come and go meanwhile."""
+def test_processes_on_an_object_store_lose_no_acknowledged_write(
+    children: Children, s3_root: S3Root, tmp_path: Path, apart: bool
+) -> None:
+    """The same, while other processes create and delete branches."""
     with create(s3_root.uri, s3_root.options) as graph:
         reach = {"options": s3_root.options}
         made = tuple(graph.branches.create(f"branch-{number}").name for number in range(WRITERS if apart else 0))
@@ -217,7 +225,9 @@ def test_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path,
 
 @pytest.mark.s3
 @pytest.mark.slow
-def test_writers_die_again_and_again_in_an_object_store(children: Children, s3_root: S3Root, tmp_path: Path) -> None:
+def test_killed_writers_on_an_object_store_lose_no_acknowledged_write(
+    children: Children, s3_root: S3Root, tmp_path: Path
+) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         watchers = _watchers(children, graph, tmp_path / "stop", ("main",), options=s3_root.options)
         killed = _killing(children, graph, tmp_path, kills=8, branch="main", options=s3_root.options)

@@ -1,4 +1,4 @@
-"""A graph of an older format is brought up to date when it is opened for writing: once, whoever else tries as well."""
+"""Opening a graph of an older format for writing migrates it exactly once, also with concurrent openers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = {"main": [*SEED, "later"], "dev": [*SEED, "own"], "kid": [*SEED, "own", "
 
 
 def _first_format(place: Path) -> None:
-    """Make a graph as the first format has it: branches and tags are references of the Lance dataset."""
+    """Make a graph in format 1: branches and tags are references of the Lance dataset."""
     with create(place) as graph:
         store = graph.session.store
         _branch(store, "dev", None, "own")
@@ -48,7 +48,7 @@ def _first_format(place: Path) -> None:
 
 
 def _branch(store: Store, name: str, parent: str | None, row: str) -> None:
-    """A branch with one commit, as the first format makes it: the Lance branch has its name."""
+    """A branch with one commit in format 1: the Lance branch has the name of the branch."""
     begun = store.manifest.open(parent)
     assert begun is not None
     made = store.manifest.create_branch(name, begun)
@@ -78,7 +78,7 @@ def _check(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_the_format_before_references(place: Path) -> None:
+def test_a_graph_of_format_1_is_migrated_when_it_is_opened_for_writing(place: Path) -> None:
     _first_format(place)
     with pytest.raises(FormatError, match="format 1"):
         open(place, read_only=True)
@@ -108,14 +108,14 @@ def test_the_format_before_references(place: Path) -> None:
 
 
 @pytest.mark.parametrize("point", [f"{Failpoint.MIGRATION_REF_WRITTEN}#2", Failpoint.MIGRATION_STAMPED])
-def test_a_migration_that_is_killed_runs_again(children: Children, place: Path, point: str) -> None:
+def test_a_killed_migration_is_repeated(children: Children, place: Path, point: str) -> None:
     _first_format(place)
     assert children.run("reopen", failpoint=f"{point}=kill", uri=str(place)).signal == signal.SIGKILL
     with open(place) as graph:
         _check(graph)
 
 
-def test_several_processes_migrate_at_once(children: Children, place: Path) -> None:
+def test_several_processes_can_migrate_at_once(children: Children, place: Path) -> None:
     _first_format(place)
     started = [children.start("reopen", uri=str(place)) for _ in range(4)]
     for pid in started:
@@ -124,15 +124,17 @@ def test_several_processes_migrate_at_once(children: Children, place: Path) -> N
         _check(graph)
 
 
-def test_a_migration_that_comes_late_brings_nothing_back(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is paused in the middle; meanwhile another process finishes it, and a branch and a tag are deleted."""
+def test_a_late_migration_does_not_restore_deleted_branches_and_tags(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is paused in the middle. Meanwhile another process finishes it, and a branch and a tag are deleted."""
     _first_format(place)
     store = Store.at(GraphUri.parse(str(place)))
     branches, tags = store.manifest.branches(), store.manifest.tags()
     with open(place) as graph:
         graph.branches.delete("kid")
         graph.tags.delete("v1")
-        # The late process acts on the lists that it read before.
+        # The late process uses the lists that it read before.
         monkeypatch.setattr(type(store.manifest), "branches", lambda self: branches)
         listed = iter([tags])
         real = type(store.manifest).tags
@@ -147,8 +149,8 @@ def test_a_migration_that_comes_late_brings_nothing_back(place: Path, monkeypatc
         assert ids(graph, branch="kid") == ids(graph, branch=MAIN)
 
 
-def test_a_copy_of_the_format_before_waits_for_nobody(place: Path, tmp_path: Path) -> None:
-    """A migration takes leases. The owner of a copied one is at work in the old place, and never gives it back here."""
+def test_migrating_a_copy_does_not_wait_for_leases_of_the_original(place: Path, tmp_path: Path) -> None:
+    """A migration takes leases. The owner of a copied lease works on the original and never releases the copy."""
     _first_format(place)
     store = Store.at(GraphUri.parse(str(place)), durable=False)
     with acquire(store.leases, MAIN) as held:

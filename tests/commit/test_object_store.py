@@ -1,4 +1,4 @@
-"""A graph in an object store keeps the same promises."""
+"""A graph in an object store has the same guarantees as one on disk."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def graph(s3_root: S3Root) -> Iterator[Graph]:
         yield made
 
 
-def test_every_operation(graph: Graph) -> None:
-    """On `main` and on a branch, through handles that earlier commits left in the cache."""
+def test_every_operation_works_in_an_object_store(graph: Graph) -> None:
+    """On `main` and on a branch, through cached dataset handles of earlier commits."""
     graph.branches.create("x/y")
     for branch in ("main", "x/y"):
         put(graph, ["a"], NODES, branch=branch)
@@ -52,7 +52,9 @@ def test_every_operation(graph: Graph) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.BEFORE_PUBLISH])
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_interrupted_write(graph: Graph, s3_root: S3Root, branch: str, point: Failpoint) -> None:
+def test_an_interrupted_write_in_an_object_store_is_recovered(
+    graph: Graph, s3_root: S3Root, branch: str, point: Failpoint
+) -> None:
     if branch == "dev":
         graph.branches.create("dev")
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
@@ -67,7 +69,7 @@ def test_interrupted_write(graph: Graph, s3_root: S3Root, branch: str, point: Fa
 
 
 @pytest.mark.slow
-def test_killed_writer(children: Children, graph: Graph, s3_root: S3Root) -> None:
+def test_a_killed_writer_in_an_object_store_is_recovered(children: Children, graph: Graph, s3_root: S3Root) -> None:
     job = {"uri": s3_root.uri, "options": s3_root.options, "writes": [(key, "append", ["new"]) for key in NODES]}
     assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
     put(graph, ["next"], NODES)
@@ -76,7 +78,7 @@ def test_killed_writer(children: Children, graph: Graph, s3_root: S3Root) -> Non
 
 
 @pytest.mark.slow
-def test_branches(graph: Graph) -> None:
+def test_branches_work_in_an_object_store(graph: Graph) -> None:
     graph.branches.create("dev")
     head = put(graph, ["own"], NODES, branch="dev")
     graph.tags.create("v1", branch="dev")
@@ -98,7 +100,7 @@ def test_branches(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_files_without_a_ref_are_no_branch(graph: Graph) -> None:
+def test_files_without_a_reference_are_not_a_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     put(graph, ["old"], branch="dev")
     graph.session.store.objects.delete(branch_ref_path("dev"))
@@ -110,8 +112,8 @@ def test_files_without_a_ref_are_no_branch(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_a_store_out_of_reach_is_not_an_empty_one(graph: Graph, s3_root: S3Root) -> None:
-    """Nobody creates a graph over a graph that he cannot see."""
+def test_an_unreachable_store_does_not_count_as_empty(graph: Graph, s3_root: S3Root) -> None:
+    """Otherwise `init` would overwrite an existing graph."""
     options = {**s3_root.options, "endpoint": "http://127.0.0.1:9", "max_retries": "0"}
     attempts: list[Callable[[], object]] = [
         lambda: open(s3_root.uri, read_only=True, storage_options=options),

@@ -1,7 +1,7 @@
-"""A check is not a fence: a process may be paused right after one, for longer than its lease.
+"""A process can be paused right after it checked its lease, for longer than the lease lasts.
 
-Each test stops a child (`SIGSTOP`) right after a check, lets another process do the contrary act, and lets the child go
-on. Nothing that was acknowledged is lost, and the graph stays whole. The page of the kill matrix lists the cases.
+Each test stops a child (`SIGSTOP`) right after a check, lets another process do a conflicting action, and continues the
+child. No acknowledged write is lost, and the graph stays consistent. The kill matrix page lists the cases.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def graph(place: Path) -> Iterator[Graph]:
 
 @dataclass(slots=True)
 class Paused:
-    """A child that was stopped at a place, and how it ended."""
+    """A child that was stopped at a failpoint, and how it ended."""
 
     children: Children
     pid: int
@@ -62,7 +62,7 @@ class Paused:
 
 @pytest.fixture
 def paused(children: Children, place: Path) -> Callable[..., Paused]:
-    """Starts a job and stops all of the process, heartbeats too, at a place."""
+    """Starts a job and stops its whole process, including heartbeats, at a failpoint."""
 
     def start(job: str, point: Failpoint | str, **arguments: object) -> Paused:
         sign = Path(f"{place}.held")
@@ -77,7 +77,7 @@ def paused(children: Children, place: Path) -> Callable[..., Paused]:
 
 @contextmanager
 def whole_afterwards(graph: Graph, branch: str = "main") -> Iterator[None]:
-    """Whatever happened: the next write on the branch succeeds, and everything is where the graph points."""
+    """Check afterwards that the next write on the branch succeeds, and that all tables match the manifest."""
     yield
     graph.refresh()
     put(graph, ["after"], NODES, branch=branch)
@@ -91,7 +91,7 @@ CREATION = [point for point in BRANCH_CREATION_POINTS if point is not Failpoint.
 
 
 @pytest.mark.parametrize("point", CREATION)
-def test_creating_a_branch_that_another_makes_and_writes(
+def test_a_paused_branch_creation_keeps_a_branch_that_another_process_created(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     child = paused("create_branch", point, name="dev")
@@ -103,7 +103,7 @@ def test_creating_a_branch_that_another_makes_and_writes(
 
 
 @pytest.mark.parametrize("point", CREATION)
-def test_creating_a_branch_below_one_that_another_makes(
+def test_a_paused_branch_creation_fails_below_a_branch_that_another_process_created(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     child = paused("create_branch", point, name="dev/mine")
@@ -116,10 +116,10 @@ def test_creating_a_branch_below_one_that_another_makes(
 
 
 @pytest.mark.parametrize("point", CREATION)
-def test_creating_a_branch_whose_beginning_is_cleaned_up(
+def test_a_paused_branch_creation_fails_if_cleanup_removes_its_commit(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
-    """Nobody has seen the branch, so nobody can have written to it."""
+    """The branch was never visible, so no writer can have used it."""
     old = graph.snapshot().commit.id
     put(graph, MANY, NODES)
     child = paused("create_branch", point, name="dev", commit=old)
@@ -130,7 +130,9 @@ def test_creating_a_branch_whose_beginning_is_cleaned_up(
         assert [branch.name for branch in graph.branches] == ["main"]
 
 
-def test_deleting_a_branch_that_another_makes_again(paused: Callable[..., Paused], graph: Graph) -> None:
+def test_a_paused_branch_deletion_keeps_a_branch_that_was_created_again(
+    paused: Callable[..., Paused], graph: Graph
+) -> None:
     graph.branches.create("dev")
     put(graph, ["old"], NODES, branch="dev")
     child = paused("delete_branch", Failpoint.BRANCH_DELETE_CHECKED, name="dev")
@@ -143,7 +145,7 @@ def test_deleting_a_branch_that_another_makes_again(paused: Callable[..., Paused
 
 
 @pytest.mark.parametrize("point", [Failpoint.BRANCH_CLOSED, Failpoint.BRANCH_REF_DELETED])
-def test_finishing_a_deletion_after_the_name_is_used_again(
+def test_a_late_end_of_a_branch_deletion_keeps_a_branch_that_was_created_again(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     graph.branches.create("dev")
@@ -156,8 +158,8 @@ def test_finishing_a_deletion_after_the_name_is_used_again(
         assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
 
 
-def test_deleting_a_branch_that_another_writes_to(paused: Callable[..., Paused], graph: Graph) -> None:
-    """It was to go only as it was: with rows that came meanwhile it stays."""
+def test_a_paused_branch_deletion_keeps_a_branch_with_new_commits(paused: Callable[..., Paused], graph: Graph) -> None:
+    """The deletion expects a head. The branch has new rows, so it stays."""
     graph.branches.create("dev")
     seen = put(graph, ["old"], NODES, branch="dev")
     child = paused("delete_branch", Failpoint.BRANCH_DELETE_CHECKED, name="dev", expect_head=seen.id)
@@ -170,7 +172,7 @@ def test_deleting_a_branch_that_another_writes_to(paused: Callable[..., Paused],
 # Tags
 
 
-def test_deleting_a_tag_that_another_makes_again(paused: Callable[..., Paused], graph: Graph) -> None:
+def test_a_paused_tag_deletion_keeps_a_tag_that_was_created_again(paused: Callable[..., Paused], graph: Graph) -> None:
     graph.tags.create("v1")
     child = paused("delete_tag", Failpoint.TAG_DELETE_CHECKED, name="v1")
     graph.tags.delete("v1")
@@ -181,7 +183,9 @@ def test_deleting_a_tag_that_another_makes_again(paused: Callable[..., Paused], 
         assert [(tag.name, tag.commit_id) for tag in graph.tags] == [("v1", made.commit_id)]
 
 
-def test_creating_a_tag_that_another_makes(paused: Callable[..., Paused], graph: Graph) -> None:
+def test_a_paused_tag_creation_keeps_a_tag_that_another_process_created(
+    paused: Callable[..., Paused], graph: Graph
+) -> None:
     child = paused("create_tag", Failpoint.TAG_CREATE_CHECKED, name="v1")
     put(graph, MANY, NODES)
     made = graph.tags.create("v1")
@@ -202,10 +206,12 @@ SCHEMA_POINTS = (
 
 
 @pytest.mark.parametrize("point", SCHEMA_POINTS)
-def test_changing_a_schema_that_another_changes(paused: Callable[..., Paused], graph: Graph, point: Failpoint) -> None:
-    """The other publishes a new table, and rows in it: nothing of that goes."""
+def test_a_paused_schema_change_keeps_the_schema_change_of_another_process(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    """The other process publishes a new table with rows. None of it is removed."""
     child = paused("change_schema", point, source=WIDER, ids=["late"])
-    graph.refresh()  # what the child had begun is settled
+    graph.refresh()  # recovers the child's interrupted change
     if "Extra" not in graph.catalog.nodes:
         evolve_to(graph, WIDER, ["mine"])
     with open(graph.uri) as other:
@@ -222,7 +228,7 @@ def test_changing_a_schema_that_another_changes(paused: Callable[..., Paused], g
 
 
 @pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH])
-def test_publishing_into_a_branch_that_was_made_again_at_the_same_version(
+def test_a_paused_write_leaves_a_branch_that_was_created_again_consistent(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     graph.branches.create("dev")
@@ -233,10 +239,10 @@ def test_publishing_into_a_branch_that_was_made_again_at_the_same_version(
     ending = child.go_on()
     with whole_afterwards(graph, "dev"):
         shown = ids(graph, branch="dev")
-        if point is Failpoint.LEASED:  # no sidecar yet, so it is run again on the new branch, or refused
+        if point is Failpoint.LEASED:  # no sidecar yet, so it is retried on the new branch, or refused
             assert shown in (sorted(SEED), sorted([*SEED, "slow"]))
             assert (ending.error is None) is ("slow" in shown), ending
-        else:  # the deletion settled it first: it went with the branch that is gone
+        else:  # the deletion recovered it first: it was removed with the old branch
             assert shown == sorted(SEED)
             kinds = [record.kind for record in audit.records(graph.session.store.audit)]
             assert kinds == [RecoveryKind.ROLLED_FORWARD]
@@ -249,7 +255,7 @@ def test_publishing_into_a_branch_that_was_made_again_at_the_same_version(
 @pytest.mark.parametrize("forks", [False, True], ids=["main", "forks"])
 @pytest.mark.parametrize("killed", [Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
 @pytest.mark.parametrize("point", [p for p in Failpoint if p.value.startswith("recovery_")])
-def test_recovering_what_another_recovers_and_writes_over(
+def test_a_paused_recovery_keeps_later_writes_of_another_process(
     paused: Callable[..., Paused], children: Children, graph: Graph, point: Failpoint, killed: Failpoint, forks: bool
 ) -> None:
     forward = killed is Failpoint.TABLES_COMMITTED
@@ -270,9 +276,7 @@ def test_recovering_what_another_recovers_and_writes_over(
     assert ids(graph, branch=branch) == sorted([*expected, "after"])
 
 
-def test_undoing_a_late_version_that_another_undoes_and_writes_over(
-    paused: Callable[..., Paused], graph: Graph
-) -> None:
+def test_a_paused_roll_back_of_a_late_version_keeps_later_writes(paused: Callable[..., Paused], graph: Graph) -> None:
     raw.restore_late(graph, "node:A", 1)
     writes = [("node:A", "append", ["slow"])]
     child = paused("write", Failpoint.LATE_VERSION_CHECKED, writes=writes)
@@ -294,7 +298,7 @@ FILE_POINTS = (Failpoint.REPAIR_FILE_CHECKED, Failpoint.TORN_COPIED, Failpoint.R
 
 
 def assert_repaired(graph: Graph, expected: Sequence[str], key: str = "node:A") -> None:
-    """All rows are there, the next write succeeds, and repair has nothing to take away by force."""
+    """Check that all rows exist, that the next write succeeds, and that a forced repair removes nothing."""
     with whole_afterwards(graph):
         assert ids(graph, key) == sorted(expected)
     graph.repair(confirm=True, force=True)
@@ -303,7 +307,7 @@ def assert_repaired(graph: Graph, expected: Sequence[str], key: str = "node:A") 
 
 
 @pytest.mark.parametrize("point", TABLE_POINTS)
-def test_repairing_a_table_that_another_repairs_and_writes_to(
+def test_a_paused_table_repair_keeps_later_writes(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     raw.damage_data(graph)
@@ -315,7 +319,7 @@ def test_repairing_a_table_that_another_repairs_and_writes_to(
 
 
 @pytest.mark.parametrize("point", [Failpoint.REPAIR_TABLE_CHECKED, Failpoint.REPAIR_PUBLISH_CHECKED])
-def test_putting_a_table_back_that_another_puts_back_and_writes_to(
+def test_a_paused_table_restore_keeps_later_writes(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     raw.restore(graph, "node:A", 1)
@@ -326,7 +330,7 @@ def test_putting_a_table_back_that_another_puts_back_and_writes_to(
     assert_repaired(graph, [*SEED, *MANY])
 
 
-def test_adopting_what_another_adopts_and_writes_over(paused: Callable[..., Paused], graph: Graph) -> None:
+def test_a_paused_adoption_of_drift_keeps_later_writes(paused: Callable[..., Paused], graph: Graph) -> None:
     raw.append(graph, "node:A", ["theirs"])
     child = paused("repair_all", Failpoint.REPAIR_PUBLISH_CHECKED)
     graph.repair(confirm=True, force=True)
@@ -336,10 +340,10 @@ def test_adopting_what_another_adopts_and_writes_over(paused: Callable[..., Paus
 
 
 @pytest.mark.parametrize("point", [Failpoint.REPAIR_MANIFEST_CHECKED, *FILE_POINTS])
-def test_repairing_the_manifest_that_another_repairs_and_writes_to(
+def test_a_paused_manifest_repair_keeps_later_writes(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
-    """The versions that the other makes have the names of those that the paused one was about to set aside."""
+    """The new versions of the other process have the names of those that the paused repair was about to quarantine."""
     put(graph, ["kept"], NODES)
     raw.tear(raw.newest_manifest(graph))
     graph.session.store.forget("main")
@@ -351,7 +355,7 @@ def test_repairing_the_manifest_that_another_repairs_and_writes_to(
 
 
 @pytest.mark.parametrize("point", FILE_POINTS)
-def test_setting_a_version_aside_whose_name_another_uses(
+def test_a_paused_quarantine_of_a_version_keeps_a_new_version_of_the_same_name(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
     raw.append(graph, "node:A", ["theirs"])
@@ -364,7 +368,7 @@ def test_setting_a_version_aside_whose_name_another_uses(
 
 
 @pytest.mark.parametrize("point", FILE_POINTS)
-def test_setting_a_reference_aside_whose_branch_another_makes_again(
+def test_a_paused_quarantine_of_a_reference_keeps_a_branch_that_was_created_again(
     paused: Callable[..., Paused], graph: Graph, place: Path, point: Failpoint
 ) -> None:
     graph.branches.create("dev")
@@ -379,10 +383,10 @@ def test_setting_a_reference_aside_whose_branch_another_makes_again(
         assert ids(graph, branch="dev") == sorted([*SEED, *MANY])
 
 
-def test_setting_a_sidecar_aside_that_another_settles(
+def test_a_paused_quarantine_of_a_sidecar_keeps_the_recovery_of_another_process(
     paused: Callable[..., Paused], children: Children, graph: Graph
 ) -> None:
-    """The other has put the missing file back, after the paused one gave the write up."""
+    """The other process restores the missing file after the paused repair has given up the write."""
     _, file, data = raw.undo_without_a_way_back(children, graph)
     child = paused("repair_all", Failpoint.REPAIR_SIDECAR_CHECKED)
     file.write_bytes(data)
@@ -397,8 +401,10 @@ def test_setting_a_sidecar_aside_that_another_settles(
 @pytest.mark.parametrize(
     "point", [Failpoint.INIT_CLAIMED, Failpoint.INIT_SCHEMA_WRITTEN, Failpoint.INIT_TABLES_CREATED]
 )
-def test_creating_a_graph_that_another_creates(paused: Callable[..., Paused], place: Path, point: Failpoint) -> None:
-    """Somebody took the claim of the paused process for a dead one's, and removed it."""
+def test_a_paused_init_keeps_a_graph_that_another_process_created(
+    paused: Callable[..., Paused], place: Path, point: Failpoint
+) -> None:
+    """A user took the claim of the paused process for that of a dead one, and removed it."""
     child = paused("create", point)
     (place / "__init_claim.json").unlink()
     with init(place, SCHEMA, force=True) as graph:
@@ -410,7 +416,7 @@ def test_creating_a_graph_that_another_creates(paused: Callable[..., Paused], pl
         assert_whole(after)
 
 
-# Every check is followed by a pause
+# Every lease check is followed by a failpoint
 
 HARMLESS = {
     ("commit/attempts.py", "_attempt"): "nothing follows but a decision; the publish is refused for a lower fence",
@@ -422,14 +428,14 @@ HARMLESS = {
         "commit/location.py",
         "adopt_location",
     ): "leases go by etag, and records by unique names; all write the same stamp",
-    ("upkeep/backup.py", "_alone"): "whoever has the lease by then finds it lost at its next check, and stops",
+    ("upkeep/backup.py", "_exclusive_copy"): "whoever has the lease by then finds it lost at its next check, and stops",
     ("upkeep/backup.py", "run"): "references go by etag, if no later copy has begun; the rest is only added to a copy",
 }
-"""Checks of the lease with no place to pause after them, and why an act is harmless that comes late."""
+"""Lease checks without a failpoint after them, and why a late action is harmless there."""
 
 
 def _unpaused(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
-    """The checks of the lease in a function that are not followed at once by a place to pause."""
+    """The lease checks in a function that are not followed at once by a failpoint."""
     for node in ast.walk(function):
         for body in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
             if not isinstance(body, list):
@@ -443,7 +449,7 @@ def _unpaused(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.
 
 
 def _is_check(node: ast.AST) -> bool:
-    """Whether a node is `held.check()`, or the same of an attribute with that name."""
+    """Whether a node is `held.check()`, or a call of `check` on an attribute named `held`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "check":
         return False
     holder = node.func.value
@@ -452,8 +458,8 @@ def _is_check(node: ast.AST) -> bool:
     )
 
 
-def test_every_check_of_a_lease_is_followed_by_a_pause() -> None:
-    """A new check needs a place right after it, with a test here, or a reason why a late act does no harm."""
+def test_every_lease_check_is_followed_by_a_failpoint() -> None:
+    """A new check needs a failpoint right after it and a test here, or a reason why a late action is harmless."""
     source = Path(omnigraph.__file__).parent
     checks, statements, unpaused = 0, 0, set()
     for file in sorted(source.rglob("*.py")):
@@ -467,23 +473,23 @@ def test_every_check_of_a_lease_is_followed_by_a_pause() -> None:
     assert unpaused == set(HARMLESS)
 
 
-def test_the_page_lists_every_pause() -> None:
-    """Each place right after a check has a case here or in the tests of cleanup."""
+def test_the_kill_matrix_page_lists_every_pause() -> None:
+    """Each failpoint right after a check has a case here or in the tests of cleanup."""
     checked = {point for point in Failpoint if point.value.endswith("_checked")}
     assert checked | set(_after_checks()) <= set(PAUSES)
 
 
 def _after_checks() -> Iterator[Failpoint]:
-    """The places that follow checks of the lease."""
+    """The failpoints that follow lease checks."""
     for file in Path(omnigraph.__file__).parent.rglob("*.py"):
         for name in re.findall(r"held\.check\(\)\n\s*reach\(Failpoint\.(\w+)\)", file.read_text(encoding="utf-8")):
             yield Failpoint[name]
 
 
-def test_a_writer_that_slept_through_its_turn_waits_for_the_next(
+def test_a_paused_writer_that_lost_its_lease_waits_for_the_next_one(
     paused: Callable[..., Paused], children: Children, graph: Graph, tmp_path: Path
 ) -> None:
-    """Whoever has the turn now has moved a table and not published yet: that is no drift."""
+    """The current lease owner has moved a table and not published yet: that does not count as drift."""
     slow = paused("write", Failpoint.LEASED, writes=[("node:A", "append", ["slow"])])
     sign = tmp_path / "other"
     other = children.start(

@@ -1,4 +1,4 @@
-"""What recovery finds, what it decides, and what it writes down about it."""
+"""The states that recovery finds, its decisions, and its audit records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAIR = ("node:A", "node:B")
 def crash(
     graph: Graph, point: Failpoint, keys: Sequence[str] = PAIR, branch: str = "main", reached: int = 1
 ) -> Sidecar:
-    """A write that stops at a place as if its process had ended there. Returns the sidecar that it leaves."""
+    """Stop a write at a failpoint as if its process had crashed. Returns the sidecar that it leaves."""
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
         put(graph, ["new"], keys, branch=branch, actor="act-kim")
     return pending(graph.session.store.objects)[-1]
@@ -54,11 +54,11 @@ def states(record: RecoveryRecord) -> dict[str, str]:
     return {table.key: table.state for table in record.tables}
 
 
-# The states, and the decision
+# States and decisions
 
 
-def test_no_movement_is_undone_too(graph: Graph, place: Path) -> None:
-    """A request of the dead writer may still be on its way: the tables and the manifest take the versions it would."""
+def test_a_write_that_moved_no_table_is_rolled_back(graph: Graph, place: Path) -> None:
+    """A request of the crashed writer may still arrive, so recovery uses up the version numbers that it would take."""
     before = graph.snapshot()
     sidecar = crash(graph, Failpoint.SIDECAR_WRITTEN)
     with open(place) as reopened:
@@ -78,7 +78,9 @@ def test_no_movement_is_undone_too(graph: Graph, place: Path) -> None:
 
 @pytest.mark.parametrize("point", [Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH, Failpoint.PUBLISHED])
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_all_moved_is_finished_as_intended(graph: Graph, place: Path, branch: str, point: Failpoint) -> None:
+def test_a_write_that_moved_all_tables_is_rolled_forward(
+    graph: Graph, place: Path, branch: str, point: Failpoint
+) -> None:
     """Roll-forward keeps the commit's id, actor, time and parent."""
     if branch == "dev":
         graph.branches.create("dev")
@@ -94,7 +96,7 @@ def test_all_moved_is_finished_as_intended(graph: Graph, place: Path, branch: st
         assert_whole(reopened)
 
 
-def test_some_moved_is_undone(graph: Graph, place: Path) -> None:
+def test_a_write_that_moved_some_tables_is_rolled_back(graph: Graph, place: Path) -> None:
     sidecar = crash(graph, Failpoint.TABLE_COMMITTED)
     with open(place) as reopened:
         assert contents(reopened) == {key: sorted(SEED) for key in contents(reopened)}
@@ -109,7 +111,9 @@ def test_some_moved_is_undone(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize(("commits", "state"), [(1, "UnexpectedAtP1"), (2, "UnexpectedMultistep")])
-def test_moved_by_somebody_else_is_undone(graph: Graph, place: Path, commits: int, state: str) -> None:
+def test_a_write_whose_table_was_moved_by_another_writer_is_rolled_back(
+    graph: Graph, place: Path, commits: int, state: str
+) -> None:
     crash(graph, Failpoint.SIDECAR_WRITTEN, keys=["node:A"])
     for number in range(commits):
         raw.append(graph, "node:A", [f"foreign-{number}"])
@@ -123,8 +127,8 @@ def test_moved_by_somebody_else_is_undone(graph: Graph, place: Path, commits: in
         assert_whole(reopened)
 
 
-def test_moved_further_than_intended_is_undone(graph: Graph, place: Path) -> None:
-    """The write's own commit, and a foreign one on top of it."""
+def test_a_write_with_a_foreign_version_on_top_is_rolled_back(graph: Graph, place: Path) -> None:
+    """A foreign commit lies on top of the write's own commit."""
     crash(graph, Failpoint.TABLES_COMMITTED, keys=["node:A"])
     raw.append(graph, "node:A", ["foreign"])
     with open(place) as reopened:
@@ -133,7 +137,7 @@ def test_moved_further_than_intended_is_undone(graph: Graph, place: Path) -> Non
         assert_whole(reopened)
 
 
-def test_a_table_behind_the_graph_stops_everything(graph: Graph, place: Path) -> None:
+def test_recovery_refuses_a_table_that_lost_its_manifest_version(graph: Graph, place: Path) -> None:
     sidecar = crash(graph, Failpoint.SIDECAR_WRITTEN)
     raw.lose_newest_version(graph, "node:A")
     with pytest.raises(CorruptionError, match="before the version that the graph points at") as caught:
@@ -145,7 +149,7 @@ def test_a_table_behind_the_graph_stops_everything(graph: Graph, place: Path) ->
         assert reader.recovery.list() == []
 
 
-def test_a_table_that_is_gone_stops_everything(graph: Graph, place: Path) -> None:
+def test_recovery_refuses_a_missing_table(graph: Graph, place: Path) -> None:
     sidecar = crash(graph, Failpoint.SIDECAR_WRITTEN)
     shutil.rmtree(raw.directory(graph, graph.snapshot().pin("node:A")))
     with pytest.raises(CorruptionError, match="node:A is gone"):
@@ -154,7 +158,7 @@ def test_a_table_that_is_gone_stops_everything(graph: Graph, place: Path) -> Non
         assert sidecars(reader) == [sidecar.path]
 
 
-def test_a_table_behind_the_graph_is_no_drift(graph: Graph) -> None:
+def test_a_table_that_lost_its_manifest_version_is_corruption_and_not_drift(graph: Graph) -> None:
     raw.lose_newest_version(graph, "node:A")
     with pytest.raises(CorruptionError, match="has lost version") as caught:
         put(graph, ["new"])
@@ -162,8 +166,8 @@ def test_a_table_behind_the_graph_is_no_drift(graph: Graph) -> None:
     assert sidecars(graph) == []
 
 
-def test_undoing_does_not_grow_with_retries(graph: Graph, place: Path) -> None:
-    """A write that fails the same way again and again leaves the table where the graph points each time."""
+def test_repeated_roll_backs_leave_tables_at_their_manifest_versions(graph: Graph, place: Path) -> None:
+    """After each of several failed writes, the table is at its manifest version."""
     for _ in range(3):
         crash(graph, Failpoint.TABLE_COMMITTED)
         with open(place) as reopened:
@@ -172,8 +176,8 @@ def test_undoing_does_not_grow_with_retries(graph: Graph, place: Path) -> None:
     assert ids(graph) == ["at last"]
 
 
-def test_several_sidecars(graph: Graph, place: Path) -> None:
-    """Each branch has its own, and each is settled by itself."""
+def test_several_sidecars_are_recovered_independently(graph: Graph, place: Path) -> None:
+    """Each branch has its own sidecar, and recovery decides for each one."""
     graph.branches.create("dev")
     forward = crash(graph, Failpoint.TABLES_COMMITTED)
     back = crash(graph, Failpoint.TABLE_COMMITTED, branch="dev")
@@ -187,7 +191,7 @@ def test_several_sidecars(graph: Graph, place: Path) -> None:
         assert_whole(reopened)
 
 
-def test_a_write_to_one_branch_leaves_the_sidecar_of_another(graph: Graph) -> None:
+def test_a_write_to_one_branch_does_not_recover_another_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     sidecar = crash(graph, Failpoint.TABLES_COMMITTED, branch="dev")
     put(graph, ["other"])
@@ -197,12 +201,12 @@ def test_a_write_to_one_branch_leaves_the_sidecar_of_another(graph: Graph) -> No
     assert_whole(graph)
 
 
-# Branches that are gone
+# Deleted branches
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and made again"])
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
-def test_sidecar_of_a_branch_that_is_gone(graph: Graph, place: Path, point: Failpoint, again: bool) -> None:
+def test_the_sidecar_of_a_deleted_branch_is_discarded(graph: Graph, place: Path, point: Failpoint, again: bool) -> None:
     graph.branches.create("dev")
     crash(graph, point, branch="dev")
     graph.session.store.objects.delete(branch_ref_path("dev"))
@@ -225,8 +229,8 @@ def test_sidecar_of_a_branch_that_is_gone(graph: Graph, place: Path, point: Fail
         assert len(left) == (1 if again else 0), "the fork of the interrupted write is removed"
 
 
-def test_discarding_is_written_down_once(graph: Graph, place: Path) -> None:
-    """The sidecar could not be removed at first: the next attempt only does that."""
+def test_a_discarded_sidecar_is_audited_once(graph: Graph, place: Path) -> None:
+    """The first attempt cannot remove the sidecar. The next attempt only removes it."""
     graph.branches.create("dev")
     crash(graph, Failpoint.TABLES_COMMITTED, branch="dev")
     graph.session.store.objects.delete(branch_ref_path("dev"))
@@ -241,7 +245,7 @@ def test_discarding_is_written_down_once(graph: Graph, place: Path) -> None:
     assert only(graph).kind is RecoveryKind.ORPHANED_BRANCH_DISCARDED
 
 
-def test_deleting_a_branch_settles_its_writes(graph: Graph) -> None:
+def test_deleting_a_branch_recovers_its_interrupted_writes(graph: Graph) -> None:
     graph.branches.create("dev")
     crash(graph, Failpoint.TABLES_COMMITTED, branch="dev")
     graph.branches.delete("dev")
@@ -249,13 +253,13 @@ def test_deleting_a_branch_settles_its_writes(graph: Graph) -> None:
     assert_whole(graph)
 
 
-# Sidecars that cannot be read, or not be listed
+# Sidecars that cannot be read or listed
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"sidecar_version": 99}', b'{"sidecar_version": 1}', b"\x00\xff"], ids=repr
 )
-def test_unreadable_sidecar_is_refused_loudly(graph: Graph, place: Path, content: bytes) -> None:
+def test_an_unreadable_sidecar_is_an_error(graph: Graph, place: Path, content: bytes) -> None:
     path = "__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json"
     graph.session.store.objects.put(path, content)
     for attempt in (lambda: open(place), lambda: put(graph, ["new"]), graph.refresh):
@@ -270,8 +274,8 @@ def test_unreadable_sidecar_is_refused_loudly(graph: Graph, place: Path, content
     assert_whole(graph)
 
 
-def test_recovery_is_never_skipped_silently(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cannot list the sidecars does not know what is pending."""
+def test_a_write_fails_if_sidecars_cannot_be_listed(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a list of sidecars, pending writes are unknown."""
     crash(graph, Failpoint.TABLES_COMMITTED)
     stores: list[FaultyStore] = []
 
@@ -298,8 +302,8 @@ def test_recovery_is_never_skipped_silently(graph: Graph, place: Path, monkeypat
 # Live writers
 
 
-def test_a_live_writer_keeps_its_sidecar(children: Children, graph: Graph, place: Path) -> None:
-    """Opening and refreshing go around a writer that is at work, and its write ends as it should."""
+def test_recovery_skips_the_sidecar_of_a_live_writer(children: Children, graph: Graph, place: Path) -> None:
+    """Opening and refreshing skip a running writer, and its write succeeds."""
     writes = [(key, "append", ["slow"]) for key in PAIR]
     held = place.with_name("held")
     writer = children.start("write", failpoint=f"table_committed=hold:{held}", uri=str(place), writes=writes)
@@ -316,19 +320,19 @@ def test_a_live_writer_keeps_its_sidecar(children: Children, graph: Graph, place
     assert_whole(graph)
 
 
-# Healing without opening again
+# Recovery through an open handle
 
 
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
-def test_refresh_heals(graph: Graph, point: Failpoint) -> None:
+def test_refresh_runs_recovery(graph: Graph, point: Failpoint) -> None:
     crash(graph, point)
     graph.refresh()
     assert ids(graph) == sorted([*SEED, "new"] if point is Failpoint.TABLES_COMMITTED else SEED)
     assert_whole(graph)
 
 
-def test_a_write_sees_what_it_healed(graph: Graph) -> None:
-    """The interrupted write is part of what the next one is checked against, even if that one may not be replayed."""
+def test_a_write_sees_the_rows_that_it_recovered(graph: Graph) -> None:
+    """The next write is checked against the recovered state, even if that write is not replayable."""
     crash(graph, Failpoint.TABLES_COMMITTED)
     put(graph, ["new"], operation=Operation.DELETE, replayable=False)
     assert ids(graph) == sorted(SEED)
@@ -336,7 +340,7 @@ def test_a_write_sees_what_it_healed(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_a_retry_with_its_key_finds_the_interrupted_write(graph: Graph) -> None:
+def test_a_retry_with_the_same_idempotency_key_returns_the_recovered_write(graph: Graph) -> None:
     with armed(Failpoint.BEFORE_PUBLISH, "crash"), pytest.raises(SimulatedCrashError):
         put(graph, ["new"], idempotency_key="once")
     again = put(graph, ["new"], idempotency_key="once")
@@ -345,8 +349,8 @@ def test_a_retry_with_its_key_finds_the_interrupted_write(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("point", [Failpoint.TABLES_COMMITTED, Failpoint.TABLE_COMMITTED])
-def test_audit_is_exactly_once(graph: Graph, point: Failpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recovery that fails after it published starts again, and neither publishes nor writes a second time."""
+def test_a_repeated_recovery_is_audited_once(graph: Graph, point: Failpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery that fails after its publish is repeated, without a second publish or audit row."""
     crash(graph, point)
     whole, calls = audit.append, 0
 
@@ -395,11 +399,11 @@ def test_a_sidecar_that_cannot_be_removed_does_not_fail_the_write(graph: Graph) 
     assert_whole(graph)
 
 
-# Drift that nothing explains
+# Drift without a sidecar
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_drift_names_the_remedy(graph: Graph, place: Path, branch: str) -> None:
+def test_a_drift_error_names_the_repair_command(graph: Graph, place: Path, branch: str) -> None:
     if branch == "dev":
         graph.branches.create("dev")
         put(graph, ["own"], branch="dev")
@@ -426,8 +430,10 @@ def test_a_sidecar_of_another_branch_does_not_explain_drift(graph: Graph) -> Non
 
 
 @pytest.mark.parametrize("listable", [True, False])
-def test_drift_by_a_write_that_is_not_settled(graph: Graph, monkeypatch: pytest.MonkeyPatch, listable: bool) -> None:
-    """A writer that was overtaken in its sleep can leave its sidecar after the next one has looked for it."""
+def test_drift_with_a_late_sidecar_suggests_to_open_the_graph_again(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, listable: bool
+) -> None:
+    """A paused writer that was replaced can write its sidecar after the next writer has listed sidecars."""
     left = crash(graph, Failpoint.TABLE_COMMITTED)
 
     def look(*arguments: object) -> list[object]:
@@ -446,8 +452,8 @@ def test_drift_by_a_write_that_is_not_settled(graph: Graph, monkeypatch: pytest.
     assert ("omnigraph repair" in hint) is not listable
 
 
-def test_a_delete_that_matches_nothing_moves_nothing(graph: Graph) -> None:
-    """Not even a table that another part of the same write does not need."""
+def test_a_delete_without_matches_changes_no_table(graph: Graph) -> None:
+    """Also if the same write changes another table."""
     before = graph.snapshot()
     nothing = table_write("edge:AB", Operation.DELETE, ["nobody"])
     assert graph.write_tables(WriteRequest(), lambda view: [nothing]) is None
@@ -456,7 +462,7 @@ def test_a_delete_that_matches_nothing_moves_nothing(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_sidecar_round_trip(graph: Graph) -> None:
+def test_a_sidecar_is_read_as_it_was_written(graph: Graph) -> None:
     sidecar = crash(graph, Failpoint.SIDECAR_WRITTEN)
     data = graph.session.store.objects.get(sidecar.path).data
     assert orjson.loads(data)["sidecar_version"] == 1

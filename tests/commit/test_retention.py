@@ -15,7 +15,7 @@ History = Mapping[str, Sequence[str]]
 
 
 def ancestors(history: History, name: str) -> set[str]:
-    """A commit and all that lead to it."""
+    """A commit and all of its ancestors."""
     found, stack = set(), [name]
     while stack:
         one = stack.pop()
@@ -26,7 +26,7 @@ def ancestors(history: History, name: str) -> set[str]:
 
 
 def naive(history: History, heads: Collection[str]) -> set[str]:
-    """The rule of the specification, word by word."""
+    """The retention rule, implemented directly from the specification."""
     kept = {head for head in heads if head in history}
     while True:
         leads_to = {name: {head for head in kept if name in ancestors(history, head)} for name in history}
@@ -42,7 +42,7 @@ def naive(history: History, heads: Collection[str]) -> set[str]:
 
 
 def best_common(history: History, left: str, right: str) -> set[str]:
-    """Common ancestors that are no ancestors of another one."""
+    """Common ancestors that are not ancestors of another common ancestor."""
     common = ancestors(history, left) & ancestors(history, right)
     return {one for one in common if not any(one != other and one in ancestors(history, other) for other in common)}
 
@@ -55,7 +55,7 @@ def random_history(chance: Random, commits: int) -> tuple[dict[str, list[str]], 
         place = chance.randrange(len(heads))
         act = chance.random()
         if act < 0.2:
-            heads.append(chance.choice(list(history)))  # a branch, from anywhere
+            heads.append(chance.choice(list(history)))  # a branch from any commit
             continue
         parents = [heads[place]]
         if act < 0.5 and len(heads) > 1:
@@ -63,43 +63,43 @@ def random_history(chance: Random, commits: int) -> tuple[dict[str, list[str]], 
         history[name] = list(dict.fromkeys(parents))
         heads[place] = name
         if act > 0.95 and len(heads) > 2:
-            heads.pop(chance.randrange(len(heads)))  # a branch that is deleted
+            heads.pop(chance.randrange(len(heads)))  # delete a branch
     tags = {chance.choice(list(history)) for _ in range(chance.randrange(3))}
     return history, {*heads, *tags}
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_rule_and_the_model_agree(seed: int) -> None:
+def test_retention_agrees_with_the_naive_model(seed: int) -> None:
     history, heads = random_history(Random(seed), 45)
     kept = kept_commits(history, heads)
     assert kept == naive(history, heads)
-    # All that merges of heads compare with, also those of the bases with each other.
+    # Includes every base of a merge of heads, and of a merge of bases with each other.
     for left, right in combinations(kept, 2):
         assert best_common(history, left, right) <= kept
 
 
-def test_a_line_keeps_its_head_and_where_branches_left_it() -> None:
+def test_retention_keeps_heads_and_branch_points() -> None:
     history = {f"m{n}": [f"m{n - 1}"] if n else [] for n in range(100)}
     assert kept_commits(history, {"m99"}) == {"m99"}
     history |= {"d0": ["m40"], "d1": ["d0"]}
     assert kept_commits(history, {"m99", "d1"}) == {"m99", "d1", "m40"}
-    # What was merged is where the two are compared from now on.
+    # The merged commit is the base from now on.
     history |= {"m100": ["m99", "d1"], "d2": ["d1"]}
     assert kept_commits(history, {"m100", "d2"}) == {"m100", "d2", "d1"}
 
 
-def test_criss_cross_keeps_both_bases_and_theirs() -> None:
+def test_retention_keeps_both_bases_of_a_criss_cross_merge_and_their_base() -> None:
     history = {"o": [], "a": ["o"], "b": ["o"], "ab": ["a", "b"], "ba": ["b", "a"], "x": ["ab"], "y": ["ba"]}
     assert kept_commits(history, {"x", "y"}) == {"x", "y", "a", "b", "o"}
 
 
-def test_heads_and_parents_that_nobody_knows() -> None:
+def test_unknown_heads_and_parents_are_ignored() -> None:
     assert kept_commits({"b": ["a"], "c": ["b", "gone"]}, {"c", "elsewhere"}) == {"c"}
     assert kept_commits({}, {"c"}) == set()
 
 
-def test_a_hundred_thousand_commits() -> None:
-    """Ten lines that merge into each other all the time, in one pass."""
+def test_retention_of_a_hundred_thousand_commits_is_fast() -> None:
+    """Ten branches that often merge each other are processed in one pass."""
     chance = Random(1)
     history: dict[str, list[str]] = {"0": []}
     lines = ["0"] * 10

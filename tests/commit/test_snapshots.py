@@ -1,4 +1,4 @@
-"""Snapshots never change, and any state that a commit left can be found again."""
+"""Snapshots never change, and the state of any commit can be read."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_a_snapshot_never_changes(graph: Graph) -> None:
     assert shown(graph) == []
 
 
-def test_reading_your_own_writes(graph: Graph, place: Path) -> None:
-    """Through every handle, as soon as the write has returned."""
+def test_every_handle_reads_its_own_writes(graph: Graph, place: Path) -> None:
+    """Every handle sees a write as soon as it has returned."""
     with open(place) as other, open(place, read_only=True) as reader:
         for number in range(5):
             put(graph if number % 2 else other, [f"n{number}"])
@@ -38,7 +38,7 @@ def test_reading_your_own_writes(graph: Graph, place: Path) -> None:
                 assert f"n{number}" in ids(handle)
 
 
-def test_time_travel(graph: Graph, place: Path) -> None:
+def test_any_earlier_state_can_be_read(graph: Graph, place: Path) -> None:
     start = graph.snapshot().commit
     states = {start.id: sorted(SEED)}
     commits = [start]
@@ -59,8 +59,8 @@ def test_time_travel(graph: Graph, place: Path) -> None:
         assert reader.entity("A", "n0", at="middle") is not None
 
 
-def test_time_travel_on_a_branch(graph: Graph) -> None:
-    """The history of a branch is what came before it and its own, and not what its source did later."""
+def test_earlier_states_of_a_branch_can_be_read(graph: Graph) -> None:
+    """The history of a branch has the commits before its creation and its own, not later commits of its source."""
     before = put(graph, ["before"])
     graph.branches.create("dev")
     own = put(graph, ["own"], branch="dev")
@@ -78,7 +78,7 @@ def test_time_travel_on_a_branch(graph: Graph) -> None:
     assert shown(graph, branch="dev", version=own.manifest_version) == sorted([*SEED, "before", "own"])
 
 
-def test_what_is_not_there(graph: Graph) -> None:
+def test_snapshots_of_missing_commits_versions_and_branches_are_refused(graph: Graph) -> None:
     with pytest.raises(NotFoundError):
         graph.snapshot(commit="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     with pytest.raises(NotFoundError, match="no version 99"):
@@ -99,8 +99,8 @@ def test_what_is_not_there(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "../nodes", "a//b", "/a", "a/", "__refs", "a b", ".", "./dev", "a/../b"])
-def test_a_name_never_leads_out_of_the_graph(graph: Graph, place: Path, name: str) -> None:
-    """A branch name is part of a path: whatever is no name is refused before anything is touched."""
+def test_a_branch_name_cannot_be_a_path_outside_the_graph(graph: Graph, place: Path, name: str) -> None:
+    """A branch name is part of a path, so an invalid name is refused before any file is touched."""
     graph.branches.create("dev")
     before = sorted(place.rglob("*"))
     for attempt in (
@@ -118,8 +118,8 @@ def test_a_name_never_leads_out_of_the_graph(graph: Graph, place: Path, name: st
     assert_whole(graph)
 
 
-def test_a_commit_of_a_branch_that_was_made_again(graph: Graph) -> None:
-    """The same name and the same version number, and yet not the same commit."""
+def test_a_commit_of_a_deleted_branch_is_not_found_in_its_successor(graph: Graph) -> None:
+    """The new branch has the same name and version number, but another commit."""
     graph.branches.create("dev")
     lost = put(graph, ["lost"], branch="dev")
     graph.branches.delete("dev")
@@ -131,8 +131,8 @@ def test_a_commit_of_a_branch_that_was_made_again(graph: Graph) -> None:
     assert shown(graph, commit=found.id) == sorted([*SEED, "found"])
 
 
-def test_a_long_lived_handle_sees_the_branch_that_is_there(graph: Graph, place: Path) -> None:
-    """Another process deletes a branch and makes it again with as many commits: nothing of the old one is used."""
+def test_an_open_handle_reads_a_branch_that_was_created_again(graph: Graph, place: Path) -> None:
+    """Another process deletes a branch and creates it again with as many commits. The old one is not read."""
     graph.branches.create("dev")
     put(graph, ["old"], branch="dev")
     assert ids(graph, branch="dev") == sorted([*SEED, "old"])
@@ -147,8 +147,8 @@ def test_a_long_lived_handle_sees_the_branch_that_is_there(graph: Graph, place: 
         assert_whole(reopened)
 
 
-def test_finding_a_commit_while_branches_go(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A branch that is deleted between the listing and the look is no reason to fail."""
+def test_a_commit_is_found_while_branches_are_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch that is deleted after it was listed causes no error."""
     graph.branches.create("z")
     made = put(graph, ["own"], branch="z")
     names = graph.session.store.branch_names()

@@ -1,4 +1,4 @@
-"""A write whose staged files were removed is staged again, or refused: it is never acknowledged without them."""
+"""A write whose staged files were removed stages them again or fails. It is never acknowledged without them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING_SPARED = timedelta(0)
 
 
 def once_staged(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object], times: int = 1) -> list[int]:
-    """Do something whenever a write has staged its files, and does not have the lease yet."""
+    """Act whenever a write has staged its files and does not have the lease yet."""
     done: list[int] = []
 
     def reached(point: Failpoint) -> None:
@@ -43,7 +43,7 @@ def cleaned(place: str, options: dict[str, str] | None = None) -> None:
 
 @pytest.mark.parametrize("operation", [Operation.APPEND, Operation.UPSERT, Operation.DELETE, Operation.CHANGE])
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_files_are_staged_again(
+def test_removed_staged_files_are_staged_again(
     graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, operation: Operation, branch: str
 ) -> None:
     graph.branches.create("dev")
@@ -59,7 +59,7 @@ def test_files_are_staged_again(
         assert_whole(reopened)
 
 
-def test_an_index_is_built_again(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_staged_index_is_built_again(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = once_staged(monkeypatch, lambda: cleaned(str(place)))
     put(graph, [], operation=Operation.INDEX)
     assert done
@@ -69,7 +69,7 @@ def test_an_index_is_built_again(graph: Graph, place: Path, monkeypatch: pytest.
         assert_whole(reopened)
 
 
-def test_a_blob_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_staged_blob_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(200_000)
     with init(place, "node P { k: String @key  photo: Blob? }") as graph:
         done = once_staged(monkeypatch, lambda: cleaned(str(place)))
@@ -79,8 +79,10 @@ def test_a_blob_is_written_again(place: Path, monkeypatch: pytest.MonkeyPatch) -
         assert reopened.blob("P", "p", "photo").read() == content
 
 
-def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write is refused, after a second look, and nothing happened."""
+def test_a_write_fails_if_fragments_of_another_process_were_removed(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write fails after a second check, and nothing changes."""
     ref = graph.snapshot().pin("node:A").ref
     fragments = write_fragments(graph.session.store.tables.at(ref), rows("node:A", ["new"]))
     cleaned(str(place))
@@ -96,7 +98,7 @@ def test_what_others_wrote_cannot_be_staged_again(graph: Graph, place: Path, mon
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_in_s3(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_staged_files_in_s3_are_staged_again(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         done = once_staged(monkeypatch, lambda: cleaned(s3_root.uri, s3_root.options))
         put(graph, ["new"], ["node:A", "node:B"])

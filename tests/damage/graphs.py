@@ -1,4 +1,4 @@
-"""A graph with a file of every class, and what it answers."""
+"""A graph with a file of every class, and its expected answers."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ LATER_SCHEMA = SCHEMA.replace('    @index(n, kind="btree")\n', "")
 
 FIRST = range(40)
 TAIL = 6
-"""How many commits stay in the state of the graph: few, so that a short history has parts of older ones."""
+"""The number of commits in the state part of the manifest: few, so that a short history also has older parts."""
 COMMITS = 16
 WORDS = ("engine", "graph", "harbour", "lighthouse", "ferry")
 
 
 def notes(numbers: range, mark: str = "") -> pa.Table:
-    """Notes with words, numbers, and a picture each that lies in a file of blobs."""
+    """Notes with words, numbers and a picture. The pictures are stored in a blob file."""
     return pa.table(
         {
             "slug": [f"note-{i:03d}" for i in numbers],
@@ -55,12 +55,12 @@ def notes(numbers: range, mark: str = "") -> pa.Table:
 
 
 class StoppedError(BaseException):
-    """Stands for the death of a process."""
+    """Simulates the crash of a process."""
 
 
 @contextmanager
 def stopping(owner: type, name: str) -> Iterator[None]:
-    """Die where a method is called."""
+    """Simulate a crash where a method is called."""
     with mock.patch.object(owner, name, side_effect=StoppedError):
         try:
             yield
@@ -70,10 +70,10 @@ def stopping(owner: type, name: str) -> Iterator[None]:
 
 
 def create(place: Path) -> None:
-    """Make the graph: rows, indexes, branches, tags, a long history with a merge, and what the dead have left.
+    """Make the graph: rows, indexes, branches, tags, a long history with a merge, and files of crashed processes.
 
-    Somebody died in a write, which is settled; in a merge into the branch `half`, which is not; in a cleanup; and in an
-    export.
+    Processes crashed in a write, which is recovered; in a merge into the branch `half`, which is not; in a cleanup; and
+    in an export.
     """
     with mock.patch.object(manifest_successor, "TAIL_COMMITS", TAIL):
         _create_rows(place)
@@ -93,7 +93,7 @@ def create(place: Path) -> None:
 
 
 def _create_history(graph: Graph) -> None:
-    """A merge whose rows are deleted again, and enough commits for it to lie in a part of older ones."""
+    """Make a merge whose rows are deleted later, and enough commits to move it into an older part of the history."""
     graph.merge("side")
     graph.mutate('query gone() { delete Note where slug = "note-101" }')
     graph.branches.create("half")

@@ -1,4 +1,4 @@
-"""The damage matrix: every way to damage a file, on every class of files, and what comes of it.
+"""The damage matrix: every kind of damage to every class of files, and the outcome.
 
 `python -m tests.damage.matrix` writes `docs/reference/damage-matrix.md` from a long run.
 """
@@ -25,10 +25,10 @@ from omnigraph.settings import FSYNC
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "damage-matrix.md"
 
 FLIPS = 3
-"""How many bits of a file are flipped, one after the other."""
+"""How many bits of a file are flipped, one at a time."""
 
 Damage = Callable[[bytes, random.Random, bytes], bytes | None]
-"""Makes other bytes of a file; None removes it. The last argument is another file of the same class."""
+"""Returns the damaged content of a file, or None to remove it. The last argument is another file of the same class."""
 
 
 def _flip(data: bytes, chance: random.Random, _: bytes) -> bytes:
@@ -53,7 +53,7 @@ DAMAGES: dict[str, Damage] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one question, or one write, to a graph with one damaged file.
+    """The outcome of one read or write of a graph with one damaged file.
 
     Attributes:
         kind: `right`, `error` (of the family, and it names the file), `unnamed` (of the family), `wrong` or `raw`.
@@ -81,7 +81,7 @@ def cases(place: Path, chance: random.Random, flips: int, most: int) -> Iterator
 
 
 def ask(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
-    """Open a graph, and ask it everything."""
+    """Open a graph and run all queries."""
     try:
         graph = open(place, read_only=True)
     except BaseException as error:
@@ -123,7 +123,7 @@ AFTER: dict[str, tuple[str, Callable[[Graph], object]]] = {
     "past after writes": ("", READS["past"]),
     "half after writes": ("", READS["half"]),
 }
-"""What is asked after the writes, and which of them has to have succeeded for it."""
+"""The queries after the writes, and the write that each of them depends on."""
 
 
 def rows_of(graph: Graph, branch: str) -> object:
@@ -131,11 +131,11 @@ def rows_of(graph: Graph, branch: str) -> object:
 
 
 def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
-    """Open a graph for writing, write to it, merge, clean up, and see that the rest of it is as it was."""
+    """Open a graph for writing, write, merge, clean up, and check that the rest is unchanged."""
     failed = set()
     try:
         with open(place) as graph:
-            # A record or a lease that cannot be read belongs to nobody: it is given up after this time.
+            # A record or a lease that cannot be read has no owner: it expires after this time.
             graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = 0.2, 2.0
             for name, write in WRITES.items():
                 try:
@@ -161,7 +161,7 @@ def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome
             except BaseException as error:
                 yield _failed(name, error, path)
                 continue
-            # The merge into this branch stopped half way: it is finished or undone, and nothing in between.
+            # The merge into this branch was interrupted: it is completed or undone.
             allowed = [truth[name], *([truth["half"]] if name == "half after writes" else [])]
             yield Outcome(name, "right" if found in allowed else "wrong", str(found)[:200])
 
@@ -178,26 +178,26 @@ def _failed(what: str, error: BaseException, path: str) -> Outcome:
 
 
 def _place(path: str) -> str:
-    """The directory of files that only a library opens."""
+    """The directory of files that only Lance opens."""
     return "/".join(path.split("/")[:2]) if "/" in path else path
 
 
 @dataclass(slots=True)
 class Run:
-    """A run over all cases: counts by class and damage, and what should not be."""
+    """A run over all cases: counts by class and damage, and the wrong outcomes."""
 
     counts: dict[tuple[str, str], Counter[str]]
     bad: list[str]
     cases: int = 0
 
     def add(self, kind: str, damage: str, path: str, outcome: Outcome) -> None:
-        # Without its reference there is no such branch or tag, and no file to name. What the note of the graph's place
-        # says is the error.
+        # A branch or tag without its reference does not exist, so there is no file to name. The content of the location
+        # stamp is the error.
         excused = (kind, damage) in (("manifest reference", "removed"), ("reference", "removed")) or kind == "place"
         if outcome.kind == "unnamed" and excused:
             outcome = replace(outcome, kind="error")
         if outcome.what == "pending" and (kind, damage) == ("sidecar", "removed"):
-            outcome = replace(outcome, kind="right")  # no write is pending that has no sidecar
+            outcome = replace(outcome, kind="right")  # without a sidecar, no write is pending
         self.counts.setdefault((kind, damage), Counter())[outcome.kind] += 1
         if outcome.kind in ("wrong", "raw", "unnamed"):
             self.bad.append(f"{path}, {damage}, {outcome.what}: {outcome.kind}: {outcome.said}")
@@ -213,15 +213,15 @@ def run(
     only: str | None = None,
     sample: int | None = None,
 ) -> Run:
-    """Damage files one after the other, each in an otherwise whole graph.
+    """Damage files one at a time, each in an otherwise undamaged graph.
 
     Args:
         directory: where to work.
         seed: of the choice of files and bits.
         flips: how many bits of each file are flipped.
-        most: how many files of each class are damaged.
-        writes: whether to write as well as to read.
-        only: one way of damaging files; by default all.
+        most: how many files of each class are damaged at most.
+        writes: whether to write in addition to reading.
+        only: one kind of damage; by default all.
         sample: how many cases to choose; by default all.
     """
     place, whole = directory / "graph", directory / "whole"
@@ -260,7 +260,7 @@ def _truth_after(place: Path) -> dict[str, object]:
 
 
 def _put(file: Path, data: bytes | None) -> None:
-    """Put bytes in the place of a file. A new file: what others have open stays as it is."""
+    """Replace a file by a new one. Processes that have the old file open still see the old content."""
     file.unlink(missing_ok=True)
     if data is not None:
         file.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Small objects with a checksum inside: a flipped bit in one is never believed."""
+"""Control objects contain a checksum, so a flipped bit is always detected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLIPS = 60
 
 
 def flips(data: bytes, seed: int = 0) -> list[bytes]:
-    """The same bytes with one bit flipped, in many ways."""
+    """Copies of the bytes with one flipped bit each."""
     found = []
     for place in random.Random(seed).sample(range(len(data) * 8), FLIPS):
         changed = bytearray(data)
@@ -33,14 +33,14 @@ def flips(data: bytes, seed: int = 0) -> list[bytes]:
     return found
 
 
-# The list of condemned versions
+# The removal list of cleanup
 
 
 def a_list() -> dict[str, TableRemovals]:
     return {"nodes/x": TableRemovals(versions={None: [(3, 7)]}, forks=frozenset({"gone"}))}
 
 
-def test_a_flipped_bit_condemns_no_other_version(graph: Graph, place: Path) -> None:
+def test_a_flipped_bit_in_the_removal_list_removes_no_other_version(graph: Graph, place: Path) -> None:
     objects = graph.session.store.objects
     final = removal_list.decide(objects, removal_list.propose(objects, RemovalList(), a_list()), a_list())
     assert removal_list.read(objects) == final
@@ -51,8 +51,8 @@ def test_a_flipped_bit_condemns_no_other_version(graph: Graph, place: Path) -> N
         assert not read.readable or read.tables == final.tables
 
 
-def test_a_token_never_comes_back(graph: Graph, place: Path) -> None:
-    """Whatever happens to the object between two looks of a write, a proposal in between is seen."""
+def test_the_token_of_the_removal_list_never_repeats(graph: Graph, place: Path) -> None:
+    """A write that reads the object twice notices a proposal in between, even if the object was damaged."""
     objects = graph.session.store.objects
     seen = {files_token(objects)}
     for damage in (b"", b"", b"{", b"\x00" * 100, None, b"[]", b'{"number":1}', b""):
@@ -71,7 +71,7 @@ def test_a_token_never_comes_back(graph: Graph, place: Path) -> None:
             seen.add(token)
 
 
-def test_a_list_of_an_older_release(graph: Graph, place: Path) -> None:
+def test_a_removal_list_of_an_older_release_is_read(graph: Graph, place: Path) -> None:
     text = {"version": 1, "number": 4, "state": "proposed", "tables": {}}
     (place / "__cleanup").mkdir(exist_ok=True)
     (place / PATH).write_bytes(orjson.dumps(text))
@@ -80,10 +80,10 @@ def test_a_list_of_an_older_release(graph: Graph, place: Path) -> None:
     assert files_token(graph.session.store.objects) == "4"
 
 
-# Records of work
+# Work records
 
 
-def test_a_record_of_work_is_whole_or_unreadable(graph: Graph, place: Path) -> None:
+def test_a_damaged_work_record_is_unreadable(graph: Graph, place: Path) -> None:
     view = graph.session.store.capture("main")
     with at_work(graph.session.store.objects, WorkKind.EXPORT, view) as work:
         (record,) = read_records(graph.session.store.objects)
@@ -100,10 +100,10 @@ def test_a_record_of_work_is_whole_or_unreadable(graph: Graph, place: Path) -> N
         assert read.needs == record.needs, "its work puts it right"
 
 
-# Sidecars and the ancestors that they name
+# Sidecars and their ancestor files
 
 
-def test_a_flipped_sidecar_is_not_acted_upon(children: Children, graph: Graph, place: Path) -> None:
+def test_a_sidecar_with_a_flipped_bit_is_an_error(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
     assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
     (file,) = (place / "__recovery").glob("*.json")
@@ -117,7 +117,7 @@ def test_a_flipped_sidecar_is_not_acted_upon(children: Children, graph: Graph, p
         assert ids(fresh) == sorted([*SEED, "half"])
 
 
-def test_damaged_ancestors_are_not_published(graph: Graph, place: Path) -> None:
+def test_a_damaged_ancestors_file_is_not_published(graph: Graph, place: Path) -> None:
     commit = graph.snapshot().commit
     rows = commit_rows([commit]).cast(SCHEMA)
     path = ancestor_files.write_ancestors(graph.session.store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
@@ -131,7 +131,7 @@ def test_damaged_ancestors_are_not_published(graph: Graph, place: Path) -> None:
 # Archived schemas
 
 
-def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
+def test_an_archived_schema_that_does_not_match_its_hash_is_damaged(graph: Graph, place: Path) -> None:
     graph.branches.create("old")
     hash_before = graph.session.store.capture("main").schema_hash.rpartition(":")[2]
     evolve_to(graph, SOURCE.replace("node C {", "node C { more: String?"), [])
@@ -148,7 +148,7 @@ def test_a_past_schema_is_that_of_its_name(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize("endings", [(".pg",), (".ir.json",), (".pg", ".ir.json")], ids=str)
-def test_a_missing_past_schema_is_named(graph: Graph, place: Path, endings: tuple[str, ...]) -> None:
+def test_a_missing_archived_schema_is_named_in_the_error(graph: Graph, place: Path, endings: tuple[str, ...]) -> None:
     graph.branches.create("old")
     graph.tags.create("before")
     hash_before = graph.session.store.capture("main").schema_hash.rpartition(":")[2]
@@ -169,7 +169,7 @@ def test_a_missing_past_schema_is_named(graph: Graph, place: Path, endings: tupl
 # References and the audit
 
 
-def test_a_reference_under_another_name(graph: Graph, place: Path) -> None:
+def test_a_reference_file_of_another_branch_or_tag_is_damaged(graph: Graph, place: Path) -> None:
     for name in ("one", "two"):
         graph.branches.create(name)
         graph.tags.create(name)
@@ -183,7 +183,7 @@ def test_a_reference_under_another_name(graph: Graph, place: Path) -> None:
         assert ids(fresh, branch="one") == sorted(SEED)
 
 
-def test_the_newest_version_of_the_audit_is_gone(children: Children, graph: Graph, place: Path) -> None:
+def test_a_missing_newest_version_of_the_audit_is_reported(children: Children, graph: Graph, place: Path) -> None:
     for name in ("a", "b"):
         job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", [name])]}
         assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL

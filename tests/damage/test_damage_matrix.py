@@ -1,4 +1,4 @@
-"""A damaged file never gives a wrong answer: the right one, or an error of the family that names the file.
+"""A damaged file never gives a wrong answer: the result is correct, or an error of the family names the file.
 
 `make soak` tries other files and bits for `OMNIGRAPH_SOAK` seconds. `OMNIGRAPH_SOAK_SEED` repeats a failure; its
 message names the value.
@@ -24,25 +24,25 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_reads_of_a_damaged_graph(tmp_path: Path, damage: str) -> None:
+def test_reads_of_a_damaged_graph_are_right_or_name_the_file(tmp_path: Path, damage: str) -> None:
     result = run(tmp_path, seed=len(damage), flips=1, most=1, writes=False, only=damage)
     assert result.bad == []
     assert sum(counts["error"] for counts in result.counts.values()) > 0
 
 
-def test_writes_to_some_damaged_graphs(tmp_path: Path) -> None:
-    """A choice of what the next test and the soak do."""
+def test_writes_to_a_sample_of_damaged_graphs_are_right_or_name_the_file(tmp_path: Path) -> None:
+    """A sample of the cases of the next test and the soak test."""
     assert run(tmp_path, seed=7, sample=6).bad == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_writes_to_a_damaged_graph(tmp_path: Path, damage: str) -> None:
+def test_writes_to_a_damaged_graph_are_right_or_name_the_file(tmp_path: Path, damage: str) -> None:
     result = run(tmp_path, seed=100 + len(damage), flips=3, most=2, only=damage)
     assert result.bad == []
 
 
-def test_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
+def test_the_damage_matrix_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
     create(tmp_path / "graph")
     text = PAGE.read_text(encoding="utf-8")
     shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
@@ -52,7 +52,7 @@ def test_page_has_every_class_and_no_wrong_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_soak(tmp_path: Path) -> None:
+def test_random_damage_gives_no_wrong_answer(tmp_path: Path) -> None:
     until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
     while time.monotonic() < until:
         result = run(tmp_path / str(number), number, flips=10, most=3)

@@ -1,4 +1,4 @@
-"""Damage in S3: no checksums of ours, but nothing is passed over, and repair works the same."""
+"""Damage in S3: files have no checksums of ours, but damage is reported, and repair works as on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def version_file(graph: Graph) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [b"", bytes(2000)], ids=["empty", "zeroed"])
-def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
+def test_a_damaged_newest_manifest_version_needs_a_forced_repair(s3_root: S3Root, data: bytes) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         put(graph, ["kept"])
         path, objects = version_file(graph), graph.session.store.objects
@@ -46,13 +46,15 @@ def test_the_newest_manifest_version(s3_root: S3Root, data: bytes) -> None:
 
 
 @pytest.mark.slow
-def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S3Root, place: Path) -> None:
+def test_a_torn_manifest_version_of_an_unacknowledged_write_needs_repair(
+    children: Children, s3_root: S3Root, place: Path
+) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         job = {"uri": graph.uri, "options": s3_root.options, "writes": [("node:A", "append", ["half"])]}
         children.run("write", failpoint="published=kill", **job)
         path = f"__manifest/_versions/{manifest_name(3)}"
         graph.session.store.objects.put(path, b"")
-    # Nobody sets objects aside by himself: they cannot be removed only if they are unchanged.
+    # Opening quarantines no objects: S3 has no delete that requires an unchanged object.
     with pytest.raises(DamagedFileError, match=manifest_name(3)) as refused:
         open(s3_root.uri, storage_options=s3_root.options)
     assert "omnigraph repair" in str(refused.value.hint)
@@ -67,8 +69,8 @@ def test_a_torn_version_that_was_not_acknowledged(children: Children, s3_root: S
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [Failpoint.REPAIR_SET_ASIDE, Failpoint.REPAIR_PUBLISH_CHECKED])
-def test_a_repair_that_died_is_only_finished_by_repair(s3_root: S3Root, point: Failpoint) -> None:
-    """A writer that comes next must not take the rows of the lost version for late ones."""
+def test_a_crashed_repair_is_completed_only_by_repair(s3_root: S3Root, point: Failpoint) -> None:
+    """The next writer must not roll back the rows of the lost manifest version as late versions."""
     with create(s3_root.uri, s3_root.options) as graph:
         put(graph, ["kept"])
         graph.session.store.objects.put(f"__manifest/_versions/{manifest_name(3)}", b"")
@@ -88,7 +90,7 @@ def open_and_put(root: S3Root, name: str) -> None:
         put(graph, [name])
 
 
-def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
+def test_a_missing_data_file_is_reported(s3_root: S3Root) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         objects = graph.session.store.objects
         listed = objects.list(graph.snapshot().pin("node:A").ref.path)
@@ -101,8 +103,8 @@ def test_a_missing_data_file_is_found(s3_root: S3Root) -> None:
 
 
 @pytest.mark.slow
-def test_verify_looks_at_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths and notes inside the objects are compared; references have checksums everywhere."""
+def test_verify_reports_damage_of_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and notes inside the objects are compared. References have checksums on all kinds of storage."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     with create(s3_root.uri, s3_root.options) as graph:
         for i in range(8):

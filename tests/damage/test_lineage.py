@@ -1,4 +1,4 @@
-"""No read of the history of a graph goes past its checksums, and rows without sense are damage that names its file."""
+"""Every read of the history verifies checksums, and invalid rows are reported as damage with the file name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Read = Callable[[Graph], object]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A graph with a row that came with a merge and was deleted since; the merge lies in an old part of the history."""
+    """A graph with a merged row that was deleted later. The merge lies in an old part of the history."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     place = tmp_path / "graph"
     with init(place, SCHEMA) as graph:
@@ -48,7 +48,7 @@ def parts(place: Path) -> list[Path]:
 
 
 def flip(file: Path, text: bytes) -> None:
-    """Flip the lowest bit of the first letter of a text, wherever it stands first."""
+    """Flip the lowest bit of the first letter of a text, at its first occurrence."""
     data = bytearray(file.read_bytes())
     found = re.search(text, bytes(data))
     assert found is not None
@@ -61,7 +61,7 @@ def merge_part(place: Path) -> Path:
     return found
 
 
-def test_a_merge_does_not_believe_a_flipped_bit(place: Path) -> None:
+def test_a_merge_detects_a_flipped_bit_in_the_history(place: Path) -> None:
     file = merge_part(place)
     flip(file, b'merged_parent"')
     with open(place) as graph:
@@ -70,7 +70,7 @@ def test_a_merge_does_not_believe_a_flipped_bit(place: Path) -> None:
         assert graph.query(KEYS).to_pylist() == [{"a.k": "x"}]
 
 
-def test_every_read_of_parts_compares_checksums(place: Path) -> None:
+def test_every_read_of_history_parts_verifies_checksums(place: Path) -> None:
     file = merge_part(place)
     flip(file, b'generation"')
 
@@ -91,7 +91,7 @@ def test_every_read_of_parts_compares_checksums(place: Path) -> None:
                 read(version)
 
 
-def test_a_part_is_summed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checksum_of_a_history_part_is_computed_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[str] = []
 
     def counted(path: str) -> FileChecksum:
@@ -117,11 +117,11 @@ READS: dict[str, Read] = {
 
 
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("text", [b'{"id":"', b'"generation":[^,}]*'], ids=["no JSON", "no number"])
-def test_rows_without_a_checksum_and_without_sense(
+@pytest.mark.parametrize("text", [b'{"id":"', b'"generation":[^,}]*'], ids=["invalid JSON", "invalid number"])
+def test_invalid_history_rows_without_a_checksum_are_damage(
     place: Path, monkeypatch: pytest.MonkeyPatch, read: str, text: bytes
 ) -> None:
-    """As in an object store: nothing to compare with, and still no exception of a library."""
+    """As in an object store, there is no checksum. The error is still not an exception of a library."""
     monkeypatch.setattr(ledger_seal.Parts, "check", lambda *_: None)
     (file, *_) = [each for each in parts(place)[:-1] if b'"merged_parent"' in each.read_bytes()]
     data = file.read_bytes()
@@ -133,7 +133,7 @@ def test_rows_without_a_checksum_and_without_sense(
         READS[read](graph)
 
 
-def test_a_state_without_sense(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_manifest_state_is_damage(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_seal.Parts, "check", lambda *_: None)
     file = parts(place)[-1]
     file.write_bytes(file.read_bytes().replace(b'"fence"', b'"fance"'))
@@ -141,7 +141,7 @@ def test_a_state_without_sense(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
         open(place, read_only=True)
 
 
-def test_a_part_that_lance_cannot_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_part_that_lance_cannot_read_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_seal.Parts, "check", lambda *_: None)
     file = merge_part(place)
     file.write_bytes(bytes(len(file.read_bytes())))
@@ -153,8 +153,8 @@ def test_a_part_that_lance_cannot_read(place: Path, monkeypatch: pytest.MonkeyPa
             find_in(view, "x")
 
 
-def test_columns_of_a_version_are_numbered_as_written(place: Path) -> None:
-    """A version whose columns have other numbers would read other columns, or nothing."""
+def test_a_manifest_version_with_renumbered_columns_is_damage(place: Path) -> None:
+    """With other column numbers, a version would read other columns or none."""
     with open(place, read_only=True) as graph:
         version = graph.session.store.capture("main").ledger
         fields = [field.id() for field in version._dataset.lance_schema.fields()]

@@ -1,4 +1,4 @@
-"""Repair: what it finds, what it does with consent, and that nothing is lost when it dies."""
+"""Repair: its findings, its actions with consent, and that a crashed repair loses nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verdict(report: RepairReport, key: str = "node:A", branch: str | None = "mai
     return found.classification.value, found.action.value
 
 
-def test_nothing_to_repair(graph: Graph, place: Path) -> None:
+def test_repair_of_an_undamaged_graph_changes_nothing(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     put(graph, ["own"], branch="dev")
     report = repair(place)
@@ -56,12 +56,12 @@ def test_nothing_to_repair(graph: Graph, place: Path) -> None:
     assert graph.snapshot().commit.id == head, "no commit without a reason"
 
 
-def test_force_needs_consent(graph: Graph) -> None:
+def test_force_needs_confirm(graph: Graph) -> None:
     with pytest.raises(InputError):
         graph.repair(force=True)
 
 
-def test_maintenance_is_adopted(graph: Graph, place: Path) -> None:
+def test_repair_adopts_foreign_compaction(graph: Graph, place: Path) -> None:
     for name in ("x", "y", "z"):
         put(graph, [name])
     pin = graph.snapshot().pin("node:A")
@@ -79,7 +79,7 @@ def test_maintenance_is_adopted(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
-def test_what_others_wrote_is_adopted_by_force_only(graph: Graph, branch: str) -> None:
+def test_foreign_rows_are_adopted_only_with_force(graph: Graph, branch: str) -> None:
     if branch != "main":
         graph.branches.create(branch)
         put(graph, ["own"], branch=branch)
@@ -97,7 +97,7 @@ def test_what_others_wrote_is_adopted_by_force_only(graph: Graph, branch: str) -
     assert_whole(graph)
 
 
-def test_the_plan_says_how_many_rows_come_and_go(graph: Graph) -> None:
+def test_the_repair_plan_shows_row_counts(graph: Graph) -> None:
     raw.append(graph, "node:A", ["t1", "t2"])
     lance.dataset(str(raw.directory(graph, graph.snapshot().pin("node:A")))).delete("id = 's1'")
     found = row(graph.repair())
@@ -105,9 +105,9 @@ def test_the_plan_says_how_many_rows_come_and_go(graph: Graph) -> None:
     assert found.plan == "point the graph at version 4: 3 rows before, 4 after; 2 added, 1 removed, 0 rewritten"
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["theirs", "ours"])
-def test_an_unexplained_restore_is_never_adopted(graph: Graph, ours: bool) -> None:
-    """It may have come late, and take acknowledged rows away. Of our own versions, any writer puts the pin back."""
+@pytest.mark.parametrize("ours", [False, True], ids=["foreign", "own"])
+def test_a_restore_without_a_sidecar_is_never_adopted(graph: Graph, ours: bool) -> None:
+    """A late restore may remove acknowledged rows. Any writer undoes a late restore that the engine made."""
     put(graph, ["kept"])
     (raw.restore_late if ours else raw.restore)(graph, "node:A", 1)
     report = graph.repair()
@@ -123,8 +123,8 @@ def test_an_unexplained_restore_is_never_adopted(graph: Graph, ours: bool) -> No
     assert_whole(graph)
 
 
-def test_a_restore_above_rows_whose_commit_is_lost(graph: Graph, place: Path) -> None:
-    """The lost commit cannot explain a restore to before it: its rows stay."""
+def test_a_late_restore_does_not_remove_rows_of_a_lost_commit(graph: Graph, place: Path) -> None:
+    """The restored version is older than the lost commit, whose rows are kept."""
     put(graph, ["kept"])
     raw.restore_late(graph, "node:A", 1)
     tear(newest_manifest(graph))
@@ -137,7 +137,7 @@ def test_a_restore_above_rows_whose_commit_is_lost(graph: Graph, place: Path) ->
         assert_whole(fresh)
 
 
-def test_a_newest_version_that_is_damaged_is_not_adopted(graph: Graph) -> None:
+def test_a_damaged_newest_version_is_not_adopted(graph: Graph) -> None:
     before = ids(graph)
     raw.append(graph, "node:A", ["theirs"])
     data = raw.directory(graph, graph.snapshot().pin("node:A")) / "data"
@@ -153,7 +153,7 @@ def test_a_newest_version_that_is_damaged_is_not_adopted(graph: Graph) -> None:
     assert_whole(graph)
 
 
-def test_history_that_is_gone_is_unverifiable(graph: Graph) -> None:
+def test_drift_without_its_transaction_file_is_unverifiable(graph: Graph) -> None:
     raw.append(graph, "node:A", ["theirs"])
     pin = graph.snapshot().pin("node:A")
     for file in (raw.directory(graph, pin) / "_transactions").glob(f"{pin.ref.version}-*.txn"):
@@ -164,7 +164,7 @@ def test_history_that_is_gone_is_unverifiable(graph: Graph) -> None:
     assert ids(graph) == sorted([*SEED, "theirs"])
 
 
-def test_a_torn_version_that_the_graph_does_not_need_is_set_aside(graph: Graph) -> None:
+def test_a_torn_version_that_the_manifest_does_not_need_is_quarantined(graph: Graph) -> None:
     raw.append(graph, "node:A", ["theirs"])
     file = newest_version(graph)
     tear(file)
@@ -183,7 +183,7 @@ def test_a_torn_version_that_the_graph_does_not_need_is_set_aside(graph: Graph) 
     assert_whole(graph)
 
 
-def test_damaged_data_go_back_by_force_only(graph: Graph, place: Path) -> None:
+def test_damaged_data_is_restored_to_an_older_version_only_with_force(graph: Graph, place: Path) -> None:
     file = damage_data(graph)
     report = repair(place)
     assert verdict(report) == ("unreadable", "preview")
@@ -201,7 +201,7 @@ def test_damaged_data_go_back_by_force_only(graph: Graph, place: Path) -> None:
     assert file.exists(), "nothing is deleted"
 
 
-def test_without_a_whole_version_nothing_is_done(graph: Graph, place: Path) -> None:
+def test_repair_is_refused_without_an_undamaged_version(graph: Graph, place: Path) -> None:
     file = damage_data(graph)
     for other in file.parent.glob("*.lance"):
         other.write_bytes(other.read_bytes()[:100])
@@ -214,8 +214,8 @@ def test_without_a_whole_version_nothing_is_done(graph: Graph, place: Path) -> N
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["torn", "removed"])
-def test_an_acknowledged_manifest_version_goes_by_force_only(graph: Graph, place: Path, removed: bool) -> None:
-    """The tables still have what the lost commit wrote, and that is adopted."""
+def test_an_acknowledged_manifest_version_is_dropped_only_with_force(graph: Graph, place: Path, removed: bool) -> None:
+    """The tables still have the rows of the lost commit, and repair adopts them."""
     put(graph, ["kept"])
     file = newest_manifest(graph)
     graph.close()
@@ -238,7 +238,7 @@ def test_an_acknowledged_manifest_version_goes_by_force_only(graph: Graph, place
         assert_whole(fresh)
 
 
-def test_a_sidecar_that_cannot_be_read_is_set_aside(children: Children, graph: Graph, place: Path) -> None:
+def test_an_unreadable_sidecar_is_quarantined(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"])]}
     assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
     (sidecar,) = (place / "__recovery").glob("*.json")
@@ -256,8 +256,8 @@ def test_a_sidecar_that_cannot_be_read_is_set_aside(children: Children, graph: G
         put(fresh, ["next"])
 
 
-def test_a_write_that_can_be_neither_finished_nor_undone(children: Children, graph: Graph, place: Path) -> None:
-    """Without repair nobody can write. By force the graph goes on without the write, and half of it is never seen."""
+def test_a_forced_repair_drops_a_write_that_cannot_be_recovered(children: Children, graph: Graph, place: Path) -> None:
+    """Without repair no write is possible. A forced repair drops the write, and no reader ever sees half of it."""
     stop_for_good(children, graph)
     (sidecar,) = (place / "__recovery").glob("*.json")
     path = f"__recovery/{sidecar.name}"
@@ -283,7 +283,7 @@ def test_a_write_that_can_be_neither_finished_nor_undone(children: Children, gra
         assert_whole(fresh)
 
 
-def test_an_error_of_recovery_names_the_write_and_the_way_out(children: Children, graph: Graph, place: Path) -> None:
+def test_a_recovery_error_names_the_write_and_the_repair_command(children: Children, graph: Graph, place: Path) -> None:
     sidecar, _, _ = undo_without_a_way_back(children, graph)
     for attempt in (lambda: open(place), lambda: put(graph, ["more"]), graph.refresh):
         with pytest.raises(CorruptionError, match=f"write {sidecar.stem} .* version 2 .* is gone") as refused:
@@ -292,7 +292,7 @@ def test_an_error_of_recovery_names_the_write_and_the_way_out(children: Children
         assert "may or may not" not in f"{refused.value} {refused.value.hint}"
 
 
-def test_a_visible_write_that_cannot_be_undone_stays(children: Children, graph: Graph, place: Path) -> None:
+def test_repair_keeps_a_visible_write_that_cannot_be_rolled_back(children: Children, graph: Graph, place: Path) -> None:
     sidecar, _, _ = undo_without_a_way_back(children, graph)
     done = CliRunner().invoke(cli, ["repair", str(place)])
     assert done.exit_code == 0
@@ -308,7 +308,7 @@ def test_a_visible_write_that_cannot_be_undone_stays(children: Children, graph: 
         assert repair(place).ok
 
 
-def test_what_a_sidecar_explains_is_left_to_recovery(children: Children, graph: Graph, place: Path) -> None:
+def test_drift_with_a_sidecar_is_left_to_recovery(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": graph.uri, "writes": [("node:A", "append", ["half"])]}
     assert children.run("write", failpoint="table_committed=kill", **job).signal == signal.SIGKILL
     assert verdict(repair(place)) == ("suspicious", "no_op")
@@ -340,7 +340,7 @@ def test_damaged_indexes_are_dropped(graph: Graph, place: Path, caplog: pytest.L
         assert all(index.uncovered == 0 for index in fresh.indexes() if index.type_key == "node:A")
 
 
-def test_a_damaged_reference_is_set_aside_by_force_only(graph: Graph, place: Path) -> None:
+def test_a_damaged_reference_is_quarantined_only_with_force(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     (file,) = (place / "__refs").glob("*.json")
     file.write_bytes(b"")
@@ -357,7 +357,7 @@ KILLED_BELOW = (Failpoint.REPAIR_MANIFEST_CHECKED, Failpoint.REPAIR_SIDECAR_CHEC
 
 
 def _broken(graph: Graph, place: Path) -> None:
-    """A graph with something for every step of repair."""
+    """A graph with damage for every step of repair."""
     put(graph, ["kept"], ["node:A", "node:B"])
     damage_data(graph)
     raw.append(graph, "node:C", ["theirs"])
@@ -365,8 +365,10 @@ def _broken(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize("point", [point for point in REPAIR_POINTS if point not in KILLED_BELOW])
-def test_killed_repair(children: Children, place: Path, point: Failpoint) -> None:
-    """It may die as often as it likes: running it again ends as it would have."""
+def test_a_killed_repair_has_the_same_outcome_when_it_is_repeated(
+    children: Children, place: Path, point: Failpoint
+) -> None:
+    """Repair that is killed any number of times has the same outcome when it is repeated."""
     with create(place) as graph:
         _broken(graph, place)
     assert children.run("repair_all", failpoint=f"{point}=kill", uri=str(place)).signal == signal.SIGKILL
@@ -382,7 +384,7 @@ def test_killed_repair(children: Children, place: Path, point: Failpoint) -> Non
         assert_whole(fresh)
 
 
-def test_killed_repair_of_the_manifest(children: Children, place: Path) -> None:
+def test_a_killed_manifest_repair_has_the_same_outcome_when_it_is_repeated(children: Children, place: Path) -> None:
     with create(place) as graph:
         put(graph, ["kept"])
         tear(newest_manifest(graph))
@@ -407,8 +409,10 @@ UNSETTLED_POINTS = (
 
 
 @pytest.mark.parametrize("point", UNSETTLED_POINTS)
-def test_killed_repair_of_a_sidecar(children: Children, place: Path, point: Failpoint) -> None:
-    """The sidecar goes last: until then, whoever runs repair again knows which tables it moved."""
+def test_a_killed_sidecar_repair_has_the_same_outcome_when_it_is_repeated(
+    children: Children, place: Path, point: Failpoint
+) -> None:
+    """The sidecar is removed last, so a repeated repair knows which tables the first one moved."""
     with create(place) as graph:
         stop_for_good(children, graph)
     killed = children.run("repair_all", failpoint=f"{point}=kill", uri=str(place))
@@ -421,7 +425,7 @@ def test_killed_repair_of_a_sidecar(children: Children, place: Path, point: Fail
         assert repair(place).ok
 
 
-def test_command(graph: Graph, place: Path) -> None:
+def test_the_repair_command_shows_and_fixes_drift(graph: Graph, place: Path) -> None:
     def run(*arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(cli, ["repair", str(place), *arguments])
         return done.exit_code, done.stdout
@@ -443,8 +447,10 @@ def test_command(graph: Graph, place: Path) -> None:
     assert ids(graph) == sorted([*SEED, "theirs"])
 
 
-def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever repairs it by force would lose rows that are all there."""
+def test_a_file_without_read_permission_does_not_count_as_damaged(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forced repair would remove rows that are undamaged."""
     put(graph, ["precious"])
 
     def forbidden(place: str) -> FileChecksum:
@@ -461,7 +467,7 @@ def test_a_file_that_may_not_be_read_is_not_damaged(graph: Graph, place: Path, m
     assert repair(place).ok
 
 
-def test_verify_every_branch(graph: Graph, place: Path) -> None:
+def test_verify_all_checks_every_branch(graph: Graph, place: Path) -> None:
     graph.branches.create("dev")
     put(graph, ["own"], branch="dev")
     table = graph.snapshot(branch="dev").manifest.tables["node:A"].ref
@@ -483,8 +489,8 @@ def test_verify_every_branch(graph: Graph, place: Path) -> None:
 
 @pytest.mark.parametrize("point", [Failpoint.REPAIR_SET_ASIDE, Failpoint.REPAIR_PUBLISH_CHECKED])
 @pytest.mark.parametrize("how", ["empty", "removed"])
-def test_a_repair_that_died_is_only_finished_by_repair(graph: Graph, place: Path, how: str, point: Failpoint) -> None:
-    """A writer that comes next must not take the rows of the lost version for late ones."""
+def test_a_crashed_repair_is_completed_only_by_repair(graph: Graph, place: Path, how: str, point: Failpoint) -> None:
+    """The next writer must not roll back the rows of the lost manifest version as late versions."""
     if how == "removed" and point is Failpoint.REPAIR_SET_ASIDE:
         pytest.skip("there is nothing to set aside")
     put(graph, ["kept"])

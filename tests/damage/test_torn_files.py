@@ -1,4 +1,4 @@
-"""A newest version that a power failure tore: set aside if nobody was told of it, and an error otherwise."""
+"""A newest version that a power failure tore is quarantined if it was not acknowledged, and an error otherwise."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def kill(children: Children, place: Path, branch: str, failpoint: str) -> None:
 
 
 @pytest.mark.parametrize("how", TEARS)
-def test_manifest_of_a_write_that_was_not_acknowledged(
+def test_a_torn_manifest_of_an_unacknowledged_write_is_quarantined(
     children: Children, graph: Graph, place: Path, branch: str, how: str
 ) -> None:
-    """Readers see the state before it, and the next opener finishes the write."""
+    """Readers see the previous state, and the next opener completes the write."""
     before = ids(graph, branch=branch)
     kill(children, place, branch, "published")
     file = newest(manifest_directory(graph, branch))
@@ -82,10 +82,10 @@ def test_manifest_of_a_write_that_was_not_acknowledged(
 
 
 @pytest.mark.parametrize("how", [how for how in TEARS if how != "never written"])
-def test_table_of_a_write_that_was_not_acknowledged(
+def test_a_torn_table_of_an_unacknowledged_write_is_quarantined(
     children: Children, graph: Graph, place: Path, branch: str, how: str
 ) -> None:
-    """Such a write is undone: nobody can say what the table would have held."""
+    """The write is undone, because the content of the table is unknown."""
     before = ids(graph, branch=branch)
     pin = graph.snapshot(branch=branch).pin("node:B")
     kill(children, place, branch, "tables_committed")
@@ -101,8 +101,8 @@ def test_table_of_a_write_that_was_not_acknowledged(
 
 
 @pytest.mark.parametrize("how", TEARS)
-def test_an_acknowledged_manifest_is_an_error(graph: Graph, place: Path, branch: str, how: str) -> None:
-    """Nobody goes on from the state before it, and older states can be read."""
+def test_a_torn_acknowledged_manifest_is_an_error(graph: Graph, place: Path, branch: str, how: str) -> None:
+    """The graph does not continue from the previous state. Older states can be read."""
     commit = put(graph, ["kept"], branch=branch)
     version = graph.snapshot(branch=branch).manifest_version
     file = newest(manifest_directory(graph, branch))
@@ -127,7 +127,7 @@ def test_an_acknowledged_manifest_is_an_error(graph: Graph, place: Path, branch:
         assert fresh.snapshot(branch=branch).commit.id == commit.id, "put back, it is as it was"
 
 
-def test_a_hint_is_only_believed_if_it_can_be_read(graph: Graph, place: Path) -> None:
+def test_an_invalid_version_hint_is_ignored(graph: Graph, place: Path) -> None:
     hint = place / "__manifest" / "_versions" / HINT
     for text in (b"", b"{", b"[]", b'{"version": "x"}', b'{"version": 1}', b'{"version": 99999999999999999999999}'):
         hint.write_bytes(text)
@@ -139,7 +139,7 @@ STRAY = [".DS_Store", "x~", ".og-tmp-1-2", "Thumbs.db", "01M7GDDPW2K0HTRE3NN9SQ1
 
 
 @pytest.mark.parametrize("name", STRAY)
-def test_files_of_others_do_no_harm(graph: Graph, place: Path, name: str) -> None:
+def test_stray_files_in_any_directory_are_ignored(graph: Graph, place: Path, name: str) -> None:
     graph.branches.create("dev")
     put(graph, ["own"], branch="dev")
     graph.tags.create("t")

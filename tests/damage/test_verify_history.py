@@ -1,4 +1,4 @@
-"""`verify` names every damaged file that has a checksum, and others whose damage shows: not those of tables alone."""
+"""`verify` names every damaged file with a checksum, and others with visible damage, not only files of tables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from omnigraph.storage.ledger_files import verify_ledger
 from omnigraph.storage.table_ref import table_directory
 
 COMMITS = 12
-"""How many each branch has, at least: enough for parts of older commits."""
+"""The minimum number of commits of each branch: enough for older parts of the history."""
 
 
 @pytest.fixture
 def long(graph: Graph, monkeypatch: pytest.MonkeyPatch, children: Children, place: Path) -> Graph:
-    """A graph with all kinds of files: a long history, a branch, tags, an audit, and schemas of the past."""
+    """A graph with all kinds of files: a long history, a branch, tags, an audit, and archived schemas."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     for i in range(COMMITS):
         put(graph, [f"m{i}"])
@@ -51,7 +51,7 @@ def flipped(file: Path, seed: int = 3) -> bytes:
 
 
 def assert_found(place: Path, path: str, data: bytes | None, branch: str = "main") -> None:
-    """Damage a file while a handle is open, which has read everything before: verify names the file."""
+    """Damage a file while a handle is open that has read everything before. `verify` must name the file."""
     file = place / path
     before = file.read_bytes()
     with open(place, read_only=True, branch=branch) as graph:
@@ -66,7 +66,7 @@ def assert_found(place: Path, path: str, data: bytes | None, branch: str = "main
         assert graph.verify().ok
 
 
-def test_a_whole_graph_has_no_damage(long: Graph) -> None:
+def test_verify_finds_no_damage_in_an_undamaged_graph(long: Graph) -> None:
     for branch in ("main", "side", "old"):
         report = long.verify(branch=branch)
         assert report.ok, report.files.damages
@@ -76,7 +76,7 @@ def test_a_whole_graph_has_no_damage(long: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "side"])
-def test_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str) -> None:
+def test_verify_reports_damaged_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str) -> None:
     view = long.session.store.capture(branch)
     assert len(view.ledger.parts) > 2
     directory = table_directory("__manifest", view.ledger.branch)
@@ -89,13 +89,13 @@ def test_parts_and_versions_of_the_history(long: Graph, place: Path, branch: str
     assert_found(place, view.ledger._files[0][0], None, branch)
 
 
-def test_the_history_that_a_branch_began_with(long: Graph, place: Path) -> None:
+def test_verify_reports_damage_in_the_history_before_a_branch(long: Graph, place: Path) -> None:
     (first, *_) = sorted((place / "__manifest" / "_versions").glob("*.manifest"), reverse=True)[1:]
     assert_found(place, str(first.relative_to(place)), b"", "side")
 
 
-def test_a_version_without_its_note(long: Graph, place: Path) -> None:
-    """One flipped bit takes the note of its parts from a version, and with it all their checksums."""
+def test_verify_reports_a_version_without_its_list_of_parts(long: Graph, place: Path) -> None:
+    """One flipped bit removes the list of parts from a version, and with it all their checksums."""
     files = sorted((place / "__manifest" / "_versions").glob("*.manifest"))
     file = files[0]
     data = bytearray(file.read_bytes())
@@ -110,26 +110,28 @@ OTHERS: dict[str, tuple[str, Callable[[Path], bytes | None]]] = {
     "version of the audit": ("_graph_commit_recoveries.lance/_versions/*.manifest", lambda file: b""),
     "schema": ("_schema.ir.json", lambda file: file.read_bytes()[:-40]),
     "source of the schema": ("_schema.pg", lambda file: None),
-    "past schema": ("__schemas/*.ir.json", lambda file: file.read_bytes().replace(b'"n"', b'"m"')),
-    "source of a past schema": ("__schemas/*.pg", lambda file: file.read_bytes().replace(b"n: I64", b"m: I64")),
+    "archived schema": ("__schemas/*.ir.json", lambda file: file.read_bytes().replace(b'"n"', b'"m"')),
+    "source of an archived schema": ("__schemas/*.pg", lambda file: file.read_bytes().replace(b"n: I64", b"m: I64")),
 }
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_everything_else(long: Graph, place: Path, what: str) -> None:
+def test_verify_reports_damaged_references_audits_and_schemas(long: Graph, place: Path, what: str) -> None:
     pattern, damage = OTHERS[what]
     file = sorted(place.glob(pattern))[0]
     assert_found(place, str(file.relative_to(place)), damage(file))
 
 
-def test_writes_in_flight(children: Children, graph: Graph, place: Path) -> None:
+def test_verify_reports_a_damaged_sidecar(children: Children, graph: Graph, place: Path) -> None:
     job = {"uri": str(place), "branch": "main", "actor": "act-kim", "writes": [("node:A", "append", ["half"])]}
     assert children.run("write", failpoint="tables_committed=kill", **job).signal == signal.SIGKILL
     (file,) = (place / "__recovery").glob("*.json")
     assert_found(place, str(file.relative_to(place)), flipped(file))
 
 
-def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reports_a_damaged_ancestors_file_of_a_merge(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph.branches.create("side")
     put(graph, ["s"], branch="side")
     put(graph, ["m"])
@@ -148,7 +150,7 @@ def test_ancestors_of_a_merge_in_flight(graph: Graph, place: Path, monkeypatch: 
     assert_found(place, str(file.relative_to(place)), flipped(file))
 
 
-def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
+def test_verify_reports_damaged_removal_lists_and_work_records(graph: Graph, place: Path) -> None:
     objects = graph.session.store.objects
     removal_list.finish(objects, removal_list.propose(objects, RemovalList(), {}))
     assert_found(place, removal_list.PATH, b"{")
@@ -156,15 +158,15 @@ def test_objects_that_can_be_done_without(graph: Graph, place: Path) -> None:
         assert_found(place, f"__work/{work.name}.json", b"{")
 
 
-def test_other_files_are_no_finding(long: Graph, place: Path) -> None:
+def test_verify_ignores_stray_files(long: Graph, place: Path) -> None:
     for directory in ("__manifest/_versions", "__manifest/data", "__schemas", "__refs", "__tags", "__recovery"):
         (place / directory / ".DS_Store").write_bytes(b"x")
         (place / directory / "note.txt~").write_bytes(b"x")
     assert long.verify().ok
 
 
-def test_a_long_history_is_looked_at_once(long: Graph) -> None:
-    """Each file counts once, however many versions need it."""
+def test_verify_reads_each_file_of_the_history_once(long: Graph) -> None:
+    """Each file is checked once, even if many versions need it."""
     looked = verify_ledger(long.session.store.objects, "__manifest", {None: None})
     root = Path(long.uri) / "__manifest"
     files = len([*root.glob("_versions/*.manifest"), *root.glob("data/*.lance")])
@@ -172,8 +174,8 @@ def test_a_long_history_is_looked_at_once(long: Graph) -> None:
     assert looked.damages == {}
 
 
-def test_damaged_ancestors_file_without_a_sidecar(graph: Graph) -> None:
-    """Left over: nobody will read it."""
+def test_verify_ignores_a_damaged_ancestors_file_without_a_sidecar(graph: Graph) -> None:
+    """It is left over, and no recovery reads it."""
     rows = commit_rows([graph.snapshot().commit])
     path = ancestor_files.write_ancestors(graph.session.store.objects, "01M7GDDPW2K0HTRE3NN9SQ12JJ", rows)
     graph.session.store.objects.put(path, b"")

@@ -1,4 +1,4 @@
-"""The way to a cluster is true: a master and two workers are started as the page says, and load as it says."""
+"""The commands of the cluster page work: they start a master and two workers and load a graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_master_and_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_cluster_page_load_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     text = PAGE.read_text(encoding="utf-8")
@@ -48,8 +48,8 @@ def test_a_master_and_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "SPARK_DAEMON_MEMORY": "256m",
-        "OMNIGRAPH_CACHE_DIR": "",  # no archive of classes, which the first run takes its time to write
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
+        "OMNIGRAPH_CACHE_DIR": "",  # no class archive: the first run writes it, which is slow
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts faster
         "SPARK_WORKER_WEBUI_PORT": "0",
     }
     with Path("said").open("wb") as said_to:
@@ -59,7 +59,7 @@ def test_a_master_and_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         try:
             assert started.wait(PATIENCE) == 0, Path("said").read_text()
         finally:
-            os.killpg(started.pid, signal.SIGKILL)  # the master and the workers, which run on
+            os.killpg(started.pid, signal.SIGKILL)  # the master and the workers still run
     said = Path("said").read_text()
     assert "with merge: 3 entities across 1 node types and 1 edge types" in said
     assert "loaded 3 entities by spark-submit" in said

@@ -66,7 +66,7 @@ def all_options() -> frozenset[str]:
 
 
 def problem(arguments: str) -> str | None:
-    """The first word of a command line, without its `omnigraph`, that the command line does not know."""
+    """The first unknown word of a command line, given without `omnigraph`."""
     command: click.Command = cli
     words = [word.strip("`'\",.:;)…") for word in arguments.replace("\\\n", " ").split() if word != "…"]
     for place, word in enumerate(words):
@@ -173,6 +173,6 @@ def test_options_in_a_help_text_are_options_of_the_command(name: str) -> None:
         ("load g.omni --mode=merge | head --lines 3", None),
     ],
 )
-def test_what_is_unknown_is_found(arguments: str, found: str | None) -> None:
+def test_unknown_commands_and_options_are_reported(arguments: str, found: str | None) -> None:
     result = problem(arguments)
     assert (result is None) if found is None else (result or "").startswith(found)

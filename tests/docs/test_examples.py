@@ -1,4 +1,4 @@
-"""The documentation is true: every schema in it compiles, and every query fits the schema that it is about."""
+"""Every schema in the documentation compiles, and every query compiles with its schema."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_queries_in_the_documentation_compile(block: Block) -> None:
     assert format_queries(block.text) == block.text
 
 
-def test_there_is_something_to_compile() -> None:
+def test_schemas_and_queries_of_the_documentation_are_found() -> None:
     assert len(blocks("pg")) > 5
     assert len(blocks("gq")) > 20
 
 
-def test_the_error_that_the_page_shows() -> None:
+def test_the_error_on_the_errors_page_is_current() -> None:
     page = (DOCS / "errors.md").read_text(encoding="utf-8")
     text = "query q() {\n    match { $p: Paper }\n    return { $p.titel }\n}\n"
     with pytest.raises(TypeCheckError) as caught:
@@ -86,7 +86,7 @@ def test_the_ir_page_names_every_class_and_member() -> None:
                 assert {member for member in getattr(cls, "__dataclass_fields__", ()) if member not in named} == set()
 
 
-def test_the_json_that_the_ir_page_shows() -> None:
+def test_the_json_on_the_ir_page_is_current() -> None:
     page = (DOCS / "reference" / "ir.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"^```gq\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (compiled,) = compile_queries(source, catalog(PAPERS)).values()

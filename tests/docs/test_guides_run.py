@@ -1,4 +1,4 @@
-"""The guides are true: every example in them runs, in order, and prints what the page says."""
+"""Every example of the guides runs, in order, and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VARIES = [
 
 
 def comparable(text: str, here: Path) -> str:
-    """Ids and times differ every time, and everybody works in a directory of their own."""
+    """Replace ids, times and directories, which differ between runs."""
     text = text.replace(str(here), "…")
     for pattern, name in VARIES:
         text = pattern.sub(name, text)
@@ -55,7 +55,7 @@ def comparable(text: str, here: Path) -> str:
 
 
 def run_console(text: str, here: Path) -> None:
-    """Lines with `$` are commands; what follows each is what it prints."""
+    """Run the lines with `$`, and compare their output with the lines that follow."""
     for session in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = session.partition("\n")
         program, *arguments = shlex.split(command)
@@ -65,9 +65,9 @@ def run_console(text: str, here: Path) -> None:
 
 
 def run_python(text: str, page: str, line: int, names: dict[str, object]) -> None:
-    """Run the examples of a block and compare what each prints, or the exception that it raises, with the page.
+    """Run the examples of a block, and compare the output or exception of each with the page.
 
-    `doctest` finds the examples. It does not compare them: versions of Python show exceptions with notes differently.
+    `doctest` finds the examples. It does not compare them: versions of Python print exceptions with notes differently.
     """
     for example in doctest.DocTestParser().get_examples(text):
         got = run_example(example.source, f"<{page}>", names)
@@ -76,7 +76,7 @@ def run_python(text: str, page: str, line: int, names: dict[str, object]) -> Non
 
 
 def run_example(source: str, name: str, names: dict[str, object]) -> str:
-    """What one example prints, as an interactive session shows it; of an exception, its name, text and notes."""
+    """The output of one example in an interactive session; for an exception, its name, text and notes."""
     printed = io.StringIO()
     code = compile(source, name, "single", dont_inherit=True, flags=0)
     with redirect_stdout(printed):
@@ -95,10 +95,10 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 def is_shown(got: str, want: str) -> bool:
-    """Whether a page shows what an example gave. `...` on the page stands for any text."""
+    """Whether the output on a page matches the output of an example. `...` on the page matches any text."""
     if want.startswith(TRACEBACK):
         lines = want.splitlines()[1:]
-        while lines and lines[0].startswith((" ", "...")):  # the frames, of which a page shows dots
+        while lines and lines[0].startswith((" ", "...")):  # the frames, which a page shows as dots
             lines.pop(0)
         want = "\n".join([TRACEBACK, *lines])
     parts = [re.escape(part) for part in want.rstrip().split("...")]
@@ -124,7 +124,7 @@ def test_the_examples_of_a_guide_run(page: str, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two minutes with it: the files that it shows, its commands, in order, and then its Python."""
+    """Write the files of the README, run its commands in order, and then its Python examples."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8").partition("## Two minutes")[2]
@@ -165,7 +165,7 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         ("1", f"{TRACEBACK}\n    ...\nValueError: no\n", False),
     ],
 )
-def test_a_page_shows_what_an_example_gives(source: str, want: str, shown: bool) -> None:
+def test_the_output_on_a_page_is_compared_with_the_output_of_the_example(source: str, want: str, shown: bool) -> None:
     error = ValueError("no")
     error.add_note("help: say yes")
     assert is_shown(run_example(source, "<page>", {"error": error, "x": 1}), want) is shown

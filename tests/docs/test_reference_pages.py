@@ -15,7 +15,7 @@ PAGES = reference_pages.pages()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_is_up_to_date(path: Path) -> None:
+def test_a_reference_page_is_up_to_date(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == PAGES[path], "run scripts/reference_pages.py"
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the embedded API share."""
+"""Fixtures of the tests of the embedded API."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here pulls the plug."""
+    """Skip fsync: no test here simulates a power failure."""
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")

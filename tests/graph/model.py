@@ -1,4 +1,4 @@
-"""What a graph should be, in plain dictionaries: branches, their commits, and what each commit holds."""
+"""A model of a graph in plain dictionaries: branches, their commits, and the content of each commit."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ EMPTY: Content = {table: {} for table in TABLES}
 
 @dataclass(frozen=True)
 class Step:
-    """One operation on one table. What `delete` gets are the ids that shall go, with values that do not matter."""
+    """One operation on one table. A `delete` gets the ids to delete; their values are ignored."""
 
     table: str
     operation: Operation
     rows: Rows
 
     def changes(self, before: Rows) -> bool:
-        """Whether a write to a table with these rows is more than nothing."""
+        """Whether the write changes a table with these rows."""
         if self.operation is Operation.DELETE:
             return bool(self.rows.keys() & before.keys())
         return bool(self.rows) or (self.operation is Operation.OVERWRITE and bool(before))
@@ -58,7 +58,7 @@ class Step:
         return dict(self.rows) if self.operation is Operation.OVERWRITE else {**before, **self.rows}
 
     def write(self) -> TableWrite:
-        """The same for the graph."""
+        """The same operation for the graph."""
         if self.operation is Operation.DELETE:
             return DeleteWhere(self.table, pc.field("id").isin(pa.array(self.rows, pa.utf8())))
         ids, values = list(self.rows), list(self.rows.values())
@@ -101,7 +101,7 @@ class Plan:
 
 
 def three_way(base: Content, source: Content, target: Content) -> Content | None:
-    """What a transaction that began at `base` and holds `source` makes of a branch; None when they disagree."""
+    """The state of a branch after the commit of a transaction from `base` with state `source`; None on a conflict."""
     merged: dict[str, Rows] = {}
     taken: dict[str, set[str]] = {}
     for table in TABLES:
@@ -120,13 +120,13 @@ def three_way(base: Content, source: Content, target: Content) -> Content | None
     for key in merged["edge:Lives"]:
         missing = [end for end in ends if key not in merged[end]]
         if missing and (key in taken["edge:Lives"] or any(key in target[end] for end in missing)):
-            return None  # an edge would have no end: it came with the transaction, or its end went with it
+            return None  # an orphan edge: the transaction inserted the edge or deleted its node
     return merged
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit, and everything that the graph holds after it."""
+    """One commit, and the content of the graph after it."""
 
     id: str
     branch: str
@@ -137,10 +137,10 @@ class Commit:
 
 @dataclass
 class Branch:
-    """A branch: its whole history, oldest first, and what it was made from.
+    """A branch: its whole history, oldest first, and its source.
 
     Attributes:
-        first_version: the manifest version that it began at.
+        first_version: the manifest version at its creation.
     """
 
     parent: str | None
@@ -171,5 +171,5 @@ class Graph:
         return [tag for tag, commit in self.tags.items() if commit.branch == name]
 
     def clash(self, name: str) -> bool:
-        """Whether a branch of this name cannot be made."""
+        """Whether a branch of this name cannot be created."""
         return any(o == name or o.startswith(f"{name}/") or name.startswith(f"{o}/") for o in self.branches)

@@ -1,4 +1,4 @@
-"""A graph with everything that moving could lose, all that it says, and all that can be done with it."""
+"""A graph with all kinds of files, all of its answers, and all operations on it, for tests that copy or move it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ query leave($name: String) { delete Person where name = $name }
 """
 BRANCHES = ("main", "dev", "dev-child", "hotfix")
 LARGE = 80_000
-"""A blob of this size lies in a file of its own."""
+"""A blob of this size is stored in its own file."""
 
 
 def people(start: int, count: int) -> pa.Table:
@@ -72,7 +72,7 @@ def make_graph(place: str | os.PathLike[str], options: Mapping[str, str] | None 
 
 
 def told(graph: Graph) -> dict[str, object]:
-    """All that the graph says: of every branch and tag, by scans, by indexes, and the bytes of its blobs."""
+    """All answers of the graph: every branch and tag, by scans and by indexes, and the bytes of its blobs."""
     said: dict[str, object] = {}
     for branch in graph.branches:
         said[branch.name] = (branch.head, b"".join(graph.export(branch=branch.name)))
@@ -87,7 +87,7 @@ def told(graph: Graph) -> dict[str, object]:
 
 
 def work(graph: Graph) -> None:
-    """Write, merge, optimize, fork and clean up, and see that all of it is right."""
+    """Write, merge, optimize, fork and clean up, and check the results."""
     graph.load({"Person": people(200, 5)}, mode="append", branch="dev-child")
     graph.mutate(QUERIES, name="leave", params={"name": "p0070"}, branch="dev-child")
     graph.merge("dev-child", into="dev")
@@ -122,7 +122,7 @@ EVERYONE = "query everyone() { match { $p: Person } return { $p.name as name } o
 
 
 def poison(place: Path) -> dict[str, bytes]:
-    """Fill every file of a place with zeros. Whoever reads there gets it wrong. Returns what lies there then."""
+    """Fill every file of a directory with zeros, so that any read there fails. Returns the new content."""
     for file in place.rglob("*"):
         if file.is_file():
             file.write_bytes(bytes(max(1, file.stat().st_size)))
@@ -130,7 +130,7 @@ def poison(place: Path) -> dict[str, bytes]:
 
 
 def listing(place: Path) -> dict[str, bytes]:
-    """Every file of a directory, with its content."""
+    """Every file of a directory and its content."""
     return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
 
 

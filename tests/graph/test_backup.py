@@ -1,4 +1,4 @@
-"""A backup is one state of the whole graph, taken beside writers; a restore is all of it, or no graph."""
+"""A backup is one consistent state of the whole graph, taken beside writers. A restore is complete or not a graph."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_backup_is_a_graph(world: World, tmp_path: Path) -> None:
         work(kept)
 
 
-def test_a_restore_is_a_graph_of_its_own(world: World, tmp_path: Path) -> None:
+def test_a_restored_graph_is_independent_of_the_backup(world: World, tmp_path: Path) -> None:
     place, before = world
     with omnigraph.open(place) as graph:
         graph.backup(tmp_path / "b")
@@ -101,7 +101,7 @@ def test_a_restore_is_a_graph_of_its_own(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_backup_copies_what_is_new(world: World, tmp_path: Path) -> None:
+def test_a_second_backup_copies_only_new_files(world: World, tmp_path: Path) -> None:
     place, _ = world
     target = tmp_path / "b"
     with omnigraph.open(place) as graph:
@@ -128,7 +128,7 @@ def test_a_second_backup_copies_what_is_new(world: World, tmp_path: Path) -> Non
         assert kept.verify(branch="dev").ok
 
 
-def test_only_some_commits(world: World, tmp_path: Path) -> None:
+def test_a_backup_can_keep_only_the_newest_commits(world: World, tmp_path: Path) -> None:
     place, before = world
     with omnigraph.open(place) as graph:
         commits = [commit.id for commit in graph.commits]
@@ -145,7 +145,7 @@ def test_only_some_commits(world: World, tmp_path: Path) -> None:
                 kept.snapshot(commit=commit).scan("node:Person", columns=["id"])
 
 
-def test_a_handle_that_reads_writes_nothing(world: World, tmp_path: Path) -> None:
+def test_a_backup_through_a_read_only_handle_writes_nothing_to_the_graph(world: World, tmp_path: Path) -> None:
     place, before = world
     whole = listing(place)
     with omnigraph.open(place, read_only=True) as graph:
@@ -155,8 +155,8 @@ def test_a_handle_that_reads_writes_nothing(world: World, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> None:
-    """What stopped half way in the graph has never been in the copy: there, nothing is ahead of the manifest."""
+def test_an_interrupted_write_is_not_in_the_backup(world: World, tmp_path: Path) -> None:
+    """The backup has no part of an interrupted write: none of its tables is ahead of its manifest."""
     place, before = world
     code = "import omnigraph; g = omnigraph.open({0!r}); g.load([{{'type': 'Town', 'data': {{'name': 'x'}}}}], "
     code = (code + "mode='append', branch='dev')").format(str(place))
@@ -171,8 +171,8 @@ def test_a_write_in_flight_is_no_part_of_it(world: World, tmp_path: Path) -> Non
         work(kept)
 
 
-def test_merges_compare_with_a_branch_that_was_deleted(tmp_path: Path) -> None:
-    """The best common ancestor lies on a deleted branch. Without it, a merge would bring rows back, or conflict."""
+def test_a_merge_in_a_backup_finds_its_base_on_a_deleted_branch(tmp_path: Path) -> None:
+    """The best common ancestor lies on a deleted branch. Without it, a merge would restore rows or conflict."""
     place, target = tmp_path / "g", tmp_path / "b"
     with init(place, COUNTED) as graph:
         _set(graph, "main", a=1)
@@ -204,7 +204,7 @@ def test_merges_compare_with_a_branch_that_was_deleted(tmp_path: Path) -> None:
     assert results == [{"a": 3, "s": 5, "o": 1, "w": 1}] * 3
 
 
-def test_what_no_merge_needs_of_a_deleted_branch_goes(tmp_path: Path) -> None:
+def test_a_backup_removes_deleted_branches_that_no_merge_needs(tmp_path: Path) -> None:
     with init(tmp_path / "g", COUNTED) as graph:
         graph.branches.create("dev")
         _set(graph, "dev", a=1)
@@ -220,8 +220,8 @@ def test_what_no_merge_needs_of_a_deleted_branch_goes(tmp_path: Path) -> None:
         assert kept.session.store.manifest.branches() == {}
 
 
-def test_checksums_are_copied(world: World, tmp_path: Path) -> None:
-    """Whatever happens to a file of the copy is noticed there as in the graph."""
+def test_a_backup_copies_checksums(world: World, tmp_path: Path) -> None:
+    """Damage of a file of the backup is detected as in the graph."""
     place, _ = world
     with omnigraph.open(place) as graph:
         graph.load({"Person": people(500, 1)}, mode="append", branch="dev")
@@ -248,7 +248,7 @@ def _set(graph: omnigraph.Graph, branch: str, **counters: int) -> None:
     graph.load(rows, mode="merge", branch=branch)
 
 
-# ---- beside others
+# ---- concurrent writers
 
 
 COUNTERS = "query counters() { match { $c: Counter } return { $c.name as name, $c.n as n } }"
@@ -258,7 +258,7 @@ COUNTED = "node Counter { name: String @key  n: I64 }\nnode Mark { name: String 
 
 
 def _writer(place: Path, branch: str, until: threading.Event, failures: list[BaseException]) -> None:
-    """Each commit sets a counter and makes a mark of the same number."""
+    """Each commit sets a counter and inserts a row with the same number."""
     try:
         with omnigraph.open(place) as graph:
             number = 0
@@ -288,8 +288,8 @@ def _cleaner(place: Path, until: threading.Event, failures: list[BaseException])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backups", [2, pytest.param(200, marks=pytest.mark.soak)])
-def test_beside_writers_and_cleanup(tmp_path: Path, backups: int) -> None:
-    """Every branch of every backup is at a commit that existed, and has all of it."""
+def test_a_backup_beside_writers_and_cleanup_is_consistent(tmp_path: Path, backups: int) -> None:
+    """Every branch of every backup is at an existing commit, and is complete."""
     place = tmp_path / "g"
     with init(place, COUNTED) as graph:
         graph.load([{"type": "Counter", "data": {"name": "c", "n": 0}}], mode="append", message="0")
@@ -317,7 +317,7 @@ def test_beside_writers_and_cleanup(tmp_path: Path, backups: int) -> None:
             existed = {commit.id for commit in graph.commits.list(branch=branch, limit=100_000).commits}
             assert all(receipt.branches[branch] in existed for receipt in receipts)
         moved = {receipt.branches["main"] for receipt in receipts}
-        assert len(moved) > 1  # the writers did not stand still
+        assert len(moved) > 1  # the writers made progress
 
 
 def _check_counted(place: Path, heads: object) -> None:
@@ -348,13 +348,13 @@ def _killed(code: str, point: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_marked", "copy_file_copied#7", "copy_tables_published", "copy_published"])
-def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
+def test_a_killed_restore_is_not_a_graph_and_can_be_repeated(world: World, tmp_path: Path, point: str) -> None:
     place, before = world
     target = tmp_path / "r"
     _killed(f"omnigraph.restore({str(place)!r}, {str(target)!r})", point)
     with pytest.raises(IncompleteCopyError, match="unfinished restore of"):
         omnigraph.open(target)
-    if point != "copy_published":  # else all of it is there
+    if point != "copy_published":  # otherwise it is complete
         with pytest.raises(IncompleteCopyError):
             omnigraph.open(target, read_only=True)
         with pytest.raises(IncompleteCopyError):
@@ -369,8 +369,8 @@ def test_a_restore_that_was_killed(world: World, tmp_path: Path, point: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["copy_files_copied", "copy_tables_published", "copy_published"])
-def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: str) -> None:
-    """What was there can be read all the time, branch by branch as it was or as it is now."""
+def test_a_killed_second_backup_keeps_the_first_one_readable(world: World, tmp_path: Path, point: str) -> None:
+    """The older backup stays readable: each branch is at its old or its new state."""
     place, before = world
     target = tmp_path / "b"
     with omnigraph.open(place) as graph:
@@ -386,7 +386,7 @@ def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: st
         assert each in (before.get(name), now.get(name))
     with pytest.raises(IncompleteCopyError, match="reading works meanwhile"):
         omnigraph.open(target)
-    omnigraph.restore(target, tmp_path / "r")  # also what is half way can be restored
+    omnigraph.restore(target, tmp_path / "r")  # an incomplete backup can be restored, too
     assert said(tmp_path / "r") == found
     with omnigraph.open(place) as graph:
         graph.backup(target)
@@ -396,7 +396,7 @@ def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: st
 # ---- refused
 
 
-def test_a_place_that_is_not_empty(world: World, tmp_path: Path) -> None:
+def test_a_target_that_is_not_empty_is_refused(world: World, tmp_path: Path) -> None:
     place, _ = world
     other = tmp_path / "other"
     other.mkdir()
@@ -420,7 +420,7 @@ def test_a_place_that_is_not_empty(world: World, tmp_path: Path) -> None:
     assert listing(other) == {"notes.txt": b"mine"}
 
 
-def test_a_backup_that_was_written_to(world: World, tmp_path: Path) -> None:
+def test_a_backup_with_its_own_commits_is_not_overwritten(world: World, tmp_path: Path) -> None:
     place, _ = world
     target = tmp_path / "b"
     with omnigraph.open(place) as graph:
@@ -433,7 +433,7 @@ def test_a_backup_that_was_written_to(world: World, tmp_path: Path) -> None:
         assert listing(target) == whole
 
 
-def test_a_backup_of_another_graph(world: World, tmp_path: Path) -> None:
+def test_a_backup_of_another_graph_is_not_overwritten(world: World, tmp_path: Path) -> None:
     place, _ = world
     with init(tmp_path / "other", COUNTED) as other:
         other.backup(tmp_path / "b")
@@ -442,7 +442,7 @@ def test_a_backup_of_another_graph(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version": 9}'])
-def test_a_record_that_cannot_be_read(world: World, tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_backup_record_is_reported(world: World, tmp_path: Path, content: bytes) -> None:
     place, _ = world
     with omnigraph.open(place) as graph:
         graph.backup(tmp_path / "b")
@@ -451,7 +451,7 @@ def test_a_record_that_cannot_be_read(world: World, tmp_path: Path, content: byt
             graph.backup(tmp_path / "b")
 
 
-def test_no_graph_to_restore(tmp_path: Path) -> None:
+def test_restoring_from_an_empty_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OmnigraphError, match="there is no graph"):
         omnigraph.restore(tmp_path / "nothing", tmp_path / "r")
     assert not (tmp_path / "r").exists()
@@ -462,8 +462,10 @@ def test_no_graph_to_restore(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_through_buckets(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
-    """Disk to bucket, bucket to another bucket, bucket to disk, each brought up to date once."""
+def test_backups_and_restores_work_between_disks_and_buckets(
+    world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root
+) -> None:
+    """Disk to bucket, bucket to another bucket, and bucket to disk, each with one incremental backup."""
     place, before = world
     request = urllib.request.Request(f"{s3_server.endpoint}/safe", method="PUT")
     urllib.request.urlopen(request, timeout=300).close()
@@ -493,8 +495,8 @@ def test_a_large_file_is_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
         assert said(tmp_path / "b") == told(graph)
 
 
-def test_a_damaged_graph(world: World, tmp_path: Path) -> None:
-    """A file that a branch needs is missing: nothing is copied as if it were whole."""
+def test_a_graph_with_a_missing_file_is_not_backed_up(world: World, tmp_path: Path) -> None:
+    """A file that a branch needs is missing, so the backup fails."""
     place, _ = world
     file = max(place.glob("nodes/*/data/*.lance"), key=lambda each: each.stat().st_size)
     file.unlink()
@@ -504,7 +506,7 @@ def test_a_damaged_graph(world: World, tmp_path: Path) -> None:
         omnigraph.open(tmp_path / "b", read_only=True)
 
 
-def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_path: Path) -> None:
+def test_a_missing_newest_version_is_detected_in_a_backup(world: World, tmp_path: Path) -> None:
     place, _ = world
     with omnigraph.open(place) as graph:
         graph.backup(tmp_path / "b")
@@ -512,7 +514,7 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
     omnigraph.restore(tmp_path / "b", tmp_path / "r")
     for there, (branch, ledger) in product((tmp_path / "b", tmp_path / "r"), lines.items()):
         versions = there / table_directory("__manifest", ledger) / "_versions"
-        newest = min(versions.glob("*.manifest"))  # the number counts down
+        newest = min(versions.glob("*.manifest"))  # version numbers in names count down
         newest.rename(tmp_path / "aside")
         with pytest.raises(DamagedFileError, match=newest.name):
             omnigraph.open(there, read_only=True, branch=branch)
@@ -521,10 +523,10 @@ def test_a_newest_version_that_is_gone_is_noticed_in_a_copy(world: World, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_copy_that_was_overtaken_removes_nothing(
+def test_a_paused_backup_removes_no_branch_of_a_later_backup(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wakes up after a later copy has finished, and finds a branch that its own cut does not have."""
+    """It continues after a later backup has finished, and finds a branch that its own snapshot does not have."""
     place, _ = world
     with omnigraph.open(place) as graph, omnigraph.open(place) as other:
         graph.backup(tmp_path / "b")
@@ -536,7 +538,7 @@ def test_a_copy_that_was_overtaken_removes_nothing(
             if not calls:
                 calls.append(self)
                 monkeypatch.setattr(lease.Lease, "check", held)
-                (tmp_path / "b" / lease.lease_path(PLACE)).unlink()  # as if it had run out
+                (tmp_path / "b" / lease.lease_path(PLACE)).unlink()  # as if it had expired
                 other.branches.create("later")
                 program = [sys.executable, "-m", "omnigraph.cli.main", "backup", str(place), str(tmp_path / "b")]
                 subprocess.run(program, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Vectors are brought up to date as one commit, what is right is left alone, and what fails changes nothing."""
+"""`embed` updates vectors in one commit, keeps current vectors, and changes nothing if it fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ node Plain { name: String @key }
 
 
 class Model:
-    """A model with a name; its vectors depend on the name and the text."""
+    """A model whose vectors depend on its name and the text."""
 
     def __init__(self, name: str = "one") -> None:
         self.name = name
@@ -92,7 +92,7 @@ def stored(graph: Graph, name: str, prop: str = "text_vec", kind: str = "Note") 
     return found[prop]  # type: ignore[return-value]
 
 
-def test_another_model_makes_every_vector_anew(place: str) -> None:
+def test_another_model_recomputes_every_vector(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a", "b", "c"], size=[1, 2, 3], photo=[b"x", None, b"z"]), mode="append")
     other = Model("other")
@@ -110,7 +110,7 @@ def test_another_model_makes_every_vector_anew(place: str) -> None:
         assert graph.verify().total == 0
 
 
-def test_what_is_right_is_left_alone(place: str) -> None:
+def test_current_vectors_are_not_recomputed(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a", "b"]), mode="append")
     model = Model()
@@ -123,7 +123,7 @@ def test_what_is_right_is_left_alone(place: str) -> None:
         assert graph.snapshot().commit.id == head
 
 
-def test_what_is_missing_is_computed(place: str) -> None:
+def test_missing_vectors_are_computed(place: str) -> None:
     model = Model()
     with opened(place, model) as graph:
         graph.load(notes(["a", "b", "c"]), mode="append", embed=False)
@@ -137,7 +137,7 @@ def test_what_is_missing_is_computed(place: str) -> None:
         assert graph.embed(which="missing").commit is None
 
 
-def test_a_vector_that_was_written_stays_until_all_are_asked_for(place: str) -> None:
+def test_a_loaded_vector_is_replaced_only_if_all_are_requested(place: str) -> None:
     model = Model()
     given = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 0, 0, 0], pa.float32()), 4)
     with opened(place, model) as graph:
@@ -150,7 +150,7 @@ def test_a_vector_that_was_written_stays_until_all_are_asked_for(place: str) -> 
         assert stored(graph, "a") == model.vector("x").tolist()
 
 
-def test_types_and_properties_can_be_named(place: str) -> None:
+def test_embedding_can_be_limited_to_types_and_properties(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a"]) | {"Tag": pa.table({"name": ["red"]})}, mode="append")
     other = Model("other")
@@ -161,12 +161,12 @@ def test_types_and_properties_can_be_named(place: str) -> None:
         assert stored(graph, "a") == Model().vector("text a").tolist()
         assert graph.embed(types=["Tag"]).total.changed == 1
         assert stored(graph, "red", "vec", "Tag") == other.vector("red", 3).tolist()
-        assert graph.embed().total.changed == 1  # what is left
+        assert graph.embed().total.changed == 1  # the remaining one
         assert graph.embed().total.changed == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"types": "Nte"}, "'Nte' is not a node type"),
         ({"types": "Plain"}, "'Plain' has no computed vector"),
@@ -175,12 +175,12 @@ def test_types_and_properties_can_be_named(place: str) -> None:
         ({"which": "some"}, "'some' is not a choice of vectors"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(place: str, arguments: dict[str, Any], said: str) -> None:
-    with opened(place) as graph, pytest.raises(InputError, match=said):
+def test_unknown_types_properties_and_choices_are_refused(place: str, arguments: dict[str, Any], message: str) -> None:
+    with opened(place) as graph, pytest.raises(InputError, match=message):
         graph.embed(**arguments)
 
 
-def test_a_branch_is_embedded_by_itself(place: str) -> None:
+def test_embedding_a_branch_changes_no_other_branch(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a", "b"]), mode="append")
         graph.branches.create("draft")
@@ -194,7 +194,7 @@ def test_a_branch_is_embedded_by_itself(place: str) -> None:
         assert graph.embed(check=True).total.changed == 2
 
 
-def test_checking_writes_nothing(place: str) -> None:
+def test_a_check_writes_nothing(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes(["a", "b"]), mode="append", embed=False)
         head = graph.snapshot().commit.id
@@ -220,7 +220,7 @@ def test_the_recorded_model_must_be_the_configured_one(tmp_path: Path) -> None:
         graph.embed()
 
 
-def test_the_head_can_be_expected(place: str) -> None:
+def test_an_expected_head_is_checked(place: str) -> None:
     with opened(place) as graph:
         head = graph.snapshot().commit.id
         graph.load(notes(["a"]), mode="append", embed=False)
@@ -229,7 +229,7 @@ def test_the_head_can_be_expected(place: str) -> None:
         assert graph.embed(expect_head=graph.snapshot().commit.id).total.changed == 1
 
 
-def test_progress_and_cancelling(place: str) -> None:
+def test_embedding_reports_progress_and_can_be_cancelled(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes([str(n) for n in range(10)]), mode="append", embed=False)
         told: list[EmbedProgress] = []
@@ -245,7 +245,7 @@ def test_progress_and_cancelling(place: str) -> None:
         assert (told[-1].rows, told[-1].total, told[-1].counts.computed) == (10, 10, 20)
 
 
-def test_vectors_that_do_not_fit_memory_go_to_files(place: str) -> None:
+def test_vectors_that_exceed_the_memory_budget_are_spilled(place: str) -> None:
     with opened(place) as graph:
         graph.load(notes([str(n) for n in range(9000)]), mode="append", embed=False)
         assert graph.embed(memory_budget=10_000).total.changed == 9000
@@ -253,7 +253,7 @@ def test_vectors_that_do_not_fit_memory_go_to_files(place: str) -> None:
         assert stored(graph, "8765") == Model().vector("text 8765").tolist()
 
 
-def test_another_commit_in_between_is_seen(place: str) -> None:
+def test_rows_of_a_concurrent_commit_are_embedded(place: str) -> None:
     model = Model()
     with opened(place, model) as graph, opened(place) as another:
         graph.load(notes(["a", "b"]), mode="append", embed=False)
@@ -269,14 +269,14 @@ def test_another_commit_in_between_is_seen(place: str) -> None:
         assert {name: stored(graph, name) for name in "abc"} == {n: model.vector(f"text {n}").tolist() for n in "abc"}
 
 
-# What a table knows about its vectors
+# The recorded models of a table
 
 
 def models(graph: Graph, branch: str = "main", key: str = "node:Tag") -> dict[str, set[str]]:
     return {name: {model for model, _ in pairs} for name, pairs in graph.snapshot(branch=branch).pin(key).models}
 
 
-def test_every_write_records_what_made_its_vectors(place: str) -> None:
+def test_every_write_records_the_models_of_its_vectors(place: str) -> None:
     tags = {"Tag": pa.table({"name": ["red"]})}
     with opened(place) as graph:
         graph.load(tags, mode="append")
@@ -296,12 +296,12 @@ def test_every_write_records_what_made_its_vectors(place: str) -> None:
         assert models(graph) == {"vec": {"one", "second"}}
         graph.load(tags, mode="overwrite")
         assert models(graph) == {"vec": {"second"}}
-    with opened(place, Model("second")) as graph:  # as another process sees it
+    with opened(place, Model("second")) as graph:  # like another process
         assert models(graph) == {"vec": {"second"}}
         assert models(graph, key="node:Note") == {}
 
 
-# Failing and dying
+# Failures and crashes
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def texts_of(provider: Provider) -> list[str]:
     return [text for seen in provider.seen for text in seen.body["input"]]  # type: ignore[attr-defined]
 
 
-def test_a_provider_that_fails_in_the_middle_of_a_load(place: str, provider: Provider) -> None:
+def test_a_load_whose_provider_fails_changes_nothing(place: str, provider: Provider) -> None:
     busy = always(answer({"error": "busy"}, 503))
     provider.behaviours = [openai, openai, busy]
     with omnigraph.init(place, SCHEMA) as graph:
@@ -332,7 +332,7 @@ def test_a_provider_that_fails_in_the_middle_of_a_load(place: str, provider: Pro
         assert graph.verify().total == 0
 
 
-def test_texts_that_were_loaded_before_are_not_asked_for(place: str, provider: Provider) -> None:
+def test_texts_with_cached_vectors_are_not_sent_to_the_provider(place: str, provider: Provider) -> None:
     names = [str(n) for n in range(100)]
     with omnigraph.init(place, SCHEMA) as graph:
         graph.load(notes(names), mode="append")
@@ -348,7 +348,7 @@ def test_texts_that_were_loaded_before_are_not_asked_for(place: str, provider: P
     assert len(texts_of(provider)) == 200
 
 
-def test_a_provider_that_fails_changes_nothing(place: str, provider: Provider) -> None:
+def test_an_embed_whose_provider_fails_changes_nothing(place: str, provider: Provider) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         graph.load(notes([str(n) for n in range(100)]), mode="append", embed=False)
         head = graph.snapshot().commit.id
@@ -370,7 +370,9 @@ def test_a_provider_that_fails_changes_nothing(place: str, provider: Provider) -
     ],
 )
 @pytest.mark.parametrize("branch", ["main", "draft"])
-def test_dying_leaves_all_or_nothing(place: str, branch: str, point: Failpoint, there: bool) -> None:
+def test_a_crashed_embed_is_visible_completely_or_not_at_all(
+    place: str, branch: str, point: Failpoint, there: bool
+) -> None:
     with opened(place) as graph:
         graph.load(notes(["a", "b"]) | {"Tag": pa.table({"name": ["red"]})}, mode="append")
         graph.branches.create("draft")
@@ -388,7 +390,7 @@ def test_dying_leaves_all_or_nothing(place: str, branch: str, point: Failpoint, 
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_while_it_waits_changes_nothing(place: str, provider: Provider) -> None:
+def test_an_embed_that_is_killed_while_it_waits_changes_nothing(place: str, provider: Provider) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         graph.load(notes(["a", "b"]), mode="append", embed=False)
         head = graph.snapshot().commit.id

@@ -1,4 +1,4 @@
-"""The embedded API: what opening, reading and closing a graph promise."""
+"""The embedded API: opening, reading and closing a graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def graph(place: Path) -> Graph:
 
 
 def files(place: Path) -> dict[str, tuple[int, int]]:
-    """Every file, with what would change if somebody touched it."""
+    """Every file with its size and times, to detect changes."""
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in place.rglob("*")}
 
 
@@ -54,7 +54,7 @@ def test_importing_loads_no_engine() -> None:
         omnigraph.nothing  # noqa: B018
 
 
-def test_what_a_handle_says(place: Path, graph: Graph) -> None:
+def test_a_handle_shows_its_location_branch_and_schema(place: Path, graph: Graph) -> None:
     assert graph.uri == str(place)
     assert graph.default_branch == "main"
     assert graph.actor is None
@@ -64,7 +64,7 @@ def test_what_a_handle_says(place: Path, graph: Graph) -> None:
     assert list(graph.snapshot().tables) == ["edge:Lives", "node:City", "node:Person"]
 
 
-def test_two_handles_see_the_same(place: Path, graph: Graph) -> None:
+def test_two_handles_see_the_same_state(place: Path, graph: Graph) -> None:
     with omnigraph.open(place) as other, omnigraph.open(str(place), read_only=True) as reader:
         add(graph, "Ann")
         assert names(other) == names(reader) == ["Ann"]
@@ -72,7 +72,7 @@ def test_two_handles_see_the_same(place: Path, graph: Graph) -> None:
         assert names(graph) == names(reader) == ["Ann", "Ben"]
 
 
-def test_a_handle_belongs_to_a_branch(place: Path, graph: Graph) -> None:
+def test_a_handle_is_bound_to_a_branch(place: Path, graph: Graph) -> None:
     graph.branches.create("draft")
     add(graph, "Ann", branch="draft")
     with omnigraph.open(place, branch="draft", actor="kim") as draft:
@@ -85,7 +85,7 @@ def test_a_handle_belongs_to_a_branch(place: Path, graph: Graph) -> None:
     assert graph.entity("Person", "Ann") is None
 
 
-def test_what_is_not_there(tmp_path: Path, place: Path, graph: Graph) -> None:
+def test_a_missing_graph_or_branch_is_reported(tmp_path: Path, place: Path, graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="there is no graph at"):
         omnigraph.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
@@ -95,7 +95,7 @@ def test_what_is_not_there(tmp_path: Path, place: Path, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("missing", CONTRACT)
-def test_a_missing_schema_file_is_never_made_again(place: Path, graph: Graph, missing: str) -> None:
+def test_a_missing_schema_file_is_reported_and_not_recreated(place: Path, graph: Graph, missing: str) -> None:
     (place / missing).unlink()
     for read_only in (False, True):
         with pytest.raises(NotFoundError, match=missing) as error:
@@ -106,7 +106,7 @@ def test_a_missing_schema_file_is_never_made_again(place: Path, graph: Graph, mi
 
 
 @pytest.mark.parametrize("damaged", CONTRACT)
-def test_schema_files_that_contradict_each_other(place: Path, graph: Graph, damaged: str) -> None:
+def test_schema_files_that_do_not_match_are_refused(place: Path, graph: Graph, damaged: str) -> None:
     (place / damaged).write_text("{}" if damaged.endswith("json") else "node Other { x: String @key }")
     with pytest.raises(OmnigraphError):
         omnigraph.open(place)
@@ -114,7 +114,7 @@ def test_schema_files_that_contradict_each_other(place: Path, graph: Graph, dama
 
 @pytest.mark.parametrize("damaged", CONTRACT)
 def test_an_open_handle_notices_that_schema_files_were_changed(place: Path, graph: Graph, damaged: str) -> None:
-    """Every write checks them, and nothing is written; put back, the handle works again."""
+    """Every write checks the files and fails. When they are restored, the handle works again."""
     add(graph, "Ann")
     file = place / damaged
     before, head = file.read_text(), graph.snapshot().commit
@@ -129,8 +129,8 @@ def test_an_open_handle_notices_that_schema_files_were_changed(place: Path, grap
 
 
 @pytest.mark.parametrize("damaged", CONTRACT)
-def test_a_write_to_a_branch_notices_them_too(place: Path, graph: Graph, damaged: str) -> None:
-    """Its own schema is in the archive, which must not pass for the files."""
+def test_a_write_to_a_branch_notices_changed_schema_files(place: Path, graph: Graph, damaged: str) -> None:
+    """The schema of the branch is in the archive, but the files are checked, too."""
     graph.branches.create("dev")
     file = place / damaged
     before = file.read_text()
@@ -143,16 +143,16 @@ def test_a_write_to_a_branch_notices_them_too(place: Path, graph: Graph, damaged
         add(graph, "Ben", branch=branch)
 
 
-def test_a_comment_in_the_schema_changes_nothing(place: Path, graph: Graph) -> None:
+def test_a_comment_in_the_schema_file_is_accepted(place: Path, graph: Graph) -> None:
     (place / "_schema.pg").write_text((place / "_schema.pg").read_text() + "\n// a remark\n")
     add(graph, "Ann")
 
 
-def test_a_closed_handle_is_not_used_again(place: Path) -> None:
+def test_a_closed_handle_refuses_every_call(place: Path) -> None:
     with omnigraph.init(place, SCHEMA) as graph:
         add(graph, "Ann")
         before = graph.snapshot()
-    graph.close()  # which is harmless
+    graph.close()  # closing twice is harmless
     uses: list[Callable[[], object]] = [
         lambda: add(graph, "Ben"),
         lambda: graph.load({"Person": []}, mode="append"),
@@ -207,7 +207,7 @@ def test_snapshots_by_commit_version_tag_and_time(graph: Graph) -> None:
     assert {view.scan("node:Person").num_rows for view in views} == {2}
 
 
-def test_snapshots_that_cannot_be(graph: Graph) -> None:
+def test_invalid_snapshot_arguments_are_refused(graph: Graph) -> None:
     commit = add(graph, "Ann").id
     now = datetime.now(UTC)
     with pytest.raises(InputError, match="one of commit, version and at"):
@@ -232,7 +232,7 @@ def test_snapshots_that_cannot_be(graph: Graph) -> None:
         graph.snapshot(at=now - timedelta(days=1))
 
 
-def test_entities(graph: Graph) -> None:
+def test_entities_are_read_by_type_and_id(graph: Graph) -> None:
     first = add(graph, "Ann")
     graph.tags.create("v1")
     add(graph, "Ben")
@@ -249,17 +249,17 @@ def test_entities(graph: Graph) -> None:
         graph.entity("Person", 10)  # type: ignore[arg-type]  # what people try when the key is a number
 
 
-def test_a_graph_says_which_it_is(graph: Graph) -> None:
+def test_the_repr_of_a_graph_shows_uri_and_branch(graph: Graph) -> None:
     assert repr(graph) == f"<Graph '{graph.uri}' on main>"
 
 
-def test_a_value_with_quotes_is_only_a_value(graph: Graph) -> None:
+def test_quotes_in_an_id_are_escaped(graph: Graph) -> None:
     add(graph, "o'Hara", "x' OR '1'='1")
     assert graph.entity("Person", "o'Hara") is not None
     assert graph.entity("Person", "' OR '1'='1") is None
 
 
-def test_pages_of_commits(graph: Graph) -> None:
+def test_commits_are_listed_in_pages(graph: Graph) -> None:
     made = [add(graph, f"p{i}", actor="even" if i % 2 == 0 else "odd") for i in range(6)]
     page = graph.commits.list(actor="even", limit=2)
     assert [commit.id for commit in page.commits] == [made[4].id, made[2].id]
@@ -272,7 +272,7 @@ def test_pages_of_commits(graph: Graph) -> None:
         graph.commits.list(cursor="nope")
 
 
-# ---- reading only
+# ---- read-only handles
 
 
 def test_a_read_only_handle_refuses_every_write(place: Path, graph: Graph) -> None:
@@ -290,7 +290,7 @@ def test_a_read_only_handle_refuses_every_write(place: Path, graph: Graph) -> No
                 attempt()
 
 
-def test_reading_touches_nothing(place: Path, graph: Graph) -> None:
+def test_reading_changes_no_file(place: Path, graph: Graph) -> None:
     graph.branches.create("draft")
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         add(graph, "Ann")
@@ -305,7 +305,7 @@ def test_reading_touches_nothing(place: Path, graph: Graph) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_graph_that_may_only_be_read_can_be_read(place: Path, graph: Graph) -> None:
+def test_a_graph_without_write_permission_can_be_read(place: Path, graph: Graph) -> None:
     add(graph, "Ann")
     for path in [place, *place.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -319,10 +319,10 @@ def test_a_graph_that_may_only_be_read_can_be_read(place: Path, graph: Graph) ->
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-# ---- what others left, and other places
+# ---- recovery and links
 
 
-def test_opening_for_writing_settles_what_others_left(place: Path, graph: Graph) -> None:
+def test_opening_for_writing_recovers_interrupted_writes(place: Path, graph: Graph) -> None:
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         add(graph, "Ann")
     assert names(graph) == []
@@ -334,14 +334,14 @@ def test_opening_for_writing_settles_what_others_left(place: Path, graph: Graph)
     assert names(graph) == ["Ann"]
 
 
-def test_refresh_settles_too(graph: Graph) -> None:
+def test_refresh_recovers_interrupted_writes(graph: Graph) -> None:
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         add(graph, "Ann")
     assert graph.refresh().commit.id == next(iter(graph.commits)).id
     assert names(graph) == ["Ann"]
 
 
-def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:
+def test_a_symbolic_link_to_a_graph_opens_the_same_graph(place: Path, graph: Graph) -> None:
     graph.branches.create("draft")
     link = place.with_name("link")
     link.symlink_to(place)
@@ -353,8 +353,8 @@ def test_a_link_to_a_graph_is_the_graph(place: Path, graph: Graph) -> None:
 # ---- threads
 
 
-def test_many_threads_may_share_a_handle(graph: Graph) -> None:
-    """Writers on two branches, with readers and refreshes between them: nothing is lost, nothing is torn."""
+def test_many_threads_can_share_a_handle(graph: Graph) -> None:
+    """Writers on two branches, with readers and refreshes: no write is lost or torn."""
     graph.branches.create("draft")
     graph.session.store.timeouts.wait = PATIENCE
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""Creating a graph: it exists completely, or there is a clear account of why it does not."""
+"""Creating a graph: it exists completely, or a clear error says why not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def works(place: Path) -> None:
-    """The graph at a place can be used."""
+    """Check that the graph can be used."""
     with omnigraph.open(place) as graph:
         add(graph, "Ann")
         assert names(graph) == ["Ann"]
@@ -55,7 +55,7 @@ def test_the_schema_is_text_or_a_file(tmp_path: Path) -> None:
             assert graph.schema_source == SCHEMA
 
 
-def test_a_schema_that_cannot_be_read(tmp_path: Path, place: Path) -> None:
+def test_an_invalid_or_missing_schema_is_reported(tmp_path: Path, place: Path) -> None:
     with pytest.raises(InputError, match="cannot read the schema"):
         omnigraph.init(place, tmp_path / "nowhere.pg")
     (tmp_path / "latin.pg").write_bytes(b"// caf\xe9\nnode A { x: String @key }")
@@ -71,10 +71,10 @@ def test_a_schema_without_types_is_a_graph_without_tables(place: Path) -> None:
         assert graph.snapshot().tables == {}
 
 
-# ---- what is there already
+# ---- existing files
 
 
-def test_a_graph_is_refused_even_with_force(place: Path) -> None:
+def test_an_existing_graph_is_refused_even_with_force(place: Path) -> None:
     add(omnigraph.init(place, SCHEMA), "Ann")
     for force in (False, True):
         with pytest.raises(AlreadyInitializedError, match="there is a graph at"):
@@ -83,7 +83,7 @@ def test_a_graph_is_refused_even_with_force(place: Path) -> None:
 
 
 @pytest.mark.parametrize("left", CONTRACT)
-def test_orphan_schema_files_need_force(place: Path, left: str) -> None:
+def test_schema_files_without_a_graph_need_force(place: Path, left: str) -> None:
     place.mkdir()
     (place / left).write_text("old")
     with pytest.raises(AlreadyInitializedError, match=left):
@@ -93,7 +93,7 @@ def test_orphan_schema_files_need_force(place: Path, left: str) -> None:
     works(place)
 
 
-def test_other_files_are_left_alone(place: Path) -> None:
+def test_unrelated_files_are_kept(place: Path) -> None:
     place.mkdir()
     (place / "notes.txt").write_text("mine")
     omnigraph.init(place, SCHEMA)
@@ -103,7 +103,7 @@ def test_other_files_are_left_alone(place: Path) -> None:
 # ---- claims
 
 
-def test_of_many_creators_one_wins(place: Path) -> None:
+def test_one_of_many_concurrent_inits_succeeds(place: Path) -> None:
     def create(_: int) -> str:
         try:
             omnigraph.init(place, SCHEMA)
@@ -128,7 +128,7 @@ def test_a_live_claim_is_respected(place: Path) -> None:
     assert [path.name for path in place.iterdir() if not path.name.startswith(".og-")] == [CLAIM_PATH]
 
 
-def test_a_claim_that_nobody_can_read_is_respected(place: Path) -> None:
+def test_an_unreadable_claim_is_respected(place: Path) -> None:
     claim(place)
     with pytest.raises(InitializationClaimedError):
         omnigraph.init(place, SCHEMA)
@@ -141,11 +141,11 @@ def test_the_claim_of_a_dead_process_is_taken_over(place: Path) -> None:
     assert not (place / CLAIM_PATH).exists()
 
 
-# ---- failures, place by place
+# ---- failures at each step
 
 
 @pytest.mark.parametrize("point", [Failpoint.INIT_SCHEMA_WRITTEN, Failpoint.INIT_TABLES_CREATED])
-def test_a_failure_before_the_manifest_leaves_the_place_free(place: Path, point: Failpoint) -> None:
+def test_a_failure_before_the_manifest_leaves_an_empty_directory(place: Path, point: Failpoint) -> None:
     with armed(point), pytest.raises(FailpointError):
         omnigraph.init(place, SCHEMA)
     assert [name for name in (*CONTRACT, CLAIM_PATH) if (place / name).exists()] == []
@@ -153,15 +153,15 @@ def test_a_failure_before_the_manifest_leaves_the_place_free(place: Path, point:
     works(place)
 
 
-def test_the_claim_stays_when_removing_fails(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows then what is left, so nobody else may begin."""
+def test_the_claim_stays_if_files_cannot_be_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remaining files are unknown, so no other process may start."""
 
     def fail(store: LocalObjectStore, path: str, etag: str) -> None:
         raise InputError("out of reach")
 
     with monkeypatch.context() as patch, armed(Failpoint.INIT_SCHEMA_WRITTEN):
         patch.setattr(LocalObjectStore, "delete_if", fail)
-        # The probe of the place removes an object too. It is not what is tested here.
+        # The probe of the store also deletes an object. It is not tested here.
         patch.setattr("omnigraph.commit.create.probe_create_if_absent", lambda _: None)
         with pytest.raises(FailpointError):
             omnigraph.init(place, SCHEMA)
@@ -189,7 +189,7 @@ def test_a_lost_answer_to_the_manifest_says_that_the_graph_exists(place: Path, m
     works(place)
 
 
-def test_when_nobody_can_tell_everything_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_keeps_all_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(ledger: Ledger, *args: object) -> LedgerVersion:
         monkeypatch.setattr(Ledger, "open", fail_to_look)
         raise TimeoutError("no answer")
@@ -208,7 +208,7 @@ def test_when_nobody_can_tell_everything_is_kept(place: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     "point", [Failpoint.INIT_CLAIMED, Failpoint.INIT_SCHEMA_WRITTEN, Failpoint.INIT_TABLES_CREATED]
 )
-def test_after_a_crash_force_begins_again(place: Path, point: Failpoint) -> None:
+def test_after_a_crash_init_works_with_force(place: Path, point: Failpoint) -> None:
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
         omnigraph.init(place, SCHEMA)
     with pytest.raises((AlreadyInitializedError, InitializationClaimedError)):
@@ -218,7 +218,7 @@ def test_after_a_crash_force_begins_again(place: Path, point: Failpoint) -> None
     works(place)
 
 
-def test_after_a_crash_behind_the_manifest_the_graph_is_there(place: Path) -> None:
+def test_after_a_crash_behind_the_manifest_the_graph_exists(place: Path) -> None:
     with armed(Failpoint.INIT_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         omnigraph.init(place, SCHEMA)
     works(place)

@@ -1,8 +1,8 @@
-"""The graph does what a few dictionaries do, whatever happens in between.
+"""The graph agrees with a model of plain dictionaries, also after conflicts and crashes.
 
-A random tour over everything that a graph can do: writes to several tables, branches from heads and from old commits,
-tags, time travel, handles that come and go, writers that get in each other's way, and writers that die at every place
-where one can. After every step the graph must be what the model says, and nothing that was acknowledged may be lost.
+A random sequence of all operations: writes to several tables, branches from heads and from old commits, tags, time
+travel, handles that are opened and closed, conflicting writers, and writers that crash at every failpoint. After every
+step the graph must equal the model, and no acknowledged write may be lost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ AFTER_THE_PUBLISH = (Failpoint.PUBLISHED, Failpoint.SIDECAR_REMOVED)
 IN_A_WRITE = (
     *BEFORE_THE_SIDECAR,
     Failpoint.SIDECAR_WRITTEN,
-    *(Failpoint.TABLE_COMMITTED, Failpoint.TABLE_COMMITTED),  # twice: what has moved in part is worth more looks
+    *(Failpoint.TABLE_COMMITTED, Failpoint.TABLE_COMMITTED),  # twice, because partly moved tables need more tests
     *AFTER_THE_TABLES,
     *AFTER_THE_PUBLISH,
 )
@@ -79,11 +79,11 @@ _fresh = count()
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A write whose sidecar is still there, and how it must end.
+    """A write whose sidecar still exists, and its expected outcome.
 
     Attributes:
-        content: what the branch holds once it is finished; None when it must be undone.
-        published: whether it was visible already.
+        content: the content of the branch after a roll-forward; None if it must be rolled back.
+        published: whether it was already visible.
     """
 
     operation: str
@@ -93,7 +93,7 @@ class Interrupted:
 
 
 class GraphMachine(RuleBasedStateMachine):
-    """The tour, on graphs in memory."""
+    """Random operations on graphs in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class GraphMachine(RuleBasedStateMachine):
     # ---- writing
 
     def plan(self, data: st.DataObject, content: Content, *, strict: bool) -> Plan:
-        """Rows for some tables: new ids, or those that are there."""
+        """Rows for some tables, with new or existing ids."""
         steps = []
         for table in data.draw(st.lists(st.sampled_from(model.TABLES), min_size=1, max_size=3, unique=True)):
             kinds = [Operation.DELETE, Operation.OVERWRITE] if strict else [Operation.APPEND, Operation.UPSERT]
@@ -133,7 +133,7 @@ class GraphMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), between=st.integers(0, 3))
     def write(self, data: st.DataObject, handle: int, strict: bool, between: int) -> None:
-        """A write; sometimes another handle writes to the branch while it is prepared."""
+        """A write. Sometimes another handle writes to the branch while it is prepared."""
         branch = data.draw(self.some_branch())
         before = self.head(branch).content
         plan = self.plan(data, before, strict=strict)
@@ -153,7 +153,7 @@ class GraphMachine(RuleBasedStateMachine):
             self.append(branch, made, plan.apply(self.head(branch).content))
 
     def outcome(self, branch: str, plan: Plan, first: Plan | None, *, strict: bool) -> type | None:
-        """What a write must come to: a commit, nothing, or an error."""
+        """The expected outcome of a write: a commit, nothing, or an error."""
         view = self.after_recovery(branch)
         if plan.conflicts(view):
             return KeyConflictError
@@ -169,7 +169,7 @@ class GraphMachine(RuleBasedStateMachine):
         return Commit if plan.moved(later) else None
 
     def after_recovery(self, branch: str) -> Content:
-        """What a branch holds once its interrupted write is settled: every write begins with that."""
+        """The content of a branch after recovery of its interrupted write. Every write starts with recovery."""
         waiting = self.interrupted.get(branch)
         if waiting is None or waiting.published or waiting.content is None:
             return self.head(branch).content
@@ -197,7 +197,7 @@ class GraphMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES))
     def write_once(self, data: st.DataObject, handle: int) -> None:
-        """The same write sent twice under one key is one commit."""
+        """The same write sent twice with one idempotency key makes one commit."""
         branch = data.draw(self.some_branch())
         plan = self.plan(data, self.head(branch).content, strict=False)
         if plan.conflicts(self.after_recovery(branch)):
@@ -211,7 +211,7 @@ class GraphMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), between=st.integers(0, 2), fails=st.integers(0, 3))
     def transact(self, data: st.DataObject, handle: int, between: int, fails: int) -> None:
-        """Several writes as one commit; sometimes another handle writes to the branch meanwhile, or the block fails."""
+        """Several writes as one commit. Sometimes another handle writes to the branch meanwhile, or the block fails."""
         graph, branch = self.handles[handle], data.draw(self.some_branch())
         before = content = self.after_recovery(branch)
         plans: list[Plan] = []
@@ -240,7 +240,7 @@ class GraphMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), handle=st.sampled_from(HANDLES), strict=st.booleans(), again=st.booleans())
     def write_to_a_branch_that_goes_away(self, data: st.DataObject, handle: int, strict: bool, again: bool) -> None:
-        """The branch is deleted while a write to it is prepared, and perhaps made again, at the same version."""
+        """The branch is deleted while a write to it is prepared, and sometimes created again at the same version."""
         names = [n for n in self.model.branches if not (self.model.children(n) or self.model.tagged_on(n))]
         names = [n for n in names if n != "main" and n not in self.interrupted]
         if not names:
@@ -277,7 +277,7 @@ class GraphMachine(RuleBasedStateMachine):
         self.observe()
         assert failed.value.actual == self.head(branch).id
 
-    # ---- dying
+    # ---- crashes
 
     @rule(
         data=st.data(),
@@ -290,7 +290,7 @@ class GraphMachine(RuleBasedStateMachine):
     def die_in_a_write(
         self, data: st.DataObject, handle: int, point: Failpoint, crash: bool, reached: int, keeps_lease: bool
     ) -> None:
-        """A write that meets an error, or whose process ends, at some place."""
+        """A write that fails or crashes at a failpoint."""
         branch = data.draw(self.some_branch())
         plan = self.plan(data, self.head(branch).content, strict=False)
         if plan.conflicts(self.after_recovery(branch)):
@@ -323,7 +323,7 @@ class GraphMachine(RuleBasedStateMachine):
             self.leave_lease(handle, branch)
 
     def leave_lease(self, handle: int, branch: str) -> None:
-        """A process that dies keeps its lease; others see that it is dead."""
+        """A crashed process does not release its lease. Others see that it is dead."""
         store = self.handles[handle].session.store
         fence = LeaseRecord.load(store.leases.get(lease_path(branch)).data).fence if self.has_lease(branch) else 0
         dead = Owner(Owner.here().host, 2**22 + 1, "0")
@@ -340,7 +340,7 @@ class GraphMachine(RuleBasedStateMachine):
     @rule(handle=st.sampled_from(HANDLES), point=st.sampled_from(IN_RECOVERY), crash=st.booleans())
     @precondition(lambda self: self.interrupted)
     def die_in_recovery(self, handle: int, point: Failpoint, crash: bool) -> None:
-        """An opening that meets an error while it settles what others left. The next one begins again."""
+        """Opening fails during recovery. The next opening starts recovery again."""
         with (
             armed(point, "crash" if crash else "error"),
             suppress(SimulatedCrashError, FailpointError),
@@ -351,7 +351,7 @@ class GraphMachine(RuleBasedStateMachine):
         self.observe()
 
     def progress(self, branch: str) -> None:
-        """Recovery may have published before it died: then the outcome is visible, and the sidecar is not yet gone."""
+        """Recovery may have published before it crashed: then the outcome is visible, and the sidecar still exists."""
         waiting = self.interrupted[branch]
         if waiting.published or self.newest(branch).id == self.head(branch).id:
             return
@@ -513,7 +513,7 @@ class GraphMachine(RuleBasedStateMachine):
                 graph.write_tables(WriteRequest(), lambda _: [])
         assert self.sidecars() == before
 
-    # ---- what must hold after every step
+    # ---- invariants after every step
 
     @invariant()
     def the_graph_is_what_the_model_says(self) -> None:
@@ -560,7 +560,7 @@ class GraphMachine(RuleBasedStateMachine):
             assert rows.num_rows == len(found) == view.pin(table).row_count
 
     def check_once(self, view: Snapshot, commit: model.Commit) -> None:
-        """Snapshots never change, so a head that was compared need not be compared again."""
+        """Compare a head once: snapshots never change."""
         key = (view.branch, commit.id)
         if key not in self.checked:
             self.check(view, commit)
@@ -580,7 +580,7 @@ class GraphMachine(RuleBasedStateMachine):
         return self.handles[0].snapshot(branch=branch).commit
 
     def observe(self) -> None:
-        """Interrupted writes whose sidecar is gone have been settled: then their outcome must be visible."""
+        """Interrupted writes without a sidecar have been recovered, so their outcome must be visible."""
         left = self.sidecars()
         for branch, waiting in list(self.interrupted.items()):
             if waiting.operation in left:
@@ -597,13 +597,13 @@ class GraphMachine(RuleBasedStateMachine):
         self.model.branches[branch].history.append(_known(commit, content))
 
     def adopt(self, branch: str, content: Content) -> None:
-        """A write whose answer was lost must be the next commit of the branch."""
+        """A write with a lost answer must be the next commit of the branch."""
         commit = self.after(branch, self.head(branch).id)
         assert commit is not None
         self.append(branch, commit, content)
 
     def adopt_undo(self, branch: str) -> None:
-        """A write that was undone leaves what was there, and a commit that says so if a table had moved."""
+        """A rolled-back write leaves the previous content, and a recovery commit if a table had moved."""
         commit = self.after(branch, self.head(branch).id)
         if commit is not None and commit.actor == RECOVERY_ACTOR:
             self.append(branch, commit, self.head(branch).content)
@@ -615,7 +615,7 @@ class GraphMachine(RuleBasedStateMachine):
 
 
 class LocalGraphMachine(GraphMachine):
-    """The same tour, on files."""
+    """The same operations on files."""
 
     def place(self) -> str:
         self.directory = tempfile.mkdtemp()
@@ -635,34 +635,34 @@ def _known(commit: Commit, content: Content) -> model.Commit:
 
 @contextmanager
 def dying(point: Failpoint) -> Iterator[None]:
-    """The block ends where it comes to a place, as if the process did."""
+    """Stop the block at a failpoint, as if the process had crashed."""
     with armed(point, "crash"), suppress(SimulatedCrashError):
         yield
 
 
 def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: bool | None = None) -> None:
-    """Walk through some graphs. The same ones each time, if that is asked for or the profile says so."""
+    """Run random operations on some graphs, with a fixed seed if requested or set by the profile."""
     same = settings.default.derandomize if derandomize is None else derandomize  # type: ignore[union-attr]
     chosen = settings(max_examples=graphs, stateful_step_count=steps, derandomize=same)
     run_state_machine_as_test(machine, settings=chosen)
 
 
-def test_a_short_tour_in_memory() -> None:
+def test_a_few_random_operations_in_memory_agree_with_the_model() -> None:
     tour(GraphMachine, graphs=20, steps=30, derandomize=True)
 
 
 @pytest.mark.slow
-def test_a_short_tour_on_files() -> None:
+def test_a_few_random_operations_on_files_agree_with_the_model() -> None:
     tour(LocalGraphMachine, graphs=6, steps=30, derandomize=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("graphs", [50, pytest.param(1_000, marks=pytest.mark.soak)])
-def test_a_long_tour_in_memory(graphs: int) -> None:
+def test_many_random_operations_in_memory_agree_with_the_model(graphs: int) -> None:
     tour(GraphMachine, graphs=graphs, steps=60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("graphs", [20, pytest.param(200, marks=pytest.mark.soak)])
-def test_a_long_tour_on_files(graphs: int) -> None:
+def test_many_random_operations_on_files_agree_with_the_model(graphs: int) -> None:
     tour(LocalGraphMachine, graphs=graphs, steps=50)

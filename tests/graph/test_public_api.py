@@ -30,10 +30,10 @@ OPTIONS = {
     requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
     requests.OptimizeOptions: (requests.OptimizeRequest, set()),
 }
-"""The options of each verb, its request, and the fields that are arguments of their own."""
+"""The options of each verb, its request, and the request fields that are separate arguments."""
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in omnigraph.__all__:
         assert getattr(omnigraph, name) is not None
     assert set(omnigraph.__all__) == set(dir(omnigraph))
@@ -73,7 +73,7 @@ def test_options_are_the_fields_of_their_request(options: type) -> None:
     assert {name: hints[name] for name in hints} == {name: declared[name] for name in hints}
 
 
-def test_the_documentation_imports_from_the_top_only() -> None:
+def test_the_documentation_imports_only_from_omnigraph() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")]:
         found = re.findall(r"(?:from|import) omnigraph\.[\w.]+", page.read_text(encoding="utf-8"))
         assert found == [], page

@@ -1,4 +1,4 @@
-"""Reads through a handle: what they see, what they are given, and what stops them."""
+"""Queries through a handle: visible states, parameters, budgets and cancellation."""
 
 from __future__ import annotations
 
@@ -78,22 +78,22 @@ def add(graph: Graph, *people: str, branch: str | None = None) -> str:
     return done.commit.id
 
 
-# ---- what is asked
+# ---- queries and parameters
 
 
-def test_a_query_gives_its_columns_in_their_order(graph: Graph) -> None:
+def test_a_result_has_the_columns_in_the_order_of_the_query(graph: Graph) -> None:
     result = graph.query(PEOPLE)
     assert (result.query_name, result.columns, result.row_count) == ("people", ("name", "age"), 3)
     assert result.to_pylist() == [{"name": "ann", "age": 41}, {"name": "bob", "age": 27}, {"name": "cid", "age": None}]
 
 
-def test_parameters_are_values(graph: Graph) -> None:
+def test_parameters_are_not_parsed_as_query_text(graph: Graph) -> None:
     assert names(graph.query(OLDER, {"than": 30})) == ["ann"]
     assert names(graph.query(FRIENDS, {"name": "ann"})) == ["bob", "cid"]
     assert names(graph.query(FRIENDS, {"name": 'ann" }'})) == []
 
 
-def test_one_of_several_is_named(graph: Graph) -> None:
+def test_a_text_with_several_queries_needs_a_name(graph: Graph) -> None:
     text = OLDER + FRIENDS
     assert names(graph.query(text, {"than": 20}, name="older")) == ["ann", "bob"]
     with pytest.raises(NotFoundError, match="the text has 2 queries; name one"):
@@ -102,7 +102,7 @@ def test_one_of_several_is_named(graph: Graph) -> None:
         graph.query(text, name="olders")
 
 
-def test_a_query_that_writes_belongs_to_mutate(graph: Graph) -> None:
+def test_query_refuses_a_mutation(graph: Graph) -> None:
     head = graph.snapshot().commit.id
     with pytest.raises(InputError, match="'add' is a query that writes") as caught:
         graph.query(ADD, {"name": "dan"})
@@ -117,23 +117,23 @@ def test_a_parameter_that_is_missing_or_wrong_is_named(graph: Graph) -> None:
         graph.query(OLDER, {"than": True})
 
 
-def test_a_parameter_that_nobody_declared_is_told(graph: Graph) -> None:
+def test_an_undeclared_parameter_is_reported(graph: Graph) -> None:
     result = graph.query(OLDER, {"than": 30, "then": 3})
     assert result.warnings == ("the query has no parameter $then",)
     assert graph.query(OLDER, {"than": 30}).warnings == ()
 
 
-def test_every_combination_is_told(graph: Graph) -> None:
+def test_a_cross_product_gives_a_warning(graph: Graph) -> None:
     (warning,) = graph.query("query two() { match { $a: Person  $b: City } return { $a.name, $b.name } }").warnings
     assert warning == "{$a} and {$b} are not connected, so the result is a cross product"
 
 
-def test_a_query_that_does_not_compile_says_where(graph: Graph) -> None:
+def test_a_compile_error_shows_its_location(graph: Graph) -> None:
     with pytest.raises(CompileError, match="there is no node type Persn"):
         graph.query("query q() { match { $p: Persn } return { $p.name } }")
 
 
-def test_now_is_one_moment(graph: Graph) -> None:
+def test_now_is_constant_within_a_query(graph: Graph) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     result = graph.query("query q() { match { $p: Person } return { $p.name, now() as a, now() as b } }")
     moments = {moment for row in result for moment in (row["a"], row["b"])}
@@ -156,7 +156,7 @@ def test_a_query_is_compiled_once(graph: Graph, monkeypatch: pytest.MonkeyPatch)
     assert compiled == [FRIENDS]
 
 
-# ---- what is seen
+# ---- visible states
 
 
 def test_the_newest_state_of_a_branch_is_read(graph: Graph, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_newest_state_of_a_branch_is_read(graph: Graph, tmp_path: Path) -> N
         graph.query(PEOPLE, branch="nowhere")
 
 
-def test_any_state_can_be_read(graph: Graph) -> None:
+def test_a_query_can_read_any_commit_tag_or_time(graph: Graph) -> None:
     before = graph.snapshot()
     graph.tags.create("start")
     add(graph, "dan")
@@ -187,7 +187,7 @@ def test_any_state_can_be_read(graph: Graph) -> None:
         graph.query(PEOPLE, at="no such commit")
 
 
-def test_a_state_is_named_once(graph: Graph, tmp_path: Path) -> None:
+def test_a_snapshot_with_a_branch_or_of_another_graph_is_refused(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give only that"):
         graph.query(PEOPLE, branch="main", at=graph.snapshot())
     with (
@@ -197,7 +197,7 @@ def test_a_state_is_named_once(graph: Graph, tmp_path: Path) -> None:
         graph.query(PEOPLE, at=other.snapshot())
 
 
-def test_a_result_names_the_commit_that_it_saw(graph: Graph) -> None:
+def test_a_result_names_the_commit_that_it_read(graph: Graph) -> None:
     result = graph.query(PEOPLE)
     assert (result.branch, result.snapshot) == ("main", None)
     assert result.graph_commit_id == graph.snapshot().commit.id
@@ -206,7 +206,7 @@ def test_a_result_names_the_commit_that_it_saw(graph: Graph) -> None:
         graph.mutate(ADD, {"name": "eva"}, expect_head=result.graph_commit_id)
 
 
-def test_a_transaction_sees_what_it_wrote(graph: Graph) -> None:
+def test_a_query_in_a_transaction_sees_its_writes(graph: Graph) -> None:
     head = graph.snapshot().commit.id
     with graph.branch().transaction() as work:
         assert work.query(PEOPLE).graph_commit_id == head
@@ -231,10 +231,10 @@ def test_a_past_state_is_read_with_the_schema_of_its_time(graph: Graph) -> None:
     assert names(graph.query(PEOPLE, at=before)) == ["ann", "bob", "cid"]
 
 
-# ---- what is shared
+# ---- caches and threads
 
 
-def test_what_a_commit_does_not_touch_is_kept(graph: Graph) -> None:
+def test_caches_of_unchanged_tables_survive_a_commit(graph: Graph) -> None:
     graph.query(FRIENDS, {"name": "ann"})
     before = graph.session.views.of(graph.snapshot(), graph.accepted_schema)
     cities = before.tables.nodes("City")
@@ -246,7 +246,7 @@ def test_what_a_commit_does_not_touch_is_kept(graph: Graph) -> None:
     assert graph.session.views.of(graph.snapshot(), graph.accepted_schema) is after
 
 
-def test_only_so_many_states_are_remembered(graph: Graph) -> None:
+def test_the_number_of_cached_states_is_limited(graph: Graph) -> None:
     for number in range(KEPT + 3):
         add(graph, f"p{number}")
         graph.query(PEOPLE)
@@ -290,22 +290,22 @@ def test_a_file_of_queries_is_given_as_a_path(graph: Graph, tmp_path: Path) -> N
         graph.query(path)
 
 
-# ---- what stops it
+# ---- budgets and cancellation
 
 
-def test_a_query_ends_when_its_time_is_over(graph: Graph) -> None:
+def test_a_query_ends_at_its_time_budget(graph: Graph) -> None:
     with pytest.raises(BudgetExceededError, match="seconds") as caught:
         graph.query(PEOPLE, budget=Budget(seconds=0))
     assert caught.value.resource == "seconds"
 
 
-def test_rows_that_are_looked_at_are_counted(graph: Graph) -> None:
+def test_intermediate_rows_count_toward_the_row_budget(graph: Graph) -> None:
     assert len(graph.query(EVERYTHING, budget=Budget(rows=39))) == 27
     with pytest.raises(BudgetExceededError, match="the query needs 39 rows, but its budget is 38"):
         graph.query(EVERYTHING, budget=Budget(rows=38))
 
 
-def test_what_takes_too_much_may_not_be_meant(graph: Graph) -> None:
+def test_a_budget_error_hints_at_a_cross_product(graph: Graph) -> None:
     with pytest.raises(BudgetExceededError) as caught:
         graph.query(EVERYTHING, budget=Budget(rows=38))
     said = "{$a} and {$b} and {$c} are not connected, so the result is a cross product"
@@ -317,12 +317,12 @@ def test_what_takes_too_much_may_not_be_meant(graph: Graph) -> None:
         graph.explain(EVERYTHING, budget=Budget(rows=38), analyze=True)
 
 
-def test_small_amounts_of_memory_are_told_in_bytes(graph: Graph) -> None:
+def test_a_memory_budget_error_shows_small_amounts_in_bytes(graph: Graph) -> None:
     with pytest.raises(BudgetExceededError, match=r"needs [\d,]+ bytes of memory, but its budget is 1 byte of memory"):
         graph.query(PEOPLE, budget=Budget(memory=1))
 
 
-def test_rows_that_are_returned_are_counted(graph: Graph) -> None:
+def test_returned_rows_have_a_budget(graph: Graph) -> None:
     assert len(graph.query(PEOPLE, budget=Budget(returned=3))) == 3
     with pytest.raises(BudgetExceededError, match="3 rows of result") as caught:
         graph.query(PEOPLE, budget=Budget(returned=2))
@@ -330,8 +330,8 @@ def test_rows_that_are_returned_are_counted(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_memory_is_refused_before_it_is_made(graph: Graph) -> None:
-    """Were the combinations made, this process would not survive it."""
+def test_a_result_that_exceeds_memory_is_refused_before_it_is_built(graph: Graph) -> None:
+    """Materialising all combinations would exhaust the memory of this process."""
     add(graph, *(f"p{number}" for number in range(5_000)))
     unlimited = Budget(seconds=None, rows=None, returned=None)
     with pytest.raises(BudgetExceededError, match="MiB of memory") as caught:
@@ -341,13 +341,13 @@ def test_what_does_not_fit_memory_is_refused_before_it_is_made(graph: Graph) -> 
 
 
 @pytest.mark.slow
-def test_a_default_budget_stops_what_nobody_can_want(graph: Graph) -> None:
+def test_the_default_budget_stops_a_large_cross_product(graph: Graph) -> None:
     add(graph, *(f"p{number}" for number in range(5_000)))
     with pytest.raises(BudgetExceededError):
         graph.query(EVERYTHING)
 
 
-def test_a_query_that_was_cancelled_before_does_nothing(graph: Graph) -> None:
+def test_a_query_that_is_already_cancelled_does_nothing(graph: Graph) -> None:
     cancel = Cancellation()
     cancel.cancel()
     with pytest.raises(CancelledError, match="cancelled"):
@@ -355,7 +355,7 @@ def test_a_query_that_was_cancelled_before_does_nothing(graph: Graph) -> None:
 
 
 class Halfway(Cancellation):
-    """Is cancelled by somebody else while the query runs: it lets the query wait for that."""
+    """A cancellation that another thread requests while the query runs. The query waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -368,7 +368,7 @@ class Halfway(Cancellation):
         return super().cancelled
 
 
-def test_another_thread_stops_a_query(graph: Graph) -> None:
+def test_another_thread_can_cancel_a_query(graph: Graph) -> None:
     cancel = Halfway()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(graph.query, PEOPLE, cancel=cancel)
@@ -391,7 +391,7 @@ def test_a_query_can_be_awaited(graph: Graph) -> None:
     assert (names(people), names(friends)) == (["ann", "bob", "cid"], ["bob", "cid"])
 
 
-def test_an_error_reaches_who_awaits(graph: Graph) -> None:
+def test_an_awaited_query_raises_its_error(graph: Graph) -> None:
     with pytest.raises(ParameterError):
         asyncio.run(graph.async_query(OLDER))
 
@@ -413,7 +413,7 @@ def test_cancelling_the_task_stops_the_query(graph: Graph) -> None:
 # ---- explain
 
 
-def test_an_explanation_shows_the_steps_in_their_order(graph: Graph) -> None:
+def test_explain_shows_the_steps_in_order(graph: Graph) -> None:
     found = graph.explain(FRIENDS, {"name": "ann"})
     assert [(step.action, step.rows) for step in found.steps] == [
         ("lookup", 1),
@@ -427,7 +427,7 @@ def test_an_explanation_shows_the_steps_in_their_order(graph: Graph) -> None:
     assert found.to_json()["ir"]["name"] == "friends"
 
 
-def test_an_analysis_has_what_came_out_beside_what_was_expected(graph: Graph) -> None:
+def test_explain_analyze_shows_actual_and_estimated_rows(graph: Graph) -> None:
     found = graph.explain(FRIENDS, {"name": "ann"}, analyze=True)
     plan = graph.explain(FRIENDS, {"name": "ann"})
     assert [step.text for step in found.steps] == [step.text for step in plan.steps]
@@ -438,7 +438,7 @@ def test_an_analysis_has_what_came_out_beside_what_was_expected(graph: Graph) ->
     assert "2 rows in" in str(found)
 
 
-def test_what_is_inside_of_a_block_is_shown_inside_of_it(graph: Graph) -> None:
+def test_explain_nests_the_steps_of_blocks(graph: Graph) -> None:
     text = """query q() {
         match { $p: Person  optional { $p knows $f  $f.age > $p.age }  not { $p lives $c  $c: City { name: "Ulm" } } }
         return { $p.name, $f.name }
@@ -449,7 +449,7 @@ def test_what_is_inside_of_a_block_is_shown_inside_of_it(graph: Graph) -> None:
     assert [step.rows for step in found.steps] == [3, 3, 2, 2, 2]
 
 
-def test_explaining_needs_what_asking_needs(graph: Graph) -> None:
+def test_explain_checks_parameters_and_refuses_mutations(graph: Graph) -> None:
     with pytest.raises(ParameterError):
         graph.explain(FRIENDS)
     with pytest.raises(InputError, match="writes"):

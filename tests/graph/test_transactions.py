@@ -92,7 +92,7 @@ def edges(graph: Graph, key: str) -> set[tuple[str, str]]:
 
 
 def left(graph: Graph) -> list[object]:
-    """Everything of a hidden branch that may be left: its record, its ref, its forks, its lease, its sidecars."""
+    """Leftovers of transaction branches: records, references, forks, leases and sidecars."""
     store = graph.session.store
     forks = [fork for pin in graph.snapshot().tables.values() for fork in store.tables.forks(pin.ref.path)]
     refs = list_branch_refs(store.objects)
@@ -131,7 +131,7 @@ def test_a_transaction_is_one_commit(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_it_sees_its_own_writes_and_nobody_else_does(graph: Graph, place: Path) -> None:
+def test_a_transaction_sees_its_own_writes_and_others_do_not(graph: Graph, place: Path) -> None:
     with omnigraph.open(place, read_only=True) as reader:
         with graph.branch("main").transaction() as tx:
             run(tx, "aged", name="ann", age=1)
@@ -146,7 +146,7 @@ def test_it_sees_its_own_writes_and_nobody_else_does(graph: Graph, place: Path) 
 
 
 def test_writes_and_deletes_may_be_mixed(graph: Graph) -> None:
-    """What one query may not do, several in one transaction may: replace the edges of a node."""
+    """Several queries in one transaction can replace the edges of a node, which a single query cannot."""
     run(graph, "knows", a="ann", b="bob")
     run(graph, "knows", a="bob", b="ann")
     with graph.branch().transaction(message="new friends") as tx:
@@ -155,7 +155,7 @@ def test_writes_and_deletes_may_be_mixed(graph: Graph) -> None:
     assert edges(graph, "edge:Knows") == {("ann", "cas"), ("bob", "ann")}
 
 
-def test_a_replaced_edge_never_breaks_a_bound(graph: Graph) -> None:
+def test_replacing_an_edge_does_not_violate_cardinality(graph: Graph) -> None:
     run(graph, "city", name="Oslo")
     run(graph, "city", name="Rome")
     run(graph, "move_in", person="ann", city="Oslo")
@@ -168,7 +168,7 @@ def test_a_replaced_edge_never_breaks_a_bound(graph: Graph) -> None:
     assert edges(graph, "edge:Lives") == {("ann", "Rome")}
 
 
-def test_loads_of_every_mode(graph: Graph) -> None:
+def test_a_transaction_supports_every_load_mode(graph: Graph) -> None:
     photo = b"x" * 100_000
     with graph.branch().transaction() as tx:
         rows = pa.table({"name": ["dan"], "photo": pa.array([photo], pa.large_binary())})
@@ -184,7 +184,7 @@ def test_loads_of_every_mode(graph: Graph) -> None:
     assert graph.snapshot().pin("node:Person").row_count == 1
 
 
-def test_blobs_come_along(graph: Graph) -> None:
+def test_a_transaction_can_write_blobs(graph: Graph) -> None:
     photos = {"small": b"s", "empty": b"", "none": None, "large": bytes(range(256)) * 20_000}
     rows = pa.table({"name": list(photos), "photo": pa.array(photos.values(), pa.large_binary())})
     with graph.branch().transaction() as tx:
@@ -195,7 +195,7 @@ def test_blobs_come_along(graph: Graph) -> None:
     assert {row["id"]: row["photo"] for row in found} == photos | {"ann": None, "bob": None, "cas": None}
 
 
-def test_on_a_branch(graph: Graph) -> None:
+def test_a_transaction_can_write_to_a_branch(graph: Graph) -> None:
     graph.branches.create("draft")
     for number in range(2):
         with graph.branch("draft").transaction() as tx:
@@ -207,8 +207,8 @@ def test_on_a_branch(graph: Graph) -> None:
     graph.branches.delete("draft")
 
 
-def test_row_ids_are_kept(graph: Graph) -> None:
-    """What is built on stable row ids sees an update, not a removal and an insertion."""
+def test_updates_in_a_transaction_keep_row_ids(graph: Graph) -> None:
+    """Readers of stable row ids see an update, not a deletion and an insertion."""
 
     def row_ids() -> dict[str, int]:
         rows = graph.snapshot().scan("node:Person", columns=["id", "_rowid"]).to_pylist()
@@ -224,7 +224,7 @@ def test_row_ids_are_kept(graph: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", pytest.param("s3", marks=pytest.mark.s3)])
-def test_on_every_kind_of_storage(kind: str, request: pytest.FixtureRequest) -> None:
+def test_transactions_work_in_memory_and_in_s3(kind: str, request: pytest.FixtureRequest) -> None:
     if kind == "s3":
         root = request.getfixturevalue("s3_root")
         uri, options = root.uri, root.options
@@ -243,10 +243,10 @@ def test_on_every_kind_of_storage(kind: str, request: pytest.FixtureRequest) -> 
         assert left(graph) == []
 
 
-# Nothing
+# No commit
 
 
-def test_nothing_is_no_commit(graph: Graph) -> None:
+def test_a_transaction_without_changes_makes_no_commit(graph: Graph) -> None:
     head = graph.branch().head
     with graph.branch().transaction() as tx:
         pass
@@ -263,7 +263,7 @@ def test_nothing_is_no_commit(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_error_leaves_nothing(graph: Graph, error: type[BaseException]) -> None:
+def test_a_failed_block_leaves_no_commit_and_no_files(graph: Graph, error: type[BaseException]) -> None:
     head = graph.branch().head
 
     def block() -> None:
@@ -278,8 +278,8 @@ def test_an_error_leaves_nothing(graph: Graph, error: type[BaseException]) -> No
     assert left(graph) == []
 
 
-def test_an_error_that_the_block_handles_ends_nothing(graph: Graph) -> None:
-    """A statement that fails changes nothing; the block decides what that means."""
+def test_a_handled_error_does_not_end_the_transaction(graph: Graph) -> None:
+    """A failed statement changes nothing, and the block can continue."""
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
         with pytest.raises(KeyConflictError):
@@ -292,8 +292,8 @@ POINTS = [Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.SIDECAR_WRITTEN, Failp
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_failing_end_tells_the_truth(graph: Graph, place: Path, point: Failpoint) -> None:
-    """The process lives on: whoever opens the graph next settles the outcome, and nothing is left."""
+def test_a_crash_during_commit_is_recovered_by_the_next_opener(graph: Graph, place: Path, point: Failpoint) -> None:
+    """The process does not end. The next opener recovers the transaction, and no files are left."""
 
     def block() -> None:
         with ExitStack() as stack:
@@ -314,10 +314,10 @@ def test_a_failing_end_tells_the_truth(graph: Graph, place: Path, point: Failpoi
         assert "eve" in names(other)
 
 
-# Others at the same time
+# Concurrent writers
 
 
-def test_rows_that_others_changed_are_a_typed_error(graph: Graph) -> None:
+def test_a_concurrent_change_of_the_same_rows_is_a_conflict(graph: Graph) -> None:
     begun = graph.branch().head
 
     def block() -> None:
@@ -337,8 +337,8 @@ def test_rows_that_others_changed_are_a_typed_error(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_other_rows_of_the_same_tables_may_change(graph: Graph) -> None:
-    """Also after all is prepared, when the lease is taken."""
+def test_concurrent_changes_of_other_rows_cause_no_conflict(graph: Graph) -> None:
+    """Also between preparation and the lease."""
     with graph.branch().transaction() as tx:
         run(tx, "age", name="ann", age=1)
         run(tx, "add", name="dan")
@@ -350,8 +350,10 @@ def test_other_rows_of_the_same_tables_may_change(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After all is prepared, and before the lease is taken."""
+def test_a_commit_between_preparation_and_lease_is_kept(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit changes other rows, so both changes are kept."""
     stage = table_writes.Change.stage
 
     def overtaken(*arguments: Any) -> object:
@@ -369,7 +371,7 @@ def test_a_branch_that_moves_under_the_lease_too(graph: Graph, place: Path, monk
 
 
 @pytest.mark.parametrize("deletes", ["transaction", "other"])
-def test_an_edge_beside_the_removal_of_its_end_never_dangles(graph: Graph, deletes: str) -> None:
+def test_a_new_edge_and_the_deletion_of_its_node_conflict(graph: Graph, deletes: str) -> None:
     def block() -> None:
         with graph.branch().transaction() as tx:
             one, other = (tx, graph) if deletes == "transaction" else (graph, tx)
@@ -383,7 +385,7 @@ def test_an_edge_beside_the_removal_of_its_end_never_dangles(graph: Graph, delet
     assert graph.verify().total == 0
 
 
-def test_two_edges_that_together_break_a_bound(graph: Graph) -> None:
+def test_two_new_edges_that_together_violate_cardinality_conflict(graph: Graph) -> None:
     for name in ("Oslo", "Rome"):
         run(graph, "city", name=name)
 
@@ -398,7 +400,7 @@ def test_two_edges_that_together_break_a_bound(graph: Graph) -> None:
     assert edges(graph, "edge:Lives") == {("ann", "Rome")}
 
 
-def test_another_branch_may_move(graph: Graph) -> None:
+def test_a_commit_on_another_branch_causes_no_conflict(graph: Graph) -> None:
     graph.branches.create("draft")
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
@@ -406,7 +408,7 @@ def test_another_branch_may_move(graph: Graph) -> None:
     assert names(graph) == ["ann", "bob", "cas", "dan"]
 
 
-def test_of_two_at_once_both_win(graph: Graph) -> None:
+def test_two_concurrent_transactions_with_different_rows_both_commit(graph: Graph) -> None:
     with graph.branch().transaction() as first:
         run(first, "add", name="dan")
         with graph.branch().transaction() as second:
@@ -418,7 +420,7 @@ def test_of_two_at_once_both_win(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_of_two_that_make_the_same_one_wins(graph: Graph) -> None:
+def test_one_of_two_transactions_with_the_same_new_row_commits(graph: Graph) -> None:
     def block() -> None:
         with graph.branch().transaction() as first:
             run(first, "add", name="dan")
@@ -434,8 +436,8 @@ def test_of_two_that_make_the_same_one_wins(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_of_many_at_once_all_win(graph: Graph) -> None:
-    """Nobody runs a block again, because all write other rows."""
+def test_many_concurrent_transactions_with_different_rows_all_commit(graph: Graph) -> None:
+    """No block is retried, because all write different rows."""
 
     def work(number: int) -> None:
         with graph.branch().transaction() as tx:
@@ -450,7 +452,7 @@ def test_of_many_at_once_all_win(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_an_expected_head(graph: Graph) -> None:
+def test_a_transaction_with_a_wrong_expected_head_is_refused(graph: Graph) -> None:
     head = graph.branch().head.id
     with graph.branch().transaction(expect_head=head) as tx:
         run(tx, "add", name="dan")
@@ -468,11 +470,11 @@ def test_an_expected_head(graph: Graph) -> None:
     assert left(graph) == []
 
 
-# Once
+# Idempotency keys
 
 
-def test_an_idempotency_key(graph: Graph) -> None:
-    """The block of a repeat stops at its first write, without an error, and gives the first commit."""
+def test_a_repeated_transaction_with_the_same_key_returns_the_first_commit(graph: Graph) -> None:
+    """A repeated block stops at its first write, without an error, and returns the first commit."""
     ran: list[str] = []
     commits = []
     for _ in range(2):
@@ -490,7 +492,7 @@ def test_an_idempotency_key(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_a_repeat_still_shows_errors_of_its_own(graph: Graph) -> None:
+def test_errors_in_a_repeated_block_are_raised(graph: Graph) -> None:
     def block() -> None:
         with graph.branch().transaction(idempotency_key="k") as tx:
             if tx.repeated:
@@ -502,7 +504,7 @@ def test_a_repeat_still_shows_errors_of_its_own(graph: Graph) -> None:
         block()
 
 
-def test_two_with_the_same_key_at_once(graph: Graph) -> None:
+def test_two_concurrent_transactions_with_the_same_key_make_one_commit(graph: Graph) -> None:
     with graph.branch().transaction(idempotency_key="k") as first:
         run(first, "add", name="dan")
         with graph.branch().transaction(idempotency_key="k") as second:
@@ -511,7 +513,7 @@ def test_two_with_the_same_key_at_once(graph: Graph) -> None:
     assert len(list(graph.commits)) == 5
 
 
-def test_a_repeat_does_not_end_a_block_inside_of_it_in_silence(graph: Graph) -> None:
+def test_a_repeated_outer_transaction_does_not_silently_skip_an_inner_one(graph: Graph) -> None:
     def block(key: str | None) -> None:
         main, dev = graph.branch(), graph.branch("dev")
         with main.transaction(idempotency_key="outer") as outer, dev.transaction(idempotency_key=key) as inner:
@@ -529,16 +531,16 @@ def test_a_repeat_does_not_end_a_block_inside_of_it_in_silence(graph: Graph) -> 
     assert left(graph) == []
 
 
-def test_a_key_means_one_kind_of_request(graph: Graph) -> None:
+def test_a_key_of_a_mutation_cannot_be_reused_by_a_transaction(graph: Graph) -> None:
     graph.mutate(QUERIES, {"name": "dan"}, name="add", idempotency_key="k")
     with pytest.raises(InputError, match="belongs to commit"), graph.branch().transaction(idempotency_key="k"):
         pass
 
 
-# Using it wrongly
+# Invalid use
 
 
-def test_after_its_end(graph: Graph) -> None:
+def test_a_transaction_cannot_be_used_outside_of_its_block(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
     for use in (
@@ -555,7 +557,7 @@ def test_after_its_end(graph: Graph) -> None:
     assert names(graph) == ["ann", "bob", "cas", "dan"]
 
 
-def test_a_reader_has_no_transactions(graph: Graph, place: Path) -> None:
+def test_a_read_only_handle_refuses_transactions(graph: Graph, place: Path) -> None:
     with (
         omnigraph.open(place, read_only=True) as reader,
         pytest.raises(ReadOnlyError),
@@ -564,17 +566,17 @@ def test_a_reader_has_no_transactions(graph: Graph, place: Path) -> None:
         pass
 
 
-def test_a_branch_that_is_not_there(graph: Graph) -> None:
+def test_a_transaction_on_a_missing_branch_is_refused(graph: Graph) -> None:
     with pytest.raises(BranchNotFoundError), graph.branch("nowhere").transaction():
         pass
     with pytest.raises(InputError):
         graph.branch("__tx-mine")
 
 
-# Hidden branches
+# Transaction branches
 
 
-def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
+def test_transaction_branches_cannot_be_named_by_users(graph: Graph) -> None:
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
         (found,) = transaction_branches.list_all(graph.session.store)
@@ -607,7 +609,7 @@ def test_nobody_can_name_a_hidden_branch(graph: Graph) -> None:
     assert names(graph) == ["ann", "bob", "cas", "dan"]
 
 
-def test_a_branch_with_a_transaction_is_not_deleted(graph: Graph) -> None:
+def test_a_branch_with_a_running_transaction_cannot_be_deleted(graph: Graph) -> None:
     graph.branches.create("draft")
     with graph.branch("draft").transaction() as tx:
         run(tx, "add", name="dan")
@@ -616,8 +618,10 @@ def test_a_branch_with_a_transaction_is_not_deleted(graph: Graph) -> None:
     graph.branches.delete("draft")
 
 
-def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removing may fail, or be interrupted: the next look removes what is left, though the process lives."""
+def test_transaction_branches_left_by_this_process_are_removed(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal may fail or be interrupted. The next check removes the rest, even though the process is alive."""
     graph.branches.create("draft")
     with monkeypatch.context() as patch:
         patch.setattr(transaction_branches, "_remove", lambda *_, **__: None)
@@ -630,8 +634,10 @@ def test_what_was_left_by_this_process_goes(graph: Graph, place: Path, monkeypat
     graph.branches.delete("draft")
 
 
-def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hidden branch that nobody works on is no reason to refuse a graph that was copied."""
+def test_abandoned_transaction_branches_are_removed_from_a_copied_graph(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An abandoned transaction branch does not prevent opening a copied graph."""
 
     def block() -> None:
         with graph.branch().transaction() as tx:
@@ -658,8 +664,8 @@ def test_a_moved_graph_loses_what_was_left(graph: Graph, place: Path, monkeypatc
     assert names(graph) == ["ann", "bob", "cas"]
 
 
-def test_a_transaction_that_was_given_up(graph: Graph) -> None:
-    """Somebody who cannot see our process has removed what seemed to be left."""
+def test_a_transaction_whose_branch_was_removed_fails(graph: Graph) -> None:
+    """Another machine, which cannot see our process, has removed the transaction branch as abandoned."""
 
     def block() -> None:
         with graph.branch().transaction() as tx:
@@ -674,8 +680,8 @@ def test_a_transaction_that_was_given_up(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign one when its heartbeat has stood still by our clock, whatever its name says about its age."""
+def test_a_transaction_branch_without_a_heartbeat_counts_as_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another machine: when its heartbeat has not changed for too long, independent of the age in its name."""
     here = Owner.here()
     elsewhere = Owner("another machine", 1, "1")
     dead = Owner(here.host, here.pid, "0")
@@ -697,8 +703,8 @@ def test_when_a_hidden_branch_counts_as_abandoned(monkeypatch: pytest.MonkeyPatc
     assert abandoned(b"2", 0.05) == [True, True, False, True]
 
 
-def test_a_transaction_shows_that_it_lives(graph: Graph) -> None:
-    """Another machine sees its record change, however long it lasts."""
+def test_a_transaction_renews_its_heartbeat(graph: Graph) -> None:
+    """Other machines see its record change as long as it runs."""
     graph.session.store.timeouts.ttl = 0.15
     with graph.branch().transaction() as tx:
         run(tx, "add", name="dan")
@@ -707,7 +713,7 @@ def test_a_transaction_shows_that_it_lives(graph: Graph) -> None:
     assert left(graph) == []
 
 
-def test_an_unreadable_record_harms_nobody(graph: Graph, place: Path) -> None:
+def test_an_unreadable_transaction_record_is_ignored(graph: Graph, place: Path) -> None:
     graph.session.store.objects.put("__transactions/01kx0000000000000000000000.json", b"{")
     graph.refresh()
     with omnigraph.open(place) as other, other.branch().transaction() as tx:
@@ -717,7 +723,7 @@ def test_an_unreadable_record_harms_nobody(graph: Graph, place: Path) -> None:
 # The handle
 
 
-def test_a_branch_handle(graph: Graph) -> None:
+def test_a_branch_handle_reads_and_writes_its_branch(graph: Graph) -> None:
     graph.branches.create("draft")
     draft = graph.branch("draft")
     assert (draft.name, graph.branch().name) == ("draft", "main")
@@ -732,8 +738,8 @@ def test_a_branch_handle(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("method", ["mutate", "load"])
-def test_handles_take_what_the_graph_takes(method: str) -> None:
-    """The same arguments, but for those that the handle stands for itself."""
+def test_handles_take_the_same_arguments_as_the_graph(method: str) -> None:
+    """The same arguments, except those that the handle provides."""
     whole, branch, transaction = (_arguments(getattr(handle, method)) for handle in (Graph, BranchHandle, Transaction))
     of_the_commit = {"branch", "base", "expect_head", "idempotency_key", "message", "labels", "check"}
     of_the_commit |= {"unchanged_since", "reads", "timeout"}

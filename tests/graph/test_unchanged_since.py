@@ -1,4 +1,4 @@
-"""`unchanged_since`: a write is refused if, and only if, something that it depends on has changed since a commit."""
+"""`unchanged_since`: a write is refused if, and only if, its read set has changed since a commit."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ LOST: list[tuple[Step, Step, str]] = [
 
 
 @pytest.mark.parametrize(("first", "second"), OK)
-def test_other_rows_may_change(graph: Graph, first: Step, second: Step) -> None:
+def test_a_change_of_other_rows_is_accepted(graph: Graph, first: Step, second: Step) -> None:
     seen = head(graph)
     run(graph, first[0], **first[1])  # type: ignore[arg-type]
     assert run(graph, second[0], since=seen, **second[1]).commit is not None
 
 
 @pytest.mark.parametrize(("first", "second", "about"), LOST)
-def test_what_the_write_depends_on_may_not(graph: Graph, first: Step, second: Step, about: str) -> None:
+def test_a_change_of_the_read_set_is_refused(graph: Graph, first: Step, second: Step, about: str) -> None:
     seen = head(graph)
     run(graph, first[0], **first[1])  # type: ignore[arg-type]
     now, before = head(graph), ages(graph)
@@ -102,7 +102,7 @@ def test_what_the_write_depends_on_may_not(graph: Graph, first: Step, second: St
     assert (head(graph), ages(graph)) == (now, before), "nothing happened"
 
 
-def test_what_was_changed_back_is_unchanged(graph: Graph) -> None:
+def test_a_row_that_was_changed_back_counts_as_unchanged(graph: Graph) -> None:
     seen = head(graph)
     run(graph, "age", name="ann", age=1)
     run(graph, "age", name="ann", age=10)
@@ -110,7 +110,7 @@ def test_what_was_changed_back_is_unchanged(graph: Graph) -> None:
     assert run(graph, "age", since=seen, name="ann", age=2).affected_nodes == 1
 
 
-def test_it_is_looked_at_again_at_the_gate(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_since_is_checked_again_under_the_lease(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = head(graph)
     exclusive: Callable[..., Any] = Store.exclusive
     late: list[Callable[[], object]] = [lambda: run(graph, "age", name="ann", age=7)]
@@ -128,7 +128,7 @@ def test_it_is_looked_at_again_at_the_gate(graph: Graph, monkeypatch: pytest.Mon
     assert ages(graph) == {"ann": 2, "bob": 7, "cas": 30}
 
 
-def test_results_of_queries(graph: Graph) -> None:
+def test_listed_queries_must_have_unchanged_results(graph: Graph) -> None:
     seen = head(graph)
     run(graph, "age", name="ann", age=1)
     one = "query one($n: String) { match { $p: Person $p.name = $n } return { $p.age } }"
@@ -148,7 +148,7 @@ def test_results_of_queries(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
-def test_loads(graph: Graph, mode: str) -> None:
+def test_loads_check_the_rows_that_they_replace(graph: Graph, mode: str) -> None:
     seen = head(graph)
     graph.load({"Person": pa.table({"name": ["eve"], "age": [1]})}, mode="append")
     names = ["dan"] if mode == "append" else ["ann", "dan"]
@@ -162,7 +162,7 @@ def test_loads(graph: Graph, mode: str) -> None:
         graph.load(rows, mode="merge", unchanged_since=seen)
 
 
-def test_merges(graph: Graph) -> None:
+def test_merges_check_the_rows_that_they_change(graph: Graph) -> None:
     graph.branches.create("draft")
     run(graph.branch("draft"), "age", name="ann", age=1)
     seen = head(graph)
@@ -177,7 +177,7 @@ def test_merges(graph: Graph) -> None:
         graph.merge("draft", unchanged_since=seen, strategy="theirs")
 
 
-def test_transactions(graph: Graph) -> None:
+def test_transactions_check_the_rows_that_they_read(graph: Graph) -> None:
     seen = head(graph)
 
     def block(than: int) -> None:
@@ -210,7 +210,7 @@ def test_blobs_are_compared_by_content(graph: Graph) -> None:
         run(graph, "age", since=seen, name="ann", age=2)
 
 
-def test_the_commit_leads_to_the_head(graph: Graph) -> None:
+def test_the_commit_must_be_a_readable_ancestor_of_the_head(graph: Graph) -> None:
     first = head(graph)
     graph.branches.create("draft")
     elsewhere = run(graph.branch("draft"), "age", name="ann", age=1).commit.id
@@ -230,7 +230,7 @@ def test_the_commit_leads_to_the_head(graph: Graph) -> None:
         run(graph, "age", since=first, name="ann", age=1)
 
 
-def test_the_commit_may_have_come_by_a_merge(graph: Graph) -> None:
+def test_the_commit_can_be_a_merged_commit(graph: Graph) -> None:
     graph.branches.create("dev")
     read = run(graph.branch("dev"), "add", name="dee", age=1).commit.id
     run(graph, "city", name="Bern")

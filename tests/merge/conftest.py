@@ -1,4 +1,4 @@
-"""What the tests of merging share: other processes, and no waiting for the disk."""
+"""Fixtures of the merge tests: child processes, and no fsync."""
 
 from __future__ import annotations
 

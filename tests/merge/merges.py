@@ -1,4 +1,4 @@
-"""Merges of a small graph, and what each must leave: what the kill matrix sends and kills."""
+"""The merges of the kill matrix, and the expected result of each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEY = "merge 1"
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """A merge of a branch that has changed some types into one that has changed another entity.
+    """A merge of a branch with changes of some types into a target with a change of another entity.
 
     Attributes:
-        types: what the source has changed.
-        forks: whether the target is a branch without files of its own.
+        types: the types that the source has changed.
+        forks: whether the target is a branch whose tables are not forked yet.
     """
 
     types: tuple[str, ...]
@@ -51,7 +51,7 @@ class Merging:
 
     @property
     def after(self) -> Content:
-        """Each type that the source has changed has lost an entity, and one has another value."""
+        """In each type that the source has changed, one entity is deleted and one has another value."""
         left: Content = {}
         for name in self.types:
             gone, kept = (("2", "2"), ("1", "1")) if name in EDGES else (("3",), ("1",))
@@ -69,7 +69,7 @@ class Merging:
         for name in self.types:
             where = "from = '2'" if name in EDGES else "k = '3'"
             graph.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'), branch="side")
-        # Something that leaves no row behind: the target has moved, and none of its tables is ahead of the others.
+        # The target gets a commit without a net change, so that none of its tables is ahead of the others.
         if self.forks:
             graph.branches.create("dev")
         graph.load({"C": pa.table({"k": ["z"], "n": [0]})}, mode="append", branch="main")

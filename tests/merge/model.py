@@ -1,4 +1,4 @@
-"""Branches and merges in plain Python: dictionaries, compared one by one. What the engine must agree with."""
+"""A model of branches and merges in plain dictionaries. The engine must agree with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLUMNS = {
 
 @dataclass(slots=True)
 class World:
-    """A graph, and what it must be."""
+    """A graph and its model."""
 
     graph: Graph
     known: Repository = field(default_factory=Repository)
@@ -59,7 +59,7 @@ class World:
         self.known.heads[name] = self.known.heads[source]
 
     def write(self, branch: str, random: Random) -> None:
-        """Some change of a branch, or none where it would break a rule."""
+        """Make a random change of a branch, or none if it would violate a constraint."""
         state = deepcopy(self.state(branch))
         done = random.choice((_put_nodes, _put_nodes, _put_edges, _put_edges, _drop_nodes, _drop_edges))(state, random)
         if done is None or broken(state) or all(same_rows(state[t], self.state(branch)[t]) for t in state):
@@ -69,7 +69,7 @@ class World:
         self.record(branch, state, before)
 
     def merge(self, source: str, target: str, strategy: str | None = None, **options: Any) -> Found | None:
-        """Merge, and compare with what must come of it. The conflicts, or None when there are none."""
+        """Merge, and compare with the model. Returns the conflicts, or None."""
         best, base = self.known.merge_base(source, target)
         found = merged(base, self.state(source), self.state(target), {}, strategy)
         wanted, conflicts = found.state, found.conflicts
@@ -107,7 +107,7 @@ def _found(conflicts: Any) -> Found:
     return found
 
 
-# What branches do
+# Random writes
 
 
 _NUMBERS = (None, 0.0, -0.0, 1.5)
@@ -175,7 +175,7 @@ def _drop_edges(state: State, random: Random) -> Any:
     return lambda graph, branch: graph.mutate(text, branch=branch)
 
 
-# What the graph says
+# The state of the graph
 
 
 def read(graph: Graph, branch: str) -> dict[str, list[tuple[str, ...]]]:
@@ -199,7 +199,7 @@ def read(graph: Graph, branch: str) -> dict[str, list[tuple[str, ...]]]:
 
 
 def normal(state: State) -> dict[str, list[tuple[str, ...]]]:
-    """A state as texts, in which what is no number is equal to itself."""
+    """A state as texts, in which NaN equals itself."""
     return {name: sorted(tuple(_said(row)) for row in rows.values()) for name, rows in state.items()}
 
 

@@ -1,7 +1,7 @@
-"""Histories of branches in plain dictionaries: what commits hold, and what merges of them come to.
+"""A model of branch histories in plain dictionaries: the content of commits, and the results of merges.
 
-Nothing here is taken from the project. The merge base is computed naively: all ancestors of both heads, without the
-ancestors of others among them; several are merged into a virtual base, whose conflicts leave entities undecided.
+It uses no code of the project. The merge base is computed naively: all common ancestors of both heads, except ancestors
+of other common ancestors. Several bases are merged into a virtual base, whose conflicts leave entities undecided.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def empty() -> State:
 
 
 def same(left: Row | None, right: Row | None) -> bool:
-    """Whether two rows are the same: a value of one type is no value of another, and what is no number is itself."""
+    """Whether two rows are equal. Values of different types differ, and NaN equals itself."""
     if left is None or right is None:
         return left is right
     return left.keys() == right.keys() and all(_alike(left[name], right[name]) for name in left)
@@ -53,10 +53,10 @@ def same_rows(left: Mapping[str, Row], right: Mapping[str, Row]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What both sides come from: the rows, and the entities of which nobody can say what they were.
+    """The base of a merge: the rows, and the entities whose value in the base is unknown.
 
     Attributes:
-        unknown: types of which nobody can say anything.
+        unknown: types that cannot be read in the base.
     """
 
     state: State
@@ -77,13 +77,13 @@ class Known:
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge comes to.
+    """The result of a merge.
 
     Attributes:
-        state: the rows afterwards; where nobody chose a side, those of the target.
-        conflicts: those that are left.
-        undecided: the conflicts that are there because the base is undecided.
-        kept: how many edges stay or come back with a node.
+        state: the rows afterwards; without a chosen side, those of the target.
+        conflicts: the unresolved conflicts.
+        undecided: the conflicts that exist because the base is undecided.
+        kept: how many edges are kept or restored with a node.
     """
 
     state: State
@@ -100,7 +100,7 @@ class Repository:
     heads: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     lost: Callable[[str], set[str]] = lambda _: set()
-    """The types of a commit that can no longer be read, after a cleanup."""
+    """The types of a commit that cleanup has made unreadable."""
 
     def state(self, branch: str) -> State:
         return self.commits[self.heads[branch]].state
@@ -116,15 +116,15 @@ class Repository:
         return found
 
     def best(self, left: list[str], right: list[str]) -> list[str]:
-        """The common ancestors that are not ancestors of another one."""
+        """The common ancestors that are not ancestors of another common ancestor."""
         common = self.ancestors(*left) & self.ancestors(*right)
         older = {a for name in common for parent in self.commits[name].parents for a in self.ancestors(parent)}
         return sorted(common - older)
 
     def needed(self) -> set[str]:
-        """The commits that a merge may need as a base: those none of whose children leads to the same heads.
+        """The commits that a merge may need as a base: those without a child that leads to the same heads.
 
-        The commits that are found count as heads too, until no more are found.
+        Each found commit counts as a head, too, until no more are found.
         """
         kept = set(self.heads.values()) | set(self.tags.values())
         while True:
@@ -139,7 +139,7 @@ class Repository:
             kept |= found
 
     def base(self, best: list[str]) -> Base:
-        """The base that best common ancestors make: merged one after the other."""
+        """The base from the best common ancestors, merged one after the other."""
         lost = frozenset(name for commit in best for name in self.lost(commit))
         if lost:
             unknown = lost if len(best) == 1 else frozenset(empty())
@@ -162,7 +162,7 @@ class Repository:
 
 
 def virtual(base: Base, source: Base, target: State) -> Base:
-    """Two best ancestors merged. Whatever is in conflict is undecided."""
+    """Merge two best common ancestors. Conflicting entities are undecided."""
     found = merged(base, source.state, target, {}, None, blind=source.undecided)
     undecided = set(source.undecided) | found.undecided
     for kind, name, entity in found.conflicts:
@@ -171,7 +171,7 @@ def virtual(base: Base, source: Base, target: State) -> Base:
 
 
 def named(kind: str, name: str, entity: str, state: State) -> set[Entity]:
-    """All entities that a conflict is about."""
+    """All entities of a conflict."""
     if kind == "orphan_edge":
         row = state[EDGE][entity]
         missing = {(node, row[end]) for end, node in ENDS.items() if row[end] not in state[node]}
@@ -185,7 +185,7 @@ def named(kind: str, name: str, entity: str, state: State) -> set[Entity]:
 
 
 Choice = dict[Entity, str]
-"""Which side is right, by entity."""
+"""The chosen side, by entity."""
 
 
 def merged(
@@ -196,15 +196,15 @@ def merged(
     strategy: str | None,
     blind: frozenset[Entity] = frozenset(),
 ) -> Merged:
-    """Three states merged.
+    """Merge three states.
 
     Args:
-        base: what both come from.
-        source: what is merged.
-        target: what it is merged into.
-        choices: the side that is right, by entity.
-        strategy: that for all others.
-        blind: entities of the source that have no value; the target stays.
+        base: the common base.
+        source: the state that is merged.
+        target: the state that it is merged into.
+        choices: the chosen side, by entity.
+        strategy: the side for all other entities.
+        blind: entities of the source without a known value; the target wins.
     """
     result = deepcopy(target)
     done = Merged(result, set(), set())
@@ -250,7 +250,7 @@ def _kind(b: Row | None, s: Row | None, t: Row | None, *, undecided: bool) -> st
 
 @dataclass(slots=True)
 class _Settled:
-    """Nodes that a side deleted and about which a side was chosen, and edges that were decided to go."""
+    """Nodes that a side deleted and that were resolved by choosing a side, and edges that were resolved as deleted."""
 
     ours: set[Entity] = field(default_factory=set)
     theirs: set[Entity] = field(default_factory=set)
@@ -276,7 +276,7 @@ class _Settled:
 def _settle(
     base: Base, source: State, target: State, choices: Choice, strategy: str | None, done: Merged, settled: _Settled
 ) -> None:
-    """Bring edges back with their nodes, and let sides win about edges that lead nowhere, until nothing changes."""
+    """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
         done.kept += _bring_back(base, source, target, done, settled)
         before = deepcopy(done.state)
@@ -343,7 +343,7 @@ def _orphan(
 
 
 def broken(state: State) -> Found:
-    """What breaks a rule."""
+    """The constraint violations of a state."""
     found: Found = set()
     holders: dict[str, list[str]] = {}
     for entity, row in state["A"].items():
@@ -362,7 +362,7 @@ def broken(state: State) -> Found:
 
 
 def counts(before: State, after: State) -> dict[str, tuple[int, int, int]]:
-    """How many rows of each type are new, changed and gone."""
+    """How many rows of each type are inserted, updated and deleted."""
     found = {}
     for name in before:
         new, old = after[name], before[name]

@@ -1,4 +1,4 @@
-"""Whatever branches have done, merging them gives what plain Python gives, or the same conflicts."""
+"""A merge of random branches gives the rows or conflicts of a plain Python model."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def _world(place: Path, random: Random) -> World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_branches(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_of_two_random_branches_agrees_with_the_model(
+    place: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(seed)
     if seed % 2:
-        monkeypatch.setattr(touched, "FEW", 0)  # as if there were many
+        monkeypatch.setattr(touched, "FEW", 0)  # as if there were many rows
     world = _world(place, random)
     world.branch("side", "main")
     for _ in range(random.randrange(1, 5)):
@@ -42,7 +44,9 @@ def test_two_branches(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_many_branches_back_and_forth(place: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merges_between_many_random_branches_agree_with_the_model(
+    place: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(1000 + seed)
     if seed % 2:
         monkeypatch.setattr(touched, "FEW", 0)

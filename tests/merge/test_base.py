@@ -1,4 +1,4 @@
-"""The best common ancestors of two branches, whatever was merged and deleted before, and what it costs to find them."""
+"""The best common ancestors of two branches after merges and deletions, and the cost of finding them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _best(graph: Graph, source: str, target: str = "main") -> tuple[str, ...]:
     return found.best
 
 
-def test_a_branch_begins_where_it_was_made(graph: Graph) -> None:
+def test_the_base_of_a_new_branch_is_the_commit_it_was_created_from(graph: Graph) -> None:
     begun = _add(graph, "a")
     graph.branches.create("side")
     _add(graph, "b")
@@ -49,7 +49,7 @@ def test_a_branch_begins_where_it_was_made(graph: Graph) -> None:
     assert _best(graph, "side") == (begun,)
 
 
-def test_what_was_merged_is_the_base_of_what_follows(graph: Graph) -> None:
+def test_the_merged_commit_is_the_base_of_the_next_merge(graph: Graph) -> None:
     graph.branches.create("side")
     _add(graph, "a")
     first = _add(graph, "b", "side")
@@ -64,7 +64,7 @@ def test_what_was_merged_is_the_base_of_what_follows(graph: Graph) -> None:
     assert graph.merge("side").outcome == "fast_forward"
 
 
-def test_a_third_branch_brings_two_together(graph: Graph) -> None:
+def test_a_branch_merged_into_two_others_is_their_base(graph: Graph) -> None:
     graph.branches.create("one")
     graph.branches.create("two")
     graph.branches.create("shared")
@@ -77,8 +77,8 @@ def test_a_third_branch_brings_two_together(graph: Graph) -> None:
     assert graph.merge("one", into="two").outcome == "merged"
 
 
-def test_an_older_ancestor_that_is_nearer_is_not_the_base(graph: Graph) -> None:
-    """By distance, the beginning of two short branches is nearer than the commit from which the long ones parted."""
+def test_the_base_is_not_an_older_ancestor_at_a_shorter_distance(graph: Graph) -> None:
+    """By distance, the start of two short branches is nearer than the commit at which the long ones diverged."""
     graph.branches.create("old")
     graph.branches.create("older")
     _add(graph, "o", "old")
@@ -114,8 +114,8 @@ def test_a_deleted_branch_is_still_a_common_ancestor(graph: Graph) -> None:
     assert _best(graph, "keeps") == (merged,)
 
 
-def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every branch holds all commits that lead to its head, and lists only its own."""
+def test_a_merge_adds_the_whole_lineage_of_the_source(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every branch stores all ancestors of its head, and lists only its own commits."""
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
     graph.branches.create("one")
     graph.branches.create("two")
@@ -140,7 +140,7 @@ def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.Monk
     assert parts[-1].count(RowKind.ANCESTOR) + parts[-1].count(RowKind.GRAPH_COMMIT) <= 4
 
 
-def test_an_idempotency_key_does_not_travel_with_a_merge(graph: Graph) -> None:
+def test_a_merge_does_not_copy_idempotency_keys(graph: Graph) -> None:
     graph.branches.create("side")
     graph.mutate('query q() { insert Person { name: "a" } }', branch="side", idempotency_key="k")
     graph.merge("side")
@@ -150,7 +150,7 @@ def test_an_idempotency_key_does_not_travel_with_a_merge(graph: Graph) -> None:
     assert graph.entity("Person", "b") is not None
 
 
-def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_is_read_only_back_to_the_base(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 2)
     for i in range(30):
         begun = _add(graph, f"p{i}")
@@ -173,7 +173,7 @@ def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pyt
 
 
 def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on commits have no generation, and merges publish no ancestors."""
+    """From here on, commits have no generation number, and merges publish no ancestors."""
     monkeypatch.setattr("omnigraph.commit.publish.generation_of", lambda *_: 0)
     plain = manifest_rows._commit_json
     monkeypatch.setattr(
@@ -182,7 +182,7 @@ def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "brought", lambda *_: None)
 
 
-def test_commits_of_an_older_release_have_no_generation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_is_found_among_commits_without_a_generation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
         _as_an_older_release(graph, older)
         begun = _add(graph, "a")
@@ -194,17 +194,19 @@ def test_commits_of_an_older_release_have_no_generation(graph: Graph, monkeypatc
     assert graph.branch("side").head.generation is None
     assert _best(graph, "side") == (merged,)
     _add(graph, "d")
-    assert graph.branch("main").head.generation == 5  # the genesis, a, b or c, the merge, and d
+    assert graph.branch("main").head.generation == 5  # the first commit, a, b or c, the merge, and d
     graph.branches.create("third", commit=begun)
     _add(graph, "e", "third")
-    # The second parent of the old merge is known to the other branch alone. The next merge brings it along.
+    # Only the other branch has the second parent of the old merge. The next merge adds it.
     graph.merge("third")
     graph.branches.delete("side")
     ids = set(lineage_of(graph.session.store.capture("main"))["id"].to_pylist())
     assert merged in ids
 
 
-def test_what_an_older_release_forgot_leaves_the_base_uncertain(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merged_parent_missing_from_an_older_release_leaves_the_base_uncertain(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as older:
         _as_an_older_release(graph, older)
         graph.branches.create("keeps")
@@ -222,8 +224,8 @@ def test_a_branch_is_not_merged_into_itself(graph: Graph) -> None:
         graph.merge("main", into=" main ")
 
 
-def test_all_commits_are_decoded_once(graph: Graph) -> None:
-    """A branch that was just made has its head in its history, and as its head."""
+def test_the_lineage_lists_every_commit_once(graph: Graph) -> None:
+    """The head of a new branch is also in the history of its source, and is listed once."""
     _add(graph, "a")
     graph.branches.create("side")
     rows = lineage_of(graph.session.store.capture("side"))
@@ -231,8 +233,8 @@ def test_all_commits_are_decoded_once(graph: Graph) -> None:
     assert rows.schema == ancestors.LINEAGE
 
 
-def test_a_base_that_is_damaged_is_no_reason_to_drop_rows(tmp_path: Path) -> None:
-    """With a strategy, rows that only the target has would be conflicts, and go."""
+def test_a_damaged_base_does_not_drop_rows(tmp_path: Path) -> None:
+    """With a strategy, rows that only the target has would become conflicts and be deleted."""
     with omnigraph.init(tmp_path / "g", "node A { k: String @key }") as graph:
         graph.load({"A": [{"k": "1"}]}, mode="append")
         base = graph.snapshot().manifest_version

@@ -1,4 +1,4 @@
-"""Conflicts: all are listed, in one order, and can be resolved by a strategy or one by one."""
+"""All conflicts are listed in a fixed order, and can be resolved by a strategy or one by one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _ages(graph: Graph) -> dict[str, int]:
 
 
 def _disagree(graph: Graph) -> None:
-    """One conflict of each kind that rows can have."""
+    """Make one conflict of each kind of row conflict."""
     _do(graph, 'update Person set { age: 2 } where name = "a"', "side")
     _do(graph, 'update Person set { age: 3 } where name = "a"')
     _do(graph, 'delete Person where name = "b"', "side")
@@ -59,7 +59,7 @@ KINDS = [
 ]
 
 
-def test_all_are_listed_in_one_order(graph: Graph) -> None:
+def test_all_conflicts_are_listed_in_a_fixed_order(graph: Graph) -> None:
     _disagree(graph)
     before = graph.branch("main").head
     with pytest.raises(MergeConflictsError, match="and 1 more") as caught:
@@ -103,7 +103,7 @@ def test_a_preview_writes_nothing(graph: Graph) -> None:
         ("theirs", {"a": 2, "c": 2, "d": 2, "e": 1, "f": 1, "new": 2}),
     ],
 )
-def test_a_strategy_resolves_all(graph: Graph, strategy: str, ages: dict[str, int]) -> None:
+def test_a_strategy_resolves_all_conflicts(graph: Graph, strategy: str, ages: dict[str, int]) -> None:
     _disagree(graph)
     receipt = graph.merge("side", strategy=strategy)
     assert (receipt.outcome, receipt.resolved) == ("merged", 4)
@@ -122,7 +122,7 @@ def test_each_conflict_can_be_resolved_by_itself(graph: Graph) -> None:
     assert _ages(graph) == {"a": 2, "d": 2, "e": 1, "f": 1, "new": 2}
 
 
-def test_what_is_no_conflict_cannot_be_resolved(graph: Graph) -> None:
+def test_a_resolution_of_something_else_than_a_conflict_is_refused(graph: Graph) -> None:
     _disagree(graph)
     with pytest.raises(InputError, match="there is no conflict about Person 'e'"):
         graph.merge("side", strategy="ours", resolutions={("Person", "e"): "ours"})
@@ -132,7 +132,7 @@ def test_what_is_no_conflict_cannot_be_resolved(graph: Graph) -> None:
         graph.merge("side", resolutions={"a": "ours"})  # type: ignore[dict-item]
 
 
-# Edges whose nodes vanish
+# Orphan edges
 
 
 def _orphans(graph: Graph) -> None:
@@ -146,7 +146,7 @@ def _knows(graph: Graph) -> set[tuple[str, str]]:
     return {(row["src"], row["dst"]) for row in graph.snapshot().scan("edge:Knows").to_pylist()}
 
 
-def test_orphans_on_both_sides(graph: Graph) -> None:
+def test_orphan_edges_on_both_sides_are_conflicts(graph: Graph) -> None:
     _orphans(graph)
     with pytest.raises(MergeConflictsError) as caught:
         graph.merge("side")
@@ -161,7 +161,9 @@ def test_orphans_on_both_sides(graph: Graph) -> None:
     ("strategy", "people", "knows"),
     [("ours", "abcef", {("a", "b")}), ("theirs", "bcdef", {("c", "d")})],
 )
-def test_a_side_is_right_about_an_orphan(graph: Graph, strategy: str, people: str, knows: set[tuple[str, str]]) -> None:
+def test_a_strategy_resolves_orphan_edges(
+    graph: Graph, strategy: str, people: str, knows: set[tuple[str, str]]
+) -> None:
     _orphans(graph)
     receipt = graph.merge("side", strategy=strategy)
     assert receipt.resolved == 2
@@ -170,8 +172,8 @@ def test_a_side_is_right_about_an_orphan(graph: Graph, strategy: str, people: st
     assert graph.verify().ok
 
 
-def test_a_node_comes_back_as_the_source_has_it(graph: Graph) -> None:
-    """Also when nothing else of its type is merged, and its edge is the only one that is resolved so."""
+def test_choosing_the_source_for_an_orphan_edge_restores_its_node(graph: Graph) -> None:
+    """Also if no other row of its type is merged, and its edge is the only conflict that is resolved this way."""
     _do(graph, 'insert Knows { from: "c", to: "d" }', "side")
     _do(graph, 'delete Person where name = "d"')
     (conflict,) = graph.merge("side", preview=True).conflicts
@@ -183,7 +185,7 @@ def test_a_node_comes_back_as_the_source_has_it(graph: Graph) -> None:
 # Constraints across branches
 
 
-def test_unique_across_branches(graph: Graph) -> None:
+def test_duplicate_unique_values_across_branches_are_a_conflict(graph: Graph) -> None:
     _do(graph, 'update Person set { mail: "m" } where name = "a"', "side")
     _do(graph, 'update Person set { mail: "m" } where name = "b"')
     with pytest.raises(MergeConflictsError) as caught:
@@ -193,7 +195,7 @@ def test_unique_across_branches(graph: Graph) -> None:
     assert conflict.message == "Person.mail: 'b': has 'm', and so has 'a'"
 
 
-def test_cardinality_across_branches(graph: Graph) -> None:
+def test_a_cardinality_violation_across_branches_is_a_conflict(graph: Graph) -> None:
     _do(graph, 'insert Lives { from: "a", to: "rome" }', "side")
     _do(graph, 'insert Lives { from: "a", to: "oslo" }')
     with pytest.raises(MergeConflictsError) as caught:
@@ -205,7 +207,7 @@ def test_cardinality_across_branches(graph: Graph) -> None:
         graph.merge("side", resolutions={conflict: "ours"})
 
 
-def test_very_many_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicts_beyond_the_limit_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "MAX_CONFLICTS", 3)
     monkeypatch.setattr(conflicts, "MAX_CONFLICTS", 3)
     people = pa.table({"name": list("abcdef"), "age": [2] * 6})

@@ -1,4 +1,4 @@
-"""What a merge costs follows what was changed: what is the same is not read, and rows need not fit the memory."""
+"""The cost of a merge depends on the changes: unchanged rows are not read, and rows need not fit in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _do(graph: Graph, text: str, branch: str = "main") -> None:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    """How many rows of each version merges compare, table by table."""
+    """The number of rows of each version that merges compare, by table."""
     found: list[tuple[int, int, int]] = []
     original = classify
 
@@ -59,14 +59,16 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     return found
 
 
-def test_what_the_source_has_not_changed_is_not_compared(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+def test_tables_that_the_source_has_not_changed_are_not_compared(
+    graph: Graph, compared: list[tuple[int, int, int]]
+) -> None:
     _do(graph, 'insert City { name: "oslo" }', "side")
     _do(graph, 'update Person set { age: 2 } where name = "p000001"')
     graph.merge("side")
     assert compared == [(0, 1, 0)], "one row of one table"
 
 
-def test_rows_that_nobody_touched_are_not_compared(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+def test_unchanged_rows_are_not_compared(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
     _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
     _do(graph, 'update Person set { age: 2 } where name = "p000002"')
     _do(graph, 'delete Person where name = "p000003"', "side")
@@ -75,8 +77,8 @@ def test_rows_that_nobody_touched_are_not_compared(graph: Graph, compared: list[
     assert graph.snapshot().pin("node:Person").row_count == MANY - 1
 
 
-def test_after_a_merge_the_next_one_sees_what_came_since(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
-    """Then the base is on the other branch, and the tables have no common way from there on."""
+def test_a_merge_after_a_merge_compares_only_touched_rows(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """The base is on the other branch, and the tables share no versions after it."""
     for number in range(3):
         _do(graph, f'update Person set {{ age: 2 }} where name = "p00000{number}"', "side")
         _do(graph, f'update Person set {{ age: 3 }} where name = "p00001{number}"')
@@ -100,7 +102,7 @@ def test_a_table_is_forked_by_the_first_merge_that_changes_it(graph: Graph) -> N
 
 
 def _everywhere(graph: Graph) -> None:
-    """Changes of most rows, on both sides, some of them the same."""
+    """Change most rows on both sides, some of them in the same way."""
     half, third = MANY // 2, MANY // 3
     names = [f"p{i:06d}" for i in range(MANY)]
     side = pa.table({"name": [*names[:half], "new"], "age": [2] * (half + 1)})
@@ -118,7 +120,7 @@ def _versions(graph: Graph) -> Versions:
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
 
 
-def test_parts_take_a_share_of_the_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_in_parts_uses_less_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(touched, "FEW", 0)
     _everywhere(graph)
     versions = _versions(graph)
@@ -146,10 +148,10 @@ def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_without_the_way_between_versions_whole_parts_are_compared(
+def test_without_the_versions_in_between_whole_tables_are_compared(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, compared: list[tuple[int, int, int]]
 ) -> None:
-    """Cleanup may have removed the versions between: then everything that is not the same files is compared."""
+    """If cleanup has removed the versions in between, all rows in files that differ are compared."""
     _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
     _do(graph, 'update Person set { age: 3 } where name = "p000002"')
 
@@ -164,7 +166,7 @@ def test_without_the_way_between_versions_whole_parts_are_compared(
     assert graph.entity("Person", "p000002") == {"id": "p000002", "name": "p000002", "age": 3}
 
 
-def test_blobs_are_read_of_rows_that_may_differ(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_are_read_only_of_rows_that_may_differ(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = omnigraph.init(place, "node Note { name: String @key  text: Blob?  n: I64? }")
     names = [f"n{i}" for i in range(50)]
     blobs = pa.array([bytes([i]) * 100 for i in range(50)], pa.large_binary())
@@ -186,8 +188,10 @@ def test_blobs_are_read_of_rows_that_may_differ(place: Path, monkeypatch: pytest
     assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}
 
 
-def test_upkeep_between_merges(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
-    """Cleanup keeps what the next merge compares with, and packing rows anew touches none of them."""
+def test_cleanup_and_optimize_between_merges_do_not_increase_the_comparison(
+    graph: Graph, compared: list[tuple[int, int, int]]
+) -> None:
+    """Cleanup keeps the base of the next merge, and compaction does not count as a change of rows."""
     for number in range(3):
         for step in range(2):
             _do(graph, f'update Person set {{ age: {10 + step} }} where name = "p00000{number}"', "side")

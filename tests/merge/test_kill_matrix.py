@@ -1,4 +1,4 @@
-"""A merge that is killed is there completely or not at all, with both its parents, and can be sent again."""
+"""A killed merge is visible completely, with both parents, or not at all, and can be repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def _every() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("merging", "kill"), list(_every()))
-def test_killed_merge(children: Children, place: Path, merging: Merging, kill: Kill) -> None:
+def test_a_killed_merge_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, merging: Merging, kill: Kill
+) -> None:
     expected = outcome(merging, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING
     with create(place) as graph:
         merging.prepare(graph)
@@ -57,8 +59,10 @@ def _check(graph: Graph, merging: Merging, expected: Outcome, heads: tuple[str, 
 
 
 @pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN, Failpoint.PUBLISHED])
-def test_killed_merge_that_changes_no_table(children: Children, place: Path, point: Failpoint) -> None:
-    """There is a commit, and nothing but the manifest that could move: from the sidecar on, it is finished."""
+def test_a_killed_merge_that_changes_no_table_is_rolled_forward(
+    children: Children, place: Path, point: Failpoint
+) -> None:
+    """The merge makes a commit and changes only the manifest. After its sidecar is written, it is rolled forward."""
     with create(place) as graph:
         graph.branches.create("side")
         graph.mutate('query q() { insert A { k: "z" } }', branch="side")
@@ -75,6 +79,6 @@ def test_killed_merge_that_changes_no_table(children: Children, place: Path, poi
         assert reopened.merge("side").outcome == ("already_up_to_date" if done else "fast_forward")
 
 
-def test_what_is_killed() -> None:
+def test_the_matrix_has_merges_of_one_two_and_five_tables() -> None:
     found = {(len(merging.types), merging.forks) for merging, _ in (p.values for p in _every())}  # type: ignore[attr-defined]
     assert found == {(1, False), (2, False), (5, False), (2, True), (5, True)}

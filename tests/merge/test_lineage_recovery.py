@@ -1,4 +1,4 @@
-"""A merge that stopped before it was published takes its lineage from a file: the source may be gone by then."""
+"""Recovery of an interrupted merge reads its lineage from a file, because the source may be deleted by then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _add(graph: Graph, name: str, branch: str = "main") -> str:
 
 
 def _interrupted(place: Path, failpoint: Failpoint) -> tuple[Graph, set[str]]:
-    """A graph in which a merge of a branch with some commits has stopped, and those commits."""
+    """A graph with an interrupted merge of a branch with some commits, and those commits."""
     graph = omnigraph.init(place, "node Person { name: String @key  age: I64? }")
     graph.branches.create("side")
     made = {_add(graph, f"s{i}", "side") for i in range(5)}
@@ -42,7 +42,7 @@ def _staged(place: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("failpoint", [Failpoint.TABLES_COMMITTED, Failpoint.BEFORE_PUBLISH])
-def test_rolling_forward_needs_no_source(place: Path, failpoint: Failpoint) -> None:
+def test_an_interrupted_merge_is_rolled_forward_without_its_source(place: Path, failpoint: Failpoint) -> None:
     graph, made = _interrupted(place, failpoint)
     (sidecar,) = pending(graph.session.store.objects)
     assert sidecar.ancestors is not None
@@ -56,7 +56,7 @@ def test_rolling_forward_needs_no_source(place: Path, failpoint: Failpoint) -> N
     assert not pending(graph.session.store.objects)
 
 
-def test_without_its_file_a_merge_is_undone(place: Path) -> None:
+def test_an_interrupted_merge_without_its_ancestors_file_is_rolled_back(place: Path) -> None:
     graph, _ = _interrupted(place, Failpoint.TABLES_COMMITTED)
     (file,) = _staged(place)
     file.unlink()
@@ -66,7 +66,7 @@ def test_without_its_file_a_merge_is_undone(place: Path) -> None:
     assert _names(graph) == {*(f"s{i}" for i in range(5)), "m"}
 
 
-def test_a_damaged_file_is_not_believed(place: Path) -> None:
+def test_an_interrupted_merge_with_a_damaged_ancestors_file_is_rolled_back(place: Path) -> None:
     graph, _ = _interrupted(place, Failpoint.TABLES_COMMITTED)
     (file,) = _staged(place)
     file.write_bytes(file.read_bytes()[:-100])
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_not_believed(place: Path) -> None:
 
 
 @pytest.mark.parametrize("failpoint", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.PUBLISHED])
-def test_nothing_is_left(place: Path, failpoint: Failpoint) -> None:
+def test_a_recovered_merge_leaves_no_ancestors_file(place: Path, failpoint: Failpoint) -> None:
     _interrupted(place, failpoint)
     graph = omnigraph.open(place)
     assert graph.merge("side").outcome in ("merged", "already_up_to_date")
@@ -83,7 +83,7 @@ def test_nothing_is_left(place: Path, failpoint: Failpoint) -> None:
     assert not _staged(place)
 
 
-def test_a_file_without_a_sidecar_is_cleaned_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleanup_removes_an_ancestors_file_without_a_sidecar(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = omnigraph.init(place, "node Person { name: String @key }")
     graph.branches.create("side")
     _add(graph, "s", "side")

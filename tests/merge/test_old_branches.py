@@ -1,4 +1,4 @@
-"""Merges that a wrong base makes silently wrong, each by its name: deleted rows stay deleted, newer values stay."""
+"""Merges that a wrong base would silently corrupt: deleted rows stay deleted, and newer values stay."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def graph(place: Path) -> Graph:
     return made
 
 
-def test_two_old_feature_branches(graph: Graph) -> None:
-    """One is merged into `main` and one into `release`. By distance, where they began is nearer than the release."""
+def test_merges_of_two_old_feature_branches_keep_deletions_and_newer_values(graph: Graph) -> None:
+    """One is merged into `main` and one into `release`. By distance, their start is nearer than the release commit."""
     graph.branches.create("feature1")
     graph.branches.create("feature2")
     _add(graph, "one", "feature1")
@@ -61,7 +61,7 @@ def test_two_old_feature_branches(graph: Graph) -> None:
     for i in range(4):
         _add(graph, f"r{i}", "release")
         _add(graph, f"n{i}")
-    _drop(graph, "m0")  # was there when the release was made
+    _drop(graph, "m0")  # existed when the release was created
     _drop(graph, "m1", "release")
     _set(graph, "m2", 7)
     graph.merge("feature1", "main")
@@ -76,7 +76,7 @@ def test_two_old_feature_branches(graph: Graph) -> None:
     assert {"one", "two", *(f"r{i}" for i in range(4))} <= ages.keys()
 
 
-def test_a_hotfix_from_an_old_tag(graph: Graph) -> None:
+def test_a_hotfix_from_an_old_tag_keeps_deletions_and_newer_values(graph: Graph) -> None:
     graph.tags.create("v1")
     _add(graph, "x")
     graph.branches.create("dev")
@@ -96,14 +96,14 @@ def test_a_hotfix_from_an_old_tag(graph: Graph) -> None:
 
 
 def _crossed(graph: Graph) -> None:
-    """`main` and `dev` merge each other at once."""
+    """Merge `main` and `dev` into each other."""
     graph.branches.create("was-main")
     graph.merge("dev", "main", strategy="ours")
     graph.merge("was-main", "dev", strategy="ours")
     graph.branches.delete("was-main")
 
 
-def test_criss_cross(graph: Graph) -> None:
+def test_a_criss_cross_merge_keeps_deletions_and_newer_values(graph: Graph) -> None:
     graph.branches.create("dev")
     _add(graph, "m")
     _add(graph, "d1", "dev")
@@ -119,7 +119,7 @@ def test_criss_cross(graph: Graph) -> None:
     assert _ages(graph, "dev") == _ages(graph)
 
 
-def test_what_a_criss_cross_disagrees_on_is_undecided(graph: Graph) -> None:
+def test_conflicting_bases_of_a_criss_cross_merge_are_undecided(graph: Graph) -> None:
     graph.branches.create("dev")
     _set(graph, "a", 2)
     _set(graph, "a", 3, "dev")
@@ -127,7 +127,7 @@ def test_what_a_criss_cross_disagrees_on_is_undecided(graph: Graph) -> None:
     _set(graph, "b", 3, "dev")
     _set(graph, "c", 2)
     _set(graph, "c", 3, "dev")
-    _crossed(graph)  # each keeps what is its own
+    _crossed(graph)  # each keeps its own value
     _set(graph, "c", 4)
     _set(graph, "c", 4, "dev")
     preview = graph.merge("dev", preview=True)
@@ -155,7 +155,7 @@ def test_what_a_criss_cross_disagrees_on_is_undecided(graph: Graph) -> None:
     assert _ages(graph) == {"a": 2, "b": 3, "c": 4, "d": 1}
 
 
-def test_an_orphan_of_a_criss_cross_leaves_edge_and_node_undecided(graph: Graph) -> None:
+def test_an_orphan_edge_of_a_criss_cross_merge_leaves_edge_and_node_undecided(graph: Graph) -> None:
     graph.branches.create("dev")
     _do(graph, 'insert Knows { from: "a", to: "b" }', "dev")
     _drop(graph, "b")
@@ -176,13 +176,13 @@ def test_an_orphan_of_a_criss_cross_leaves_edge_and_node_undecided(graph: Graph)
     assert graph.verify().ok
 
 
-def test_holders_of_a_value_are_undecided(graph: Graph) -> None:
-    """Each ancestor gave the value to another entity: who should have it is for nobody to guess."""
+def test_entities_that_share_a_unique_value_in_the_bases_are_undecided(graph: Graph) -> None:
+    """Each ancestor gave the value to another entity, so the base does not decide which one has it."""
     graph.branches.create("dev")
     _do(graph, 'update Person set { mail: "m" } where name = "a"')
     _do(graph, 'update Person set { mail: "m" } where name = "b"', "dev")
     graph.branches.create("was-main")
-    # Neither can merge the other as it is: each gives the value up first.
+    # Neither can merge the other as it is, so each removes the value first.
     _do(graph, 'update Person set { mail: "old" } where name = "a"')
     graph.merge("dev", "main")
     _do(graph, 'update Person set { mail: "old" } where name = "b"', "dev")
@@ -195,7 +195,7 @@ def test_holders_of_a_value_are_undecided(graph: Graph) -> None:
     }
 
 
-def test_an_unchanged_source_is_merged_again(graph: Graph) -> None:
+def test_merging_an_unchanged_source_again_does_nothing(graph: Graph) -> None:
     graph.branches.create("side")
     _set(graph, "a", 2, "side")
     graph.merge("side")
@@ -203,7 +203,7 @@ def test_an_unchanged_source_is_merged_again(graph: Graph) -> None:
     for _ in range(2):
         receipt = graph.merge("side")
         assert (receipt.outcome, receipt.commit) == ("already_up_to_date", None)
-    # Also when it comes by another way, and when the branch was made again at the same commit.
+    # Also through another branch, and through a new branch at the same commit.
     graph.branches.create("other")
     _add(graph, "x", "other")
     assert graph.merge("side", "other").outcome == "already_up_to_date"
@@ -212,7 +212,7 @@ def test_an_unchanged_source_is_merged_again(graph: Graph) -> None:
     assert _ages(graph)["a"] == 3, "an older value came back"
 
 
-def test_a_branch_is_merged_into_two_others_and_deleted(graph: Graph) -> None:
+def test_a_deleted_branch_that_was_merged_into_two_others_is_their_base(graph: Graph) -> None:
     graph.branches.create("one")
     graph.branches.create("two")
     graph.branches.create("shared")
@@ -228,15 +228,17 @@ def test_a_branch_is_merged_into_two_others_and_deleted(graph: Graph) -> None:
     assert receipt.outcome == "merged"
     assert "s1" not in _ages(graph, "two"), "a deleted row came back"
     assert _ages(graph, "two")["s2"] == 5, "a newer value was overwritten"
-    graph.branches.create("shared")  # the name means another branch now
+    graph.branches.create("shared")  # a new branch with the old name
     _add(graph, "new", "shared")
     graph.merge("shared", "one")
     assert graph.merge("one", "two").outcome == "merged"
     assert _ages(graph, "two").keys() == {"a", "b", "c", "d", "o", "t", "s2", "new"}
 
 
-def test_a_base_that_cannot_be_read_guesses_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever differs is a conflict, whatever is alike stays, and choosing sides merges."""
+def test_rows_that_differ_are_conflicts_if_the_base_cannot_be_read(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that differ are conflicts, equal rows stay, and choosing sides completes the merge."""
     graph.branches.create("side")
     begun = graph.branch("main").head.id
     _set(graph, "a", 2, "side")
@@ -264,8 +266,8 @@ def test_a_base_that_cannot_be_read_guesses_nothing(graph: Graph, monkeypatch: p
     assert graph.merge("side").outcome == "already_up_to_date"
 
 
-def test_a_table_of_the_base_that_cannot_be_read(graph: Graph) -> None:
-    """Only its rows are undecided, and the merge goes through once sides are chosen."""
+def test_an_unreadable_table_of_the_base_leaves_only_its_rows_undecided(graph: Graph) -> None:
+    """Only its rows are undecided, and choosing sides completes the merge."""
     graph.branches.create("side")
     begun = graph.snapshot().pin("node:Person").ref
     _set(graph, "a", 2, "side")
@@ -300,7 +302,7 @@ def test_a_preview_of_a_virtual_base_writes_nothing(graph: Graph) -> None:
 
 
 def _with_edges(graph: Graph) -> None:
-    """Edges of `a`, and a branch that deletes it while the other changes it."""
+    """Make edges of `a`, and a branch that deletes `a` while the other changes it."""
     _do(graph, 'insert Knows { from: "a", to: "b", since: 1 }')
     _do(graph, 'insert Knows { from: "c", to: "a", since: 2 }')
     _do(graph, 'insert Knows { from: "a", to: "d", since: 3 }')
@@ -338,7 +340,7 @@ def test_keeping_a_node_keeps_its_edges(graph: Graph, deleter: str, how: str) ->
     assert graph.verify().ok
 
 
-def test_an_edge_that_keeps_its_node_brings_the_others_back(graph: Graph) -> None:
+def test_an_edge_that_keeps_its_node_restores_its_other_edges(graph: Graph) -> None:
     _with_edges(graph)
     _drop(graph, "a", "side")
     _do(graph, 'insert Knows { from: "b", to: "a", since: 9 }')
@@ -350,8 +352,8 @@ def test_an_edge_that_keeps_its_node_brings_the_others_back(graph: Graph) -> Non
 
 
 @pytest.mark.parametrize("deleter", ["side", "main"])
-def test_a_node_that_is_gone_takes_new_edges_along(graph: Graph, deleter: str) -> None:
-    """The side that changed the node also has a new edge there: choosing the deletion is enough."""
+def test_choosing_the_deletion_of_a_node_deletes_its_new_edges(graph: Graph, deleter: str) -> None:
+    """The side that changed the node also has a new edge of it. Choosing the deletion resolves both."""
     _with_edges(graph)
     keeper, right = ("main", "theirs") if deleter == "side" else ("side", "ours")
     _drop(graph, "a", deleter)
@@ -365,7 +367,7 @@ def test_a_node_that_is_gone_takes_new_edges_along(graph: Graph, deleter: str) -
     assert graph.verify().ok
 
 
-def test_a_resolution_that_another_one_settles_is_accepted(graph: Graph) -> None:
+def test_a_resolution_that_is_implied_by_another_one_is_accepted(graph: Graph) -> None:
     _with_edges(graph)
     _drop(graph, "a")
     _set(graph, "a", 9, "side")
@@ -375,13 +377,13 @@ def test_a_resolution_that_another_one_settles_is_accepted(graph: Graph) -> None
     for order in ([node, edge], [edge, node]):
         preview = graph.merge("side", preview=True, resolutions=dict.fromkeys(order, "theirs"))
         assert preview.is_clean
-    # With the node there is nothing wrong with the edge any more.
+    # With its node restored, the edge is no longer an orphan.
     receipt = graph.merge("side", resolutions={edge: "ours", node: "theirs"})
     assert receipt.is_clean
     assert ("b", "a") in _edges(graph)
 
 
-def test_values_of_broken_rules(graph: Graph) -> None:
+def test_constraint_conflicts_show_the_values_of_each_side(graph: Graph) -> None:
     graph.branches.create("side")
     _do(graph, 'update Person set { mail: "m" } where name = "a"')
     _do(graph, 'update Person set { mail: "m" } where name = "b"', "side")

@@ -1,4 +1,4 @@
-"""What a merge says about itself: the receipt, the commit, the key of a repeated request, and the branch afterwards."""
+"""The receipt and the commit of a merge, repeated requests, and deletion of the merged branch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _add(graph: Graph, name: str, branch: str = "main") -> None:
     graph.mutate(f'query q() {{ insert Person {{ name: "{name}" }} }}', branch=branch)
 
 
-def test_the_receipt(graph: Graph) -> None:
+def test_the_receipt_shows_outcome_commits_and_changes(graph: Graph) -> None:
     side, main = graph.branch("side").head, graph.branch("main").head
     receipt = graph.merge("side", message="review is done", labels={"ticket": "7"})
     commit = graph.branch("main").head
@@ -51,7 +51,7 @@ def test_the_receipt(graph: Graph) -> None:
     assert (again.outcome, again.commit, again.changes) == ("already_up_to_date", None, {})
 
 
-def test_a_repeated_request_is_answered_from_its_commit(graph: Graph) -> None:
+def test_a_repeated_merge_request_returns_the_first_receipt(graph: Graph) -> None:
     first = graph.merge("side", idempotency_key="merge 1")
     _add(graph, "bob", "side")
     assert graph.merge("side", idempotency_key="merge 1") == first
@@ -62,7 +62,7 @@ def test_a_repeated_request_is_answered_from_its_commit(graph: Graph) -> None:
         graph.mutate('query q() { insert Person { name: "x" } }', idempotency_key="merge 1")
 
 
-def test_preconditions(graph: Graph) -> None:
+def test_a_wrong_expected_head_or_branch_is_refused(graph: Graph) -> None:
     with pytest.raises(PreconditionFailedError):
         graph.merge("side", expect_head="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     with pytest.raises(PreconditionFailedError):
@@ -76,7 +76,7 @@ def test_preconditions(graph: Graph) -> None:
         reader.merge("side")
 
 
-def test_the_branch_goes_afterwards(graph: Graph) -> None:
+def test_a_merge_can_delete_its_source(graph: Graph) -> None:
     assert graph.merge("side", delete_branch=True).branch_deleted is True
     assert "side" not in graph.branches
     graph.branches.create("same")
@@ -84,7 +84,7 @@ def test_the_branch_goes_afterwards(graph: Graph) -> None:
     assert (receipt.outcome, receipt.branch_deleted) == ("already_up_to_date", True)
 
 
-def test_a_branch_that_stays_undoes_nothing(graph: Graph) -> None:
+def test_a_failed_deletion_of_the_source_does_not_undo_the_merge(graph: Graph) -> None:
     graph.branches.create("child", source="side")
     receipt = graph.merge("side", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
@@ -93,7 +93,7 @@ def test_a_branch_that_stays_undoes_nothing(graph: Graph) -> None:
     assert graph.entity("Person", "ann") is not None
 
 
-def test_through_the_handle_of_a_branch(graph: Graph) -> None:
+def test_a_branch_handle_can_merge(graph: Graph) -> None:
     _add(graph, "bob")
     assert graph.branch("side").merge("main").outcome == "merged"
     assert graph.branch("side").entity("Person", "bob") is not None

@@ -1,4 +1,4 @@
-"""Random histories of a whole repository do what plain dictionaries do.
+"""Random histories of a whole graph agree with a model of plain dictionaries.
 
 Branches of branches, writes with cascades, merges in every direction with strategies and resolutions, deleted and
 recreated names, tags, branches from commits and tags, optimize, cleanup and time travel. `make soak` runs
@@ -42,7 +42,7 @@ FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
 HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "100")))
 STEPS = 30
 ON_DISK = 5
-"""One in so many histories is in files, where versions can be cleaned up."""
+"""One of this many histories is stored in files, where cleanup can remove versions."""
 
 BRANCHES = ("dev", "release", "hotfix", "topic")
 CROSSING = "crossing"
@@ -56,7 +56,7 @@ COLUMNS = {
 
 @dataclass(slots=True)
 class Machine:
-    """A graph, and what it must be."""
+    """A graph and its model."""
 
     graph: Graph
     random: Random
@@ -67,7 +67,7 @@ class Machine:
     done: list[str] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Some rows to disagree about, and mostly some branches."""
+        """Insert some rows, and usually create some branches."""
         self._record("main", model.empty())
         self.known.lost = self._lost
         state = model.empty()
@@ -101,7 +101,7 @@ class Machine:
         act()
 
     def check(self) -> None:
-        """Every branch is what it must be, and keeps the rules."""
+        """Check that every branch agrees with the model and violates no constraint."""
         for branch in sorted(self.known.heads):
             assert self._read(branch=branch) == self.known.state(branch), branch
         assert self.graph.verify(branch=self.random.choice(sorted(self.known.heads))).ok
@@ -116,7 +116,7 @@ class Machine:
         self.known.heads[branch] = head.id
 
     def _lost(self, commit: str) -> set[str]:
-        """The types of a commit that cleanup has removed. What a merge of heads needs stays, see `cleanup`."""
+        """The types of a commit that cleanup has removed. Bases of merges of heads are kept, see `cleanup`."""
         return self._gone(commit) if self.cleaned else set()
 
     def _gone(self, commit: str) -> set[str]:
@@ -128,7 +128,7 @@ class Machine:
         return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.at(pin.ref).exists()}
 
     def _readable(self) -> set[str]:
-        """The commits that a merge may need as a base and that can be read."""
+        """The readable commits that a merge may need as a base."""
         return {commit for commit in self.known.needed() if not self._gone(commit)}
 
     def _any_branch(self) -> str:
@@ -280,7 +280,7 @@ class Machine:
         assert self._readable() == readable
 
     def travel(self) -> None:
-        """Read a tag, or a commit of a branch. After a cleanup a commit may be gone, and a tag never is."""
+        """Read a tag, or a commit of a branch. Cleanup may have removed the commit, but never the tag."""
         names = [*self.known.tags.items(), *((name, name) for name in self._listed(self._any_branch()))]
         name, commit = self.random.choice(names)
         try:
@@ -300,7 +300,7 @@ class Machine:
         self._merge(source, target, self.random.choice((None, None, None, "ours", "theirs")))
 
     def cross(self) -> None:
-        """Two branches merge each other at once: each gets what the other was before it merged."""
+        """Merge two branches into each other. Each gets the state of the other before its merge."""
         if len(self.known.heads) < 2 or CROSSING in self.known.heads:
             return
         one, other = self.random.sample(sorted(self.known.heads), 2)
@@ -336,7 +336,7 @@ class Machine:
         self._resolve(source, target, preview.conflicts, strategy)
 
     def _resolve(self, source: str, target: str, conflicts: tuple[Conflict, ...], strategy: str | None) -> None:
-        """Choose a side for each conflict that has one, or for some of them, in any order."""
+        """Choose a side for each resolvable conflict, or for some of them, in random order."""
         chosen = [conflict for conflict in conflicts if conflict.kind.value in _SIDED]
         self.random.shuffle(chosen)
         if self.random.random() < 0.3:
@@ -348,7 +348,7 @@ class Machine:
             entity = conflict.type_name, conflict.entity_id
             choices[entity] = self.random.choice(("ours", "theirs"))
             resolutions[conflict if self.random.random() < 0.5 else entity] = choices[entity]
-        for conflict in chosen:  # an edge without both of its nodes is listed twice, and decided once
+        for conflict in chosen:  # an edge without both of its nodes is listed twice, and resolved once
             if conflict in resolutions:
                 assert conflict.entity_id is not None
                 resolutions[conflict] = choices[conflict.type_name, conflict.entity_id]
@@ -381,7 +381,7 @@ class Machine:
         assert self._read(branch=target) == wanted.state
 
     def _check_values(self, conflicts: tuple[Conflict, ...], base: model.Base, source: State, target: State) -> None:
-        """Conflicts carry the values of the properties in question."""
+        """Check that conflicts have the values of the conflicting properties."""
         for one in conflicts:
             if not _is_torn(one):
                 continue
@@ -441,7 +441,7 @@ def _run(number: int, place: Path) -> None:
     uri = str(place / f"g{number}") if on_disk else f"memory://machine/{uuid4().hex}"
     with pytest.MonkeyPatch.context() as patch:
         if number % 3 == 1:
-            patch.setattr(touched, "FEW", 0)  # as if all branches had many rows
+            patch.setattr(touched, "FEW", 0)  # as if all branches had changed many rows
         with omnigraph.init(uri, SCHEMA) as graph:
             machine = Machine(graph, random, on_disk)
             try:
@@ -457,12 +457,12 @@ def _run(number: int, place: Path) -> None:
 @pytest.mark.parametrize(
     "number", [pytest.param(number, marks=() if number < FIRST + 2 else pytest.mark.slow) for number in HISTORIES]
 )
-def test_histories(number: int, place: Path) -> None:
+def test_random_histories_agree_with_the_model(number: int, place: Path) -> None:
     _run(number, place)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(100, 2_100, 100))
-def test_more_histories(first: int, place: Path) -> None:
+def test_more_random_histories_agree_with_the_model(first: int, place: Path) -> None:
     for number in range(first, first + 100):
         _run(number, place)

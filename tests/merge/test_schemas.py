@@ -1,4 +1,4 @@
-"""A merge carries rows and no schema: where the schemas of two branches differ in its way, it is refused."""
+"""A merge copies rows and no schema. It is refused if the schemas of changed types differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _add(graph: Graph, type_name: str, name: str, branch: str) -> None:
     graph.mutate(f'query q() {{ insert {type_name} {{ name: "{name}" }} }}', branch=branch)
 
 
-def test_rows_of_types_that_stayed_the_same_are_merged(graph: Graph) -> None:
+def test_rows_of_types_with_equal_schemas_are_merged(graph: Graph) -> None:
     _add(graph, "Person", "ann", "side")
     evolve_to(graph, SCHEMA + "node Ship { name: String @key }\n", [])
     assert graph.merge("side").outcome == "merged"
@@ -33,7 +33,7 @@ def test_rows_of_types_that_stayed_the_same_are_merged(graph: Graph) -> None:
     assert graph.merge("side").outcome == "already_up_to_date"
 
 
-def test_the_schema_of_the_source_is_not_brought(graph: Graph) -> None:
+def test_a_source_with_another_schema_is_refused(graph: Graph) -> None:
     evolve_to(graph, SCHEMA + "node Ship { name: String @key }\n", [])
     before = graph.branch("side").head
     with pytest.raises(MergeSchemaError, match="'main' has a schema that 'side' does not have"):
@@ -41,7 +41,7 @@ def test_the_schema_of_the_source_is_not_brought(graph: Graph) -> None:
     assert graph.branch("side").head == before
 
 
-def test_a_type_that_is_gone_refuses_its_rows(graph: Graph) -> None:
+def test_rows_of_a_type_that_the_target_has_dropped_are_refused(graph: Graph) -> None:
     _add(graph, "City", "rome", "side")
     evolve_to(graph, "node Person { name: String @key  age: I64? }\n", [])
     with pytest.raises(MergeSchemaError, match="has changed City, which 'main' does not have") as caught:

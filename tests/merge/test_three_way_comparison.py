@@ -1,4 +1,4 @@
-"""The comparison of three versions: what is the same, what becomes of each row, and that parts add up to the whole."""
+"""The three-way comparison: equality, the verdict for each row, and equal results for a comparison in parts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ NAN = float("nan")
         (pa.utf8(), [], [], []),
     ],
 )
-def test_what_is_the_same(kind: pa.DataType, left: list[Any], right: list[Any], same: list[Any]) -> None:
+def test_comparison_distinguishes_null_empty_and_signed_zero(
+    kind: pa.DataType, left: list[Any], right: list[Any], same: list[Any]
+) -> None:
     one, other = pa.array(left, kind), pa.array(right, kind)
     assert identical(one, other).tolist() == [bool(s) for s in same]
     assert identical(other, one).tolist() == [bool(s) for s in same]
-    # The same in the middle of a longer column.
+    # The same for a slice of a longer column.
     longer = pa.concat_arrays([other, one, other])
     assert identical(longer[len(other) : len(other) + len(one)], other).tolist() == [bool(s) for s in same]
 
@@ -66,7 +68,7 @@ RULES = {
 
 
 @pytest.mark.parametrize(("rule", "verdict"), RULES.items())
-def test_what_becomes_of_a_row(rule: tuple[Any, Any, Any], verdict: Verdict | None) -> None:
+def test_each_row_gets_the_verdict_of_the_three_way_rule(rule: tuple[Any, Any, Any], verdict: Verdict | None) -> None:
     found = classify(*(_table({} if value is None else {"a": value}) for value in rule))
     assert found["id"].to_pylist() == ([] if verdict is None else ["a"])
     assert found[VERDICT].to_pylist() == ([] if verdict is None else [verdict])
@@ -76,7 +78,7 @@ def test_what_becomes_of_a_row(rule: tuple[Any, Any, Any], verdict: Verdict | No
         assert found[DIFFERS].to_pylist() == [[0] if both else []]
 
 
-def test_the_columns_that_differ_are_named() -> None:
+def test_a_conflict_names_the_columns_that_differ() -> None:
     base = pa.table({"id": ["a"], "x": [1], "y": [1], "z": [1]})
     source = pa.table({"id": ["a"], "x": [2], "y": [2], "z": [1]})
     target = pa.table({"id": ["a"], "x": [2], "y": [3], "z": [4]})
@@ -91,7 +93,7 @@ def _random(random: Random, ids: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
-def test_parts_add_up_to_the_whole(parts: int) -> None:
+def test_a_comparison_in_parts_equals_the_whole_comparison(parts: int) -> None:
     random = Random(parts)
     sides = [_random(random, 500) for _ in range(3)]
     whole = classify(*sides)
@@ -103,7 +105,7 @@ def test_parts_add_up_to_the_whole(parts: int) -> None:
     assert {Verdict(v) for v in whole[VERDICT].to_pylist()} == set(Verdict), "all of them are met"
 
 
-def test_a_version_beside_itself_changes_nothing() -> None:
+def test_an_unchanged_side_gives_no_conflicts() -> None:
     rows = _random(Random(1), 50)
     other = _random(Random(2), 50)
     assert classify(rows, rows, other).num_rows == 0
@@ -112,7 +114,7 @@ def test_a_version_beside_itself_changes_nothing() -> None:
     assert all(not Verdict(verdict).is_conflict for verdict in taken[VERDICT].to_pylist())
 
 
-def test_choosing_a_side() -> None:
+def test_resolutions_and_strategies_choose_a_side() -> None:
     sides = [_random(Random(seed), 300) for seed in (3, 4, 5)]
     answer = classify(*sides)
     torn = [i for i, v in zip(answer["id"].to_pylist(), answer[VERDICT].to_pylist(), strict=True) if v >= 4]
@@ -125,6 +127,6 @@ def test_choosing_a_side() -> None:
     theirs = resolved(answer, Choice(Strategy.THEIRS))
     assert (theirs.conflict_rows.num_rows, theirs.count, len(theirs.named)) == (0, len(torn), 0)
     assert {Verdict(v) for v in theirs.done[VERDICT].to_pylist()} == {Verdict.INSERT, Verdict.UPDATE, Verdict.DELETE}
-    # With the source right everywhere, the target gets all that the source has, and keeps what only it has touched.
+    # With `ours`, the target gets all rows without a conflict.
     ours = resolved(answer, Choice(Strategy.OURS))
     assert set(ours.done["id"].to_pylist()) == set(answer["id"].to_pylist()) - set(torn)

@@ -1,4 +1,4 @@
-"""What two branches may do beside each other, cell by cell: what each pair of changes comes to, and what is left."""
+"""The result of a merge for each pair of changes of two branches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OTHERWISE: dict[str, Callable[[Graph, str], None]] = {
     "add node": _do('insert Person { name: "N", age: 2 }'),
     "update": _do('update Person set { age: 6 } where name = "P"'),
 }
-"""The same to the same entity, with other values."""
+"""The same operation on the same entity, with other values."""
 
 COLUMNS = ("nothing", "add node", "delete node", "add edge", "delete edge", "update", "net-zero")
 TABLE: dict[str, tuple[str, ...]] = {
@@ -93,7 +93,7 @@ def _expected(source: str, target: str) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.parametrize(("source", "target", "found"), CELLS, ids=[f"{s} / {t}" for s, t, _ in CELLS])
-def test_cell(graph: Graph, source: str, target: str, found: str) -> None:
+def test_each_pair_of_changes_has_its_outcome(graph: Graph, source: str, target: str, found: str) -> None:
     OPERATIONS[source](graph, "side")
     OPERATIONS[target](graph, "main")
     before, heads = _content(graph), (graph.branch("main").head, graph.branch("side").head)
@@ -119,7 +119,7 @@ def test_cell(graph: Graph, source: str, target: str, found: str) -> None:
 
 
 @pytest.mark.parametrize(("operation", "kind"), [("add node", "divergent_insert"), ("update", "divergent_update")])
-def test_the_same_entity_otherwise(graph: Graph, operation: str, kind: str) -> None:
+def test_different_values_of_the_same_entity_are_a_conflict(graph: Graph, operation: str, kind: str) -> None:
     OPERATIONS[operation](graph, "side")
     OTHERWISE[operation](graph, "main")
     before = _content(graph)
@@ -132,7 +132,7 @@ def test_the_same_entity_otherwise(graph: Graph, operation: str, kind: str) -> N
     assert _content(graph) == before
 
 
-def test_an_orphan_is_named_by_its_edge(graph: Graph) -> None:
+def test_an_orphan_edge_conflict_names_the_edge(graph: Graph) -> None:
     OPERATIONS["delete node"](graph, "side")
     OPERATIONS["add edge"](graph, "main")
     (edge,) = graph.snapshot().scan("edge:Knows", columns=["id"], filter=pc.field("since") == 7).to_pylist()

@@ -1,4 +1,4 @@
-"""The stores that one contract holds for."""
+"""The kinds of stores that the contract tests run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that fails, waits and counts on command. For tests of everything that writes control objects.
+"""An object store with injected failures, delays and call counts, for tests of code that writes control objects.
 
 store = FaultyStore(open_store("memory://test"))
 store.fail_before("replace")             # the next replace raises, and nothing happened
@@ -51,7 +51,7 @@ class _Fault:
 
 
 class FaultyStore:
-    """Passes everything on to another store, apart from the faults it was told to make. Each fault happens once."""
+    """Passes all calls to another store, except for injected faults. Each fault happens once."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -69,7 +69,7 @@ class FaultyStore:
     def fail_after(
         self, operation: Operation, nth: int = 1, *, path: str | None = None, error: BaseException | None = None
     ) -> None:
-        """Make the nth such call from now take effect and then raise, as when an answer is lost."""
+        """Make the nth such call from now take effect and then raise, like a lost answer."""
         after = error or self._error(operation, StorageErrorKind.UNKNOWN)
         self._faults.append(_Fault(operation, path, nth, after=after))
 
@@ -78,11 +78,11 @@ class FaultyStore:
         self._faults.append(_Fault(operation, path, nth, seconds=seconds))
 
     def count(self, operation: Operation | None = None, path: str | None = None) -> int:
-        """How many calls there were, failed ones included."""
+        """The number of calls, including failed ones."""
         return sum(1 for op, at in list(self.calls) if operation in (None, op) and path in (None, at))
 
     def reset(self) -> None:
-        """Forget the faults that did not happen and the calls that did."""
+        """Clear the pending faults and the recorded calls."""
         with self._lock:
             self._faults.clear()
             self.calls.clear()

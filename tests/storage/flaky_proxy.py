@@ -1,4 +1,4 @@
-"""A proxy in front of the S3 server that loses answers on command. Real connections, real requests."""
+"""A proxy in front of the S3 server that loses chosen answers of real connections and requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 
 class Trouble(Enum):
-    """What happens to the next write."""
+    """The fault of the next write."""
 
     LOST_ANSWER = auto()
     """It takes effect, and the connection closes without an answer."""
@@ -31,7 +31,7 @@ class FlakyProxy:
         self.troubles: list[Trouble] = []
         self.writes = 0
         self.after_write: Iterator[None] | None = None
-        """Steps to take after each write that had trouble, before its client hears of it."""
+        """Steps to run after each faulty write, before its client gets an answer."""
 
     def pass_on(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
@@ -85,7 +85,7 @@ def flaky_proxy(target: str) -> Iterator[tuple[FlakyProxy, str]]:
         do_PUT = do_HEAD = do_POST = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

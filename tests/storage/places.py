@@ -1,4 +1,4 @@
-"""Roots that can be handed to other processes."""
+"""Store locations that can be passed to other processes."""
 
 from __future__ import annotations
 

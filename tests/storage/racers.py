@@ -1,4 +1,4 @@
-"""What processes do that race against each other. Importable by a spawned process."""
+"""The functions of racing processes. A spawned process can import this module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create_rounds(place: Place, racer: int, rounds: int, barrier: Barrier, won: 
 
 
 def increment(place: Place, times: int, barrier: Barrier) -> None:
-    """Add one to a counter, again and again, by compare-and-swap."""
+    """Increment a counter many times by compare-and-swap."""
     store = place.open()
     barrier.wait(PATIENCE)
     for _ in range(times):
@@ -57,7 +57,7 @@ def increment(place: Place, times: int, barrier: Barrier) -> None:
 
 
 def replace_keeping_base(place: Place, ready: Event, stop: Event) -> None:
-    """Replace an object by something that still shows what was read."""
+    """Replace an object by a value that includes the value that was read."""
     store = place.open()
     ready.set()
     number = 0
@@ -72,7 +72,7 @@ def replace_keeping_base(place: Place, ready: Event, stop: Event) -> None:
 
 
 def sealed(size: int) -> bytes:
-    """Data that shows when a part of it is missing."""
+    """Data in which a missing part can be detected."""
     payload = secrets.token_bytes(size)
     return hashlib.sha256(payload).digest() + payload
 
@@ -97,7 +97,7 @@ def rewrite_forever(place: Place, size: int, ready: Event) -> None:
 
 
 def write_steadily(place: Place, size: int, stop: Event) -> None:
-    """Keep one object changing, and let others come and go."""
+    """Change one object constantly, and create and delete others."""
     store = place.open()
     number = 0
     while not stop.is_set():

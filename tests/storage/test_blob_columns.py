@@ -1,4 +1,4 @@
-"""Blobs in tables: bytes and references go in and come out, and what an update does not mention stays."""
+"""Blobs in tables: bytes and references are read as written, and cells that an update does not set are kept."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def commit(tables: TableStorage, staged: Staged | None) -> TableRef:
 
 
 def content(tables: TableStorage, ref: TableRef) -> dict[str, tuple[int, Cell, Cell]]:
-    """All rows by id, with what is in their blobs."""
+    """All rows by id, with the content of their blobs."""
 
     def value(cell: dict[str, Cell] | None) -> Cell:
         return None if cell is None else cell["data"] if cell["data"] is not None else cell["uri"]
@@ -78,7 +78,7 @@ def row_ids(tables: TableStorage, ref: TableRef) -> dict[str, int]:
     return dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
 
 
-def test_what_goes_in_comes_out(tables: TableStorage, base: TableRef) -> None:
+def test_blobs_are_read_as_they_were_written(tables: TableStorage, base: TableRef) -> None:
     assert content(tables, base) == {
         "a": (0, b"a", REFERENCE),
         "b": (0, None, None),
@@ -109,7 +109,7 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
     assert {id_: number for id_, number in row_ids(tables, after).items() if id_ != "new"} == before
 
 
-def test_kept_cells_are_read_a_few_at_a_time(
+def test_kept_cells_are_read_in_small_groups(
     tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blobs, "_LOOKED_UP", 2)
@@ -119,26 +119,26 @@ def test_kept_cells_are_read_a_few_at_a_time(
     assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}
 
 
-def test_an_upsert_of_bytes_alone_is_a_merge(tables: TableStorage, base: TableRef) -> None:
+def test_an_upsert_without_kept_cells_replaces_and_inserts_rows(tables: TableStorage, base: TableRef) -> None:
     after = commit(tables, stage_upsert(tables.at(base), rows(["a", "e"], 2, [b"A", None], [None, b""])))
     found = content(tables, after)
     assert found["a"] == (2, b"A", None)
     assert found["e"] == (2, None, b"")
 
 
-def test_overwriting_and_deleting(tables: TableStorage, base: TableRef) -> None:
+def test_tables_with_blobs_can_be_overwritten_and_rows_deleted(tables: TableStorage, base: TableRef) -> None:
     fewer = commit(tables, stage_delete(tables.at(base), pc.field("id").isin(["a", "d"])))
     assert sorted(content(tables, fewer)) == ["b", "c"]
     other = commit(tables, stage_overwrite(tables.at(fewer), rows(["z"], 3, [REFERENCE], [b"z"])))
     assert content(tables, other) == {"z": (3, REFERENCE, b"z")}
 
 
-def test_a_cell_cannot_be_kept_where_nothing_is_stored(tables: TableStorage, base: TableRef) -> None:
+def test_keeping_a_cell_of_a_new_row_is_refused(tables: TableStorage, base: TableRef) -> None:
     with pytest.raises(BlobIntegrityError, match="'new' is not stored"):
         stage_upsert(tables.at(base), rows(["new"], 1, kept(1), [None]))
 
 
-def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
+def test_a_single_blob_can_be_read(tables: TableStorage, base: TableRef) -> None:
     assert tables.at(base).blob("photo", "nobody") is None
     assert [getattr(tables.at(base).blob("photo", id_), "info", 0) for id_ in "abcd"] == [
         BlobInfo(1),
@@ -155,7 +155,7 @@ def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("changes", "reason"),
     [
         ({"kind": 4}, "does not know"),
         ({"kind": 3}, "leads nowhere"),
@@ -164,7 +164,7 @@ def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
         ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of something"),
     ],
 )
-def test_what_contradicts_itself_is_an_error(said: dict[str, object], reason: str) -> None:
+def test_a_contradictory_blob_descriptor_is_an_error(changes: dict[str, object], reason: str) -> None:
     kind = pa.struct(
         {
             "kind": pa.uint8(),
@@ -177,10 +177,10 @@ def test_what_contradicts_itself_is_an_error(said: dict[str, object], reason: st
     plain = {"kind": 0, "position": 0, "size": 0, "blob_id": 0, "blob_uri": ""}
     check_descriptors(pa.array([plain, None], kind), "T.photo")
     with pytest.raises(BlobIntegrityError, match=reason):
-        check_descriptors(pa.array([None, plain, plain | said], kind), "T.photo")
+        check_descriptors(pa.array([None, plain, plain | changes], kind), "T.photo")
 
 
-def test_portions_are_cut_by_size() -> None:
+def test_portions_are_limited_by_total_size() -> None:
     sizes = pa.array([5, 5, 20, 0, 0, 9, 2]).to_numpy()
     assert list(portions(sizes, 10)) == [(0, 2), (2, 3), (3, 6), (6, 7)]
     assert list(portions(sizes[:0], 10)) == []

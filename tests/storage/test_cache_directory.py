@@ -1,4 +1,4 @@
-"""Cache files are trusted only if this user wrote them: whatever lies in a shared directory may be anybody's."""
+"""Cache files are read only if this user wrote them, because a shared directory may have files of other users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_own_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away")
-def test_files_of_other_users_are_not(tmp_path: Path) -> None:
+def test_files_of_other_users_are_not_read(tmp_path: Path) -> None:
     file = tmp_path / "theirs"
     file.write_bytes(b"content")
     os.chown(file, OTHER, OTHER)
@@ -31,7 +31,7 @@ def test_files_of_other_users_are_not(tmp_path: Path) -> None:
         open_cached(file)
 
 
-def test_links_and_directories_are_not(tmp_path: Path) -> None:
+def test_links_and_directories_are_not_read(tmp_path: Path) -> None:
     file = tmp_path / "mine"
     file.write_bytes(b"content")
     link = tmp_path / "link"
@@ -44,7 +44,7 @@ def test_links_and_directories_are_not(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away")
 def test_a_topology_of_another_user_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is as good as missing: the answer is worked out from the tables."""
+    """It counts as a cache miss: the answer is computed from the tables."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(cache))
     schema = "node P { name: String @key }\nedge Knows: P -> P"

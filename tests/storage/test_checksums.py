@@ -1,4 +1,4 @@
-"""Checksums of files: recorded, found again, folded, and harmless when they are lost."""
+"""Checksum records of files: written, found, merged, and optional."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def objects(tmp_path: Path) -> ObjectStore:
     return open_store(str(tmp_path), fsync=False)
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_a_checksum_record_is_read_as_it_was_written() -> None:
     sums = {"nodes/a/data/x.lance": FileChecksum(3, 0xDEADBEEF), "nodes/a/data/é.lance": FileChecksum(0, 0)}
     assert load_record(dump_record(sums)) == sums
 
 
-def test_no_changed_record_is_believed() -> None:
+def test_a_changed_checksum_record_is_detected() -> None:
     data = dump_record({"nodes/a/data/x.lance": FileChecksum(3, 5)})
     for place in range(len(data)):
         for bit in range(8):
@@ -50,7 +50,7 @@ def test_no_changed_record_is_believed() -> None:
     assert load_record(bytes(len(data))) is None
 
 
-def test_directories_stand_for_their_files(tmp_path: Path) -> None:
+def test_the_checksums_of_a_directory_are_those_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "i" / "deep").mkdir(parents=True)
     (tmp_path / "i" / "deep" / "b").write_bytes(b"b")
     (tmp_path / "a").write_bytes(b"a" * 3_000_000)
@@ -59,7 +59,7 @@ def test_directories_stand_for_their_files(tmp_path: Path) -> None:
     assert found["a"].size == 3_000_000
 
 
-def test_records_are_found_as_they_come(objects: ObjectStore, tmp_path: Path) -> None:
+def test_new_checksum_records_are_found(objects: ObjectStore, tmp_path: Path) -> None:
     index = ChecksumIndex(str(tmp_path))
     assert index.find("a") is None
     write_record(objects, name(1), {"a": FileChecksum(1, 1)})
@@ -73,8 +73,8 @@ def test_records_are_found_as_they_come(objects: ObjectStore, tmp_path: Path) ->
     assert index.find("a") == FileChecksum(1, 1)
 
 
-def test_folding_keeps_every_sum(objects: ObjectStore, tmp_path: Path) -> None:
-    """Small records become one; a large one is not written again and again."""
+def test_merging_records_keeps_every_checksum(objects: ObjectStore, tmp_path: Path) -> None:
+    """Small records are merged into one. A large record is not rewritten each time."""
     for number in range(RECORDS_KEPT):
         write_record(objects, name(number), {f"f{number}": FileChecksum(number, number)})
     objects.put(f"{CHECKSUMS_DIRECTORY}/.DS_Store", b"")
@@ -92,7 +92,7 @@ def test_folding_keeps_every_sum(objects: ObjectStore, tmp_path: Path) -> None:
     assert large in record_names(objects) or len(record_names(objects)) == 1
 
 
-def test_sums_of_removed_files_go(objects: ObjectStore, tmp_path: Path) -> None:
+def test_checksums_of_removed_files_are_dropped(objects: ObjectStore, tmp_path: Path) -> None:
     write_record(objects, name(1), {"a": FileChecksum(1, 1), "b": FileChecksum(2, 2)})
     write_record(objects, name(2), {"c": FileChecksum(3, 3)})
     merge_records(objects, keep=lambda path: path != "b")
@@ -104,8 +104,8 @@ def test_sums_of_removed_files_go(objects: ObjectStore, tmp_path: Path) -> None:
     assert record_names(objects) == before, "nothing to do is not done"
 
 
-def test_of_two_records_the_later_holds(objects: ObjectStore, tmp_path: Path) -> None:
-    """A file that was rewritten on purpose is recorded anew."""
+def test_the_later_of_two_checksum_records_is_used(objects: ObjectStore, tmp_path: Path) -> None:
+    """A file that the engine rewrites gets a new record."""
     (tmp_path / "f").write_bytes(b"old")
     write_record(objects, name(1), file_checksums(str(tmp_path), ["f"]))
     (tmp_path / "f").write_bytes(b"new one")

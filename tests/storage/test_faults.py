@@ -1,4 +1,4 @@
-"""The faulty store does what it is told, once."""
+"""The faulty store injects each fault once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def store() -> FaultyStore:
     return FaultyStore(open_store(f"memory://{uuid4().hex}"))
 
 
-def test_it_is_a_store(store: FaultyStore) -> None:
+def test_a_faulty_store_is_an_object_store(store: FaultyStore) -> None:
     typed: ObjectStore = store
     probe_create_if_absent(typed)
     assert typed.list() == []
 
 
-def test_before(store: FaultyStore) -> None:
+def test_fail_before_raises_without_effect(store: FaultyStore) -> None:
     store.fail_before("put")
     with pytest.raises(StorageError) as raised:
         store.put("a", b"1")
@@ -33,7 +33,7 @@ def test_before(store: FaultyStore) -> None:
     assert store.count("put") == 2
 
 
-def test_after(store: FaultyStore) -> None:
+def test_fail_after_takes_effect_and_raises(store: FaultyStore) -> None:
     store.fail_after("create", nth=2, path="b")
     store.create("a", b"1")
     store.create("b", b"1")
@@ -45,13 +45,13 @@ def test_after(store: FaultyStore) -> None:
     assert store.count("create", "b") == 2
 
 
-def test_any_error(store: FaultyStore) -> None:
+def test_any_exception_can_be_injected(store: FaultyStore) -> None:
     store.fail_before("list", error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         store.list("a")
 
 
-def test_delay_and_reset(store: FaultyStore) -> None:
+def test_calls_can_be_delayed_and_faults_reset(store: FaultyStore) -> None:
     store.delay("exists", 0.05)
     start = time.monotonic()
     assert not store.exists("a")
@@ -62,7 +62,7 @@ def test_delay_and_reset(store: FaultyStore) -> None:
     assert store.calls == [("exists", "a")]
 
 
-def test_a_store_without_conditions_is_found_out(store: FaultyStore) -> None:
+def test_the_probe_detects_a_store_without_conditional_writes(store: FaultyStore) -> None:
     class Careless(FaultyStore):
         def create(self, path: str, data: bytes) -> str:
             return self.inner.put(path, data)

@@ -1,4 +1,4 @@
-"""What a user may write as the address of a graph, and what it means."""
+"""Parsing of graph URIs, and the storage settings that follow from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = pa.table({"id": ["a", "b"]})
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this machine says about S3 is not part of a test."""
+    """Remove the S3 environment variables of this machine."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE"):
@@ -52,13 +52,13 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("memory://name/a/", "memory://name/a"),
     ],
 )
-def test_one_spelling(text: str, shown: str) -> None:
+def test_a_uri_is_normalised(text: str, shown: str) -> None:
     uri = GraphUri.parse(text)
     assert str(uri) == shown
     assert GraphUri.parse(shown) == uri
 
 
-def test_relative_paths_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_at_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert str(GraphUri.parse("graph")) == str(tmp_path / "graph")
     assert str(GraphUri.parse("./a/../graph/")) == str(tmp_path / "graph")
@@ -86,13 +86,13 @@ def test_relative_paths_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("memory://", "name"),
     ],
 )
-def test_places_where_no_graph_can_be(text: str, says: str) -> None:
+def test_invalid_graph_uris_are_refused(text: str, says: str) -> None:
     with pytest.raises(InputError) as raised:
         GraphUri.parse(text)
     assert says in (raised.value.hint or "")
 
 
-def test_credentials_in_an_address() -> None:
+def test_credentials_in_a_uri_are_refused() -> None:
     with pytest.raises(InputError) as raised:
         GraphUri.parse("s3://key:very-secret@bucket/graph")
     assert "very-secret" not in raised.value.render()
@@ -109,7 +109,7 @@ def test_links_are_resolved_for_identity_only(tmp_path: Path) -> None:
     assert GraphUri.parse("s3://b//x/").identity == "s3://b/x"
 
 
-def test_options_are_kept_and_not_shown() -> None:
+def test_storage_options_are_kept_and_not_shown() -> None:
     uri = GraphUri.parse("s3://bucket", {"secret_access_key": "very-secret"})
     assert "very-secret" not in repr(uri)
     assert uri == GraphUri.parse("s3://bucket")
@@ -118,10 +118,10 @@ def test_options_are_kept_and_not_shown() -> None:
     assert again.lance_storage_options["aws_secret_access_key"] == "very-secret"
 
 
-# ---- how S3 is reached
+# ---- S3 settings
 
 
-def test_settings_from_the_environment() -> None:
+def test_s3_settings_are_read_from_the_environment() -> None:
     environ = {
         "AWS_REGION": "eu-west-1",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -151,7 +151,7 @@ def test_settings_from_the_environment() -> None:
 @pytest.mark.parametrize(
     "name", ["endpoint", "aws_endpoint", "AWS_ENDPOINT_URL", "endpoint_url_s3", "aws_endpoint_url_s3"]
 )
-def test_options_win_over_the_environment(name: str) -> None:
+def test_options_override_the_environment(name: str) -> None:
     environ = {"AWS_ENDPOINT_URL_S3": "http://environment", "AWS_REGION": "a"}
     settings = S3Settings.resolve({name: "https://mine", "region": "b"}, environ)
     assert settings.client_config() == {
@@ -161,19 +161,19 @@ def test_options_win_over_the_environment(name: str) -> None:
     }
 
 
-def test_http_is_allowed_when_the_endpoint_says_so() -> None:
+def test_http_is_allowed_for_an_http_endpoint() -> None:
     assert S3Settings.resolve({"endpoint": "http://h"}, {}).client_config()["allow_http"] == "true"
     assert "allow_http" not in S3Settings.resolve({"endpoint": "https://h"}, {}).client_config()
     assert S3Settings.resolve({}, {"AWS_ALLOW_HTTP": "true"}).client_config() == {"allow_http": "true"}
 
 
 @pytest.mark.parametrize("endpoint", ["host:9000", "ftp://host", "http://", "http://host:port"])
-def test_endpoints_that_are_none(endpoint: str) -> None:
+def test_invalid_endpoints_are_refused(endpoint: str) -> None:
     with pytest.raises(InputError, match="endpoint"):
         S3Settings.resolve({"endpoint": endpoint}, {})
 
 
-def test_retries() -> None:
+def test_the_number_of_retries_can_be_set() -> None:
     settings = S3Settings.resolve({"client_max_retries": "2", "client_retry_timeout": "7"}, {})
     assert (settings.max_retries, settings.retry_seconds) == (2, 7)
     assert settings.lance_options() == {"client_max_retries": "2", "client_retry_timeout": "7"}
@@ -182,11 +182,11 @@ def test_retries() -> None:
         S3Settings.resolve({"client_max_retries": "many"}, {})
 
 
-# ---- Lance finds the same place
+# ---- Lance uses the same location
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "a%20b", "ü#x", "q?x"])
-def test_lance_on_disk(tmp_path: Path, name: str) -> None:
+def test_lance_opens_the_same_location_on_disk(tmp_path: Path, name: str) -> None:
     uri = GraphUri.parse(str(tmp_path / name))
     lance.write_dataset(ROWS, uri.lance_uri("nodes/t"), storage_options=uri.lance_storage_options or None)
     store = open_store(uri)
@@ -194,7 +194,7 @@ def test_lance_on_disk(tmp_path: Path, name: str) -> None:
     store.sync_files(info.path for info in store.list("nodes"))
 
 
-def test_lance_in_memory() -> None:
+def test_lance_opens_the_same_location_in_memory() -> None:
     one, other = GraphUri.parse(f"memory://{uuid4().hex}"), GraphUri.parse(f"memory://{uuid4().hex}")
     assert one.lance_storage_options == {}
     lance.write_dataset(ROWS, one.lance_uri("nodes/t"))
@@ -205,7 +205,7 @@ def test_lance_in_memory() -> None:
 
 @pytest.mark.s3
 @pytest.mark.parametrize("name", ["plain", "a b", "a%20b", "ü+x"])
-def test_lance_in_s3(s3_root: S3Root, name: str) -> None:
+def test_lance_opens_the_same_location_in_s3(s3_root: S3Root, name: str) -> None:
     uri = GraphUri.parse(f"{s3_root.uri}/{name}", s3_root.options)
     lance.write_dataset(ROWS, uri.lance_uri("nodes/t"), storage_options=uri.lance_storage_options)
     store = open_store(uri)
@@ -216,7 +216,7 @@ def test_lance_in_s3(s3_root: S3Root, name: str) -> None:
 
 
 @pytest.mark.s3
-def test_both_clients_follow_the_environment(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_s3_clients_use_the_environment(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
         "AWS_ENDPOINT_URL_S3": s3_root.options["endpoint"],

@@ -1,4 +1,4 @@
-"""What only a directory has: durability, temporary files, symbolic links."""
+"""Properties of a store in a directory: durability, temporary files, symbolic links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.storage.objects import ObjectStore, open_store
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The order in which files and directories are flushed, renamed and linked."""
+    """Record the order in which files and directories are flushed, renamed and linked."""
     events: list[str] = []
     fsync, rename, link = os.fsync, os.rename, os.link
 
@@ -48,7 +48,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks up 
 
 
 @linux
-def test_data_is_flushed_before_its_name(tmp_path: Path, traced: list[str]) -> None:
+def test_data_is_flushed_before_it_is_renamed(tmp_path: Path, traced: list[str]) -> None:
     store = open_store(str(tmp_path / "graph"))
     etag = store.put("a/b", b"1")
     made = ["flush .", "flush graph"]
@@ -74,7 +74,7 @@ def test_without_fsync_nothing_is_flushed(tmp_path: Path, traced: list[str]) -> 
 
 
 @linux
-def test_files_of_others_are_flushed_before_their_directories(tmp_path: Path, traced: list[str]) -> None:
+def test_files_of_lance_are_flushed_before_their_directories(tmp_path: Path, traced: list[str]) -> None:
     (tmp_path / "nodes/t/data").mkdir(parents=True)
     for name in ("nodes/t/data/1.lance", "nodes/t/data/2.lance", "nodes/t/v.manifest"):
         (tmp_path / name).write_bytes(b"1")
@@ -107,7 +107,7 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
     assert not root.exists()
 
 
-def test_what_a_killed_writer_left_is_not_listed_and_goes_after_an_hour(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_writers_are_not_listed_and_are_removed_after_an_hour(tmp_path: Path) -> None:
     old, young = tmp_path / "a/.og-tmp-1-old", tmp_path / "a/.og-tmp-1-young"
     old.parent.mkdir()
     old.write_bytes(b"half")
@@ -124,14 +124,14 @@ def test_what_a_killed_writer_left_is_not_listed_and_goes_after_an_hour(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writers_leave_objects_and_one_lock_file(tmp_path: Path) -> None:
+def test_writers_leave_only_objects_and_one_lock_file(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.replace("a", b"2", store.create("a", b"1"))
     store.put("b", b"1")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".og-lock", "a", "b"]
 
 
-def test_symbolic_links_lead_nowhere(tmp_path: Path) -> None:
+def test_symbolic_links_inside_the_root_are_not_followed(tmp_path: Path) -> None:
     root, outside = tmp_path / "graph", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
@@ -175,7 +175,7 @@ def test_a_root_that_is_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "real/a/b").read_bytes() == b"1"
 
 
-def test_many_handles_hold_no_files_open(tmp_path: Path) -> None:
+def test_store_calls_leave_no_files_open(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
 
     def open_files() -> int:
@@ -201,9 +201,7 @@ WRITES: dict[str, Callable[[ObjectStore, str], object]] = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_nothing_comes_between_the_look_and_the_act_of_a_replace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
-) -> None:
+def test_a_replace_is_atomic_beside_other_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
     store, other = open_store(str(tmp_path)), open_store(str(tmp_path))
     etag = store.put("a/b", b"old")
     rename, looked, act = os.rename, Event(), Event()

@@ -1,4 +1,4 @@
-"""Results are written to what a path names: nothing that is not a regular file is ever replaced by one."""
+"""Output goes to the target of a path: only a regular file is replaced by a new file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(path: str | os.PathLike[str], data: bytes = b"new") -> None:
         file.write(data)
 
 
-def test_a_regular_file_is_replaced_in_one_step_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_regular_file_is_replaced_atomically_and_keeps_its_mode(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_bytes(b"old")
     target.chmod(0o640)
@@ -43,7 +43,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["link", "dangling link"])
-def test_links_stay_and_their_target_is_written(tmp_path: Path, there: bool) -> None:
+def test_symbolic_links_are_kept_and_their_target_is_written(tmp_path: Path, there: bool) -> None:
     data = tmp_path / "data"
     data.mkdir()
     if there:
@@ -57,7 +57,7 @@ def test_links_stay_and_their_target_is_written(tmp_path: Path, there: bool) -> 
     assert os.listdir(data) == ["real"]
 
 
-def test_a_link_in_a_circle_is_an_error(tmp_path: Path) -> None:
+def test_a_circular_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(InputError, match="Too many levels of symbolic links"):
@@ -87,7 +87,7 @@ def test_a_fifo_is_written_through(tmp_path: Path) -> None:
     assert pyarrow.parquet.read_table(pa.BufferReader(got[0])).to_pydict() == {"a": [1, 2]}
 
 
-def test_a_descriptor_is_continued_and_not_opened_anew(tmp_path: Path) -> None:
+def test_a_file_descriptor_path_is_continued_and_not_reopened(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"before\n")
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -104,7 +104,7 @@ def test_a_descriptor_is_continued_and_not_opened_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ".", "..", "/", "missing/out"])
-def test_paths_that_cannot_be_written(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="cannot write"):
         check_output_file(path)
@@ -112,7 +112,7 @@ def test_paths_that_cannot_be_written(path: str, tmp_path: Path, monkeypatch: py
         write(path)
 
 
-def test_a_directory_behind_a_link(tmp_path: Path) -> None:
+def test_output_to_a_directory_behind_a_link_is_written(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     (tmp_path / "dangling").symlink_to("made")
@@ -125,7 +125,9 @@ def test_a_directory_behind_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "full", "/dev/null", "missing/out", "link"])
-def test_a_directory_that_cannot_be_written(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_path_that_cannot_become_an_empty_directory_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "part").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Rows are found by value the same way however many are asked for; an index makes the cost follow the question."""
+"""Lookups by value find the same rows for few and many values. With an index, the cost does not grow with the table."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def tables(tmp_path: Path) -> TableStorage:
         ("number", pa.array([7, 99], pa.uint32())),
         ("id", pa.array([], pa.utf8())),
     ],
-    ids=["text", "a type that Lance takes no filter on", "nothing"],
+    ids=["text", "type without Lance filters", "no values"],
 )
-def test_the_same_rows_are_found_either_way(
+def test_streamed_and_indexed_lookups_find_the_same_rows(
     tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str, values: pa.Array
 ) -> None:
     monkeypatch.setattr(lookup, "_FEW", few)
@@ -65,7 +65,7 @@ def test_the_same_rows_are_found_either_way(
 
 @pytest.mark.parametrize("few", [0, 1000], ids=["streamed", "looked up"])
 @pytest.mark.parametrize("by", ["id", "number"])
-def test_row_ids_are_found_too(tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str) -> None:
+def test_lookups_can_return_row_ids(tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str) -> None:
     monkeypatch.setattr(lookup, "_FEW", few)
     monkeypatch.setattr(lookup, "_SHARE", 10**9)
     ref = table(tables, 200)
@@ -79,12 +79,12 @@ def test_row_ids_are_found_too(tables: TableStorage, monkeypatch: pytest.MonkeyP
     assert (nothing.num_rows, nothing.schema) == (0, found.schema)
 
 
-def test_nothing_is_found_in_an_empty_table(tables: TableStorage) -> None:
+def test_a_lookup_in_an_empty_table_finds_nothing(tables: TableStorage) -> None:
     found = tables.at(tables.create("t", SCHEMA)).lookup("id", pa.chunked_array([["a"]]), columns=["id"])
     assert (found.num_rows, found.column_names) == (0, ["id"])
 
 
-def test_an_index_keeps_the_cost_from_following_the_table(tmp_path: Path) -> None:
+def test_with_an_index_the_bytes_read_do_not_grow_with_the_table(tmp_path: Path) -> None:
     read: dict[tuple[int, bool], int] = {}
     for count in (2_000, 200_000):
         tables = TableStorage(str(tmp_path / str(count)))
@@ -94,7 +94,7 @@ def test_an_index_keeps_the_cost_from_following_the_table(tmp_path: Path) -> Non
         for indexed, at in ((False, ref), (True, tables.commit_staged(staged))):
             dataset = tables.at(at).dataset
             dataset.io_stats_incremental()
-            # One of them does not exist, so that the search cannot end before the table does.
+            # One of them does not exist, so that the scan cannot end early.
             found = tables.at(at).lookup("id", pa.chunked_array([["p000007", "nobody"]]), columns=["id", "text"])
             assert found.num_rows == 1
             read[count, indexed] = dataset.io_stats_incremental().read_bytes
@@ -103,7 +103,7 @@ def test_an_index_keeps_the_cost_from_following_the_table(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_groups_keep_order_and_lose_nothing(size: int) -> None:
+def test_grouping_batches_keeps_all_rows_in_order(size: int) -> None:
     reader = pa.RecordBatchReader.from_batches(SCHEMA, rows(0, 50).to_batches(max_chunksize=3))
     groups = list(lookup.in_groups(reader, size))
     assert pa.concat_tables(groups).equals(rows(0, 50))

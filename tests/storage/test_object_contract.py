@@ -1,4 +1,4 @@
-"""What every store of control objects promises, on each kind of store."""
+"""The contract of an object store, checked on each kind of store."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def paths(store: ObjectStore, prefix: str = "") -> list[str]:
 # ---- reading and writing
 
 
-def test_what_was_put_is_read(store: ObjectStore) -> None:
+def test_an_object_is_read_as_it_was_put(store: ObjectStore) -> None:
     etag = store.put("a/b.json", b"one")
     stored = store.get("a/b.json")
     assert (stored.data, stored.etag) == (b"one", etag)
     assert store.exists("a/b.json")
 
 
-def test_put_replaces(store: ObjectStore) -> None:
+def test_put_replaces_an_object(store: ObjectStore) -> None:
     first = store.put("a", b"a long first content")
     second = store.put("a", b"short")
     assert first != second
@@ -46,7 +46,7 @@ def test_put_replaces(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, len(TOMBSTONE), 3_000_000])
-def test_any_size(store: ObjectStore, size: int) -> None:
+def test_objects_can_have_any_size(store: ObjectStore, size: int) -> None:
     data = b"x" * size
     etag = store.create("big", data)
     assert store.get("big").data == data
@@ -56,8 +56,8 @@ def test_any_size(store: ObjectStore, size: int) -> None:
     assert store.get("big").data == data + b"y"
 
 
-def test_a_file_is_rewritten_if_it_is_what_was_read(store: ObjectStore) -> None:
-    """On a disk it keeps its time, and nothing comes to lie beside it."""
+def test_a_file_is_rewritten_only_if_it_is_unchanged(store: ObjectStore) -> None:
+    """On disk, it keeps its modification time, and no other file is left."""
     store.put("d/a", b"one")
     before = store.head("d/a").modified
     found = store.get("d/a")
@@ -90,7 +90,7 @@ def test_a_file_of_any_size_is_streamed(store: ObjectStore, size: int) -> None:
         next(iter(files.reading("d/b")))
 
 
-def test_nothing_there(store: ObjectStore) -> None:
+def test_a_missing_object_is_reported(store: ObjectStore) -> None:
     store.put("directory/file", b"1")
     for path in ("a", "a/b", "directory"):
         with pytest.raises(ObjectNotFoundError) as raised:
@@ -103,12 +103,12 @@ def test_nothing_there(store: ObjectStore) -> None:
 
 
 def assert_modified_since(moment: datetime, info: ObjectInfo) -> None:
-    """A store may count in whole seconds, and by a clock of its own."""
+    """Check a modification time. A store may use whole seconds and its own clock."""
     slack = timedelta(seconds=2)
     assert moment - slack <= info.modified <= datetime.now(UTC) + slack
 
 
-def test_head(store: ObjectStore) -> None:
+def test_head_returns_size_and_time(store: ObjectStore) -> None:
     before = datetime.now(UTC)
     store.put("a/b", b"12345")
     info = store.head("a/b")
@@ -142,14 +142,14 @@ def test_create_has_one_winner_among_threads(store: ObjectStore) -> None:
     assert won.count(True) == 1
 
 
-def test_create_after_delete(store: ObjectStore) -> None:
+def test_an_object_can_be_created_after_it_was_deleted(store: ObjectStore) -> None:
     store.create("claim", b"1")
     store.delete("claim")
     store.create("claim", b"2")
     assert store.get("claim").data == b"2"
 
 
-def test_replace_what_was_read(store: ObjectStore) -> None:
+def test_replace_succeeds_if_the_object_is_unchanged(store: ObjectStore) -> None:
     etag = store.create("counter", b"1")
     etag = store.replace("counter", b"2", etag)
     etag = store.replace("counter", b"3", etag)
@@ -157,7 +157,7 @@ def test_replace_what_was_read(store: ObjectStore) -> None:
     assert store.get("counter").etag == etag
 
 
-def test_replace_refuses_what_changed(store: ObjectStore) -> None:
+def test_replace_refuses_a_changed_object(store: ObjectStore) -> None:
     old = store.create("counter", b"1")
     store.put("counter", b"2")
     with pytest.raises(ObjectChangedError) as raised:
@@ -166,7 +166,7 @@ def test_replace_refuses_what_changed(store: ObjectStore) -> None:
     assert store.get("counter").data == b"2"
 
 
-def test_replace_refuses_what_is_gone(store: ObjectStore) -> None:
+def test_replace_refuses_a_deleted_object(store: ObjectStore) -> None:
     etag = store.create("a/counter", b"1")
     store.delete("a/counter")
     for path in ("a/counter", "never/was"):
@@ -198,13 +198,13 @@ def test_replace_has_one_winner_among_threads(store: ObjectStore) -> None:
     assert store.get("counter").data == str(won.index(True)).encode()
 
 
-def test_changed_and_changed_back_is_changed(store: ObjectStore) -> None:
+def test_an_object_that_was_changed_back_counts_as_changed(store: ObjectStore) -> None:
     for _ in range(50):
         first = store.put("a", b"same")
         store.put("a", b"other")
         store.put("a", b"same")
         if store.uri.scheme is Scheme.S3:
-            # An etag is a hash of the content there, as the contract says.
+            # In S3 an etag is a hash of the content, as the contract says.
             store.replace("a", b"new", first)
         else:
             with pytest.raises(ObjectChangedError):
@@ -221,7 +221,7 @@ def test_delete_is_idempotent(store: ObjectStore) -> None:
     assert paths(store) == []
 
 
-def test_delete_if_unchanged(store: ObjectStore) -> None:
+def test_delete_if_deletes_an_unchanged_object(store: ObjectStore) -> None:
     etag = store.create("lease", b"me")
     store.delete_if("lease", etag)
     assert not store.exists("lease")
@@ -232,7 +232,7 @@ def test_delete_if_unchanged(store: ObjectStore) -> None:
         store.head("lease")
 
 
-def test_delete_if_refuses_what_changed_or_is_gone(store: ObjectStore) -> None:
+def test_delete_if_refuses_a_changed_or_deleted_object(store: ObjectStore) -> None:
     etag = store.create("lease", b"me")
     now = store.replace("lease", b"you", etag)
     with pytest.raises(ObjectChangedError):
@@ -272,7 +272,7 @@ def test_create_after_delete_if_has_one_winner(store: ObjectStore) -> None:
 # ---- listing
 
 
-def test_list_is_sorted_and_deep(store: ObjectStore) -> None:
+def test_list_is_sorted_and_recursive(store: ObjectStore) -> None:
     before = datetime.now(UTC)
     for path in ("b", "a/z", "a/y/x", "a0", "Z", "ä"):
         store.put(path, b"12")
@@ -282,7 +282,7 @@ def test_list_is_sorted_and_deep(store: ObjectStore) -> None:
     assert_modified_since(before, info)
 
 
-def test_list_does_not_bleed_into_siblings(store: ObjectStore) -> None:
+def test_list_excludes_siblings_with_the_same_prefix(store: ObjectStore) -> None:
     for path in ("a/x", "ab/x", "a.x", "a-/x", "b/a/x"):
         store.put(path, b"1")
     assert paths(store, "a") == ["a/x"]
@@ -291,14 +291,14 @@ def test_list_does_not_bleed_into_siblings(store: ObjectStore) -> None:
     assert paths(store, "nowhere") == []
 
 
-def test_list_of_many(store: ObjectStore) -> None:
+def test_list_returns_many_objects(store: ObjectStore) -> None:
     wanted = [f"many/{number:04d}" for number in range(120)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda path: store.put(path, b"1"), reversed(wanted)))
     assert paths(store, "many") == wanted
 
 
-def test_delete_prefix(store: ObjectStore) -> None:
+def test_delete_prefix_deletes_all_objects_below_it(store: ObjectStore) -> None:
     for path in ("a/x", "a/deep/er/x", "ab/x", "b"):
         store.put(path, b"1")
     store.delete_if("a/deep/er/x", store.get("a/deep/er/x").etag)
@@ -324,7 +324,7 @@ def test_delete_prefix_refuses_the_root(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "path", ["../a", "a/../../b", "a/..", "/etc/passwd", "..", "", ".", "a\0b", "a\nb", ".og-lock", "a/.og-tmp-1"]
 )
-def test_names_that_lead_out_or_cannot_be(store: ObjectStore, path: str) -> None:
+def test_invalid_object_names_are_refused(store: ObjectStore, path: str) -> None:
     for call in (store.get, store.head, store.exists, store.delete, store.delete_prefix):
         with pytest.raises(InputError):
             call(path)
@@ -337,7 +337,7 @@ def test_names_that_lead_out_or_cannot_be(store: ObjectStore, path: str) -> None
         store.delete_if(path, "etag")
 
 
-def test_one_name_has_one_spelling(store: ObjectStore) -> None:
+def test_an_object_name_has_one_spelling(store: ObjectStore) -> None:
     store.put("a//b/./c/", b"1")
     assert store.get("a/b/c").data == b"1"
     assert paths(store, "./a/") == ["a/b/c"]
@@ -360,7 +360,7 @@ def test_one_name_has_one_spelling(store: ObjectStore) -> None:
         "back\\slash",
     ],
 )
-def test_odd_names(store: ObjectStore, path: str) -> None:
+def test_unusual_object_names_work(store: ObjectStore, path: str) -> None:
     etag = store.create(path, b"1")
     assert store.get(path).data == b"1"
     assert paths(store) == [path]
@@ -374,7 +374,7 @@ def test_odd_names(store: ObjectStore, path: str) -> None:
 # ---- roots
 
 
-def test_handles_of_one_root_see_the_same(place: Place) -> None:
+def test_handles_of_one_root_see_the_same_objects(place: Place) -> None:
     one, other = place.open(), place.open()
     etag = one.create("a", b"1")
     assert other.get("a").etag == etag
@@ -382,7 +382,7 @@ def test_handles_of_one_root_see_the_same(place: Place) -> None:
     assert one.get("a").data == b"2"
 
 
-def test_a_root_below_a_root(place: Place) -> None:
+def test_a_root_inside_another_root_shares_its_objects(place: Place) -> None:
     outer = place.open()
     inner = Place(f"{place.uri}/graphs/one", place.options, place.fsync).open()
     sibling = Place(f"{place.uri}/graphs/one-two", place.options, place.fsync).open()
@@ -395,7 +395,7 @@ def test_a_root_below_a_root(place: Place) -> None:
     assert paths(outer) == ["graphs/one-two/b", "graphs/one/a"]
 
 
-def test_opening_touches_nothing(store: ObjectStore) -> None:
+def test_opening_a_store_changes_nothing(store: ObjectStore) -> None:
     assert store.list() == []
     assert not store.exists("a")
     store.sync_files([])
@@ -404,13 +404,13 @@ def test_opening_touches_nothing(store: ObjectStore) -> None:
 # ---- the probe
 
 
-def test_probe_leaves_nothing(store: ObjectStore) -> None:
+def test_the_probe_leaves_no_object(store: ObjectStore) -> None:
     probe_create_if_absent(store)
     probe_create_if_absent(store)
     assert paths(store) == []
 
 
-def test_errors_are_of_the_family(store: ObjectStore) -> None:
+def test_store_errors_belong_to_the_error_family(store: ObjectStore) -> None:
     with pytest.raises(StorageError) as raised:
         store.get("missing")
     error = raised.value
@@ -419,7 +419,7 @@ def test_errors_are_of_the_family(store: ObjectStore) -> None:
     assert str(error) == f"{store.uri}/missing: there is no such object"
 
 
-def test_many_files_at_once(store: ObjectStore) -> None:
+def test_many_files_can_be_deleted_at_once(store: ObjectStore) -> None:
     for name in ("t/data/1", "t/data/2", "t/_versions/1", "other"):
         store.put(name, b"x")
     store.delete_files(["t/data/1", "t/_versions/1", "t/data/missing", "nothing/at/all"])

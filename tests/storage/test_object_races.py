@@ -1,4 +1,4 @@
-"""The promises hold between processes: one winner, no lost update, nothing half written, no lock left behind."""
+"""The store contract between processes: one winner, no lost update, no torn object, and no stale lock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(str(tmp_path), {}, fsync=request.param == "local-fsync")
 
 
-def test_create_has_one_winner(place: Place, store: ObjectStore) -> None:
+def test_create_has_one_winner_among_processes(place: Place, store: ObjectStore) -> None:
     count, rounds = 8, 20
     barrier = racers.SPAWN.Barrier(count)
     won = racers.SPAWN.SimpleQueue()
@@ -54,7 +54,7 @@ def test_no_increment_is_lost(place: Place, store: ObjectStore) -> None:
 
 
 def test_a_replace_never_undoes_a_put_or_a_delete(place: Place, store: ObjectStore) -> None:
-    """Whatever was put is what others go on from: a replace that did not see it must fail."""
+    """A replace that has not read the newest put must fail."""
     stop = racers.SPAWN.Event()
     events = [racers.SPAWN.Event() for _ in range(2)]
     writers = [racers.start(racers.replace_keeping_base, place, ready, stop) for ready in events]
@@ -92,7 +92,7 @@ def test_killed_writers_leave_whole_objects_and_no_lock(place: Place, store: Obj
             writer.kill()
             writer.join()
             assert racers.is_whole(store.get("object").data)
-        # A lock that outlived its holder would make these wait for ever.
+        # With a stale lock of a killed process, these calls would wait forever.
         etag = store.replace("object", racers.sealed(size), store.get("object").etag)
         store.put("other/object", racers.sealed(size))
         for info in store.list():

@@ -1,4 +1,4 @@
-"""Rows change by id in one step, and what changed between two versions is found again."""
+"""Rows are inserted, updated and deleted by id in one step, and the changes between two versions can be read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMES = [f"r{i}" for i in range(12)]
 
 
 def table(rows: dict[str, int]) -> pa.Table:
-    """Rows whose values all follow from one number."""
+    """Rows whose values are all derived from one number."""
     numbers = list(rows.values())
     return pa.table(
         {
@@ -62,7 +62,7 @@ def table(rows: dict[str, int]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Rows that come in pieces, and more than once."""
+    """Rows in several batches that can be read more than once."""
 
     whole: pa.Table
     size: int = 2
@@ -91,7 +91,7 @@ def expected(model: dict[str, int]) -> dict[str, dict[str, object]]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, object]:
-    """A row with the bytes of its blob in the place of the cell that holds them."""
+    """A row with the bytes of its blob instead of the blob cell."""
     cell = row["blob"]
     assert cell is None or (cell["data"] is not None and cell["uri"] is None)
     return {**row, "blob": None if cell is None else cell["data"]}
@@ -113,7 +113,7 @@ def base(tables: TableStorage) -> TableRef:
     return commit(tables, stage_append(tables.at(empty), table(dict.fromkeys(NAMES[:6], 0))))
 
 
-def test_some_rows_come_some_change_some_go(tables: TableStorage, base: TableRef) -> None:
+def test_one_change_inserts_updates_and_deletes_rows(tables: TableStorage, base: TableRef) -> None:
     staged = stage_change(tables.at(base), table({"r1": 10, "r8": 11, "r0": 12, "r9": 13}), pa.array(["r5", "nobody"]))
     assert staged is not None
     assert (staged.rows_added, staged.rows_removed) == (2, 1)
@@ -128,19 +128,19 @@ def test_some_rows_come_some_change_some_go(tables: TableStorage, base: TableRef
     assert len(set(row_ids(tables, after).values())) == len(model)
 
 
-def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRef) -> None:
+def test_a_change_without_effect_stages_nothing(tables: TableStorage, base: TableRef) -> None:
     assert stage_change(tables.at(base), table({}), NONE) is None
     assert stage_change(tables.at(base), table({}), pa.array(["nobody"])) is None
 
 
-def test_all_rows_may_go(tables: TableStorage, base: TableRef) -> None:
+def test_all_rows_can_be_deleted(tables: TableStorage, base: TableRef) -> None:
     after = commit(tables, stage_change(tables.at(base), table({}), pa.array(NAMES)))
     assert content(tables, after) == {}
     again = commit(tables, stage_change(tables.at(after), table({"r1": 4}), NONE))
     assert content(tables, again) == expected({"r1": 4})
 
 
-def test_a_row_is_not_written_and_deleted(tables: TableStorage, base: TableRef) -> None:
+def test_writing_and_deleting_the_same_row_is_refused(tables: TableStorage, base: TableRef) -> None:
     with pytest.raises(InputError, match="written and deleted"):
         stage_change(tables.at(base), table({"r1": 1}), pa.array(["r1"]))
 
@@ -173,7 +173,7 @@ def test_row_ids_are_kept_over_several_fragments(
     assert len(set(kept.values())) == 8
 
 
-# Any sequence of writes
+# Random sequences of writes
 
 Names = st.lists(st.sampled_from(NAMES), unique=True, max_size=6)
 Step = st.one_of(
@@ -190,7 +190,7 @@ Step = st.one_of(
 
 @dataclass(slots=True)
 class Tour:
-    """A table, and what it should hold at each version of the branch that is written to."""
+    """A table, and the expected content of each version of the written branch."""
 
     tables: TableStorage
     ref: TableRef
@@ -222,11 +222,11 @@ class Tour:
         elif kind == "overwrite":
             staged, after = stage_overwrite(tables.at(self.ref), table(rows)), rows
         elif kind == "undone":
-            # What recovery does with a write that stopped half way.
+            # Recovery of an interrupted write.
             moved = stage_overwrite(tables.at(self.ref), table(rows))
             staged, after = stage_restore(tables.at(tables.commit_staged(moved)), self.ref.version), before
         elif kind == "taken back":
-            # A write that was visible is undone, or several.
+            # Undo one or several visible writes.
             version = sorted(self.versions)[-1 - len(written) % len(self.versions)]
             staged, after = stage_restore(tables.at(self.ref), version, visible=True), self.versions[version]
         else:
@@ -260,7 +260,7 @@ class Tour:
             assert sorted(found) == sorted(name for name, value in self.model.items() if value == n)
 
     def check_differences(self, origin: TableRef) -> None:
-        """Between each version and the newest: what is new or was written, and what is gone."""
+        """Check the written and the deleted rows between each version and the newest one."""
         for version, old in self.versions.items():
             begin = origin if version == origin.version else self.ref.at(version)
             found = self.tables.at(self.ref).changes_since(begin)
@@ -275,7 +275,7 @@ class Tour:
             assert found.deleted.to_pylist() == sorted(set(old) - set(self.model))
             touched = {name for some in self.tables.at(self.ref).touched_since(begin) for name in some.to_pylist()}
             assert differ | (set(old) - set(self.model)) <= touched
-            # Said again to the older version, it gives the newer one.
+            # Applied to the older version, the changes give the newer one.
             model = {name: n for name, n in old.items() if name not in set(found.deleted.to_pylist())}
             assert model | {name: self.model[name] for name in ids} == self.model
 
@@ -284,7 +284,7 @@ class Tour:
 @pytest.mark.parametrize("indexed", [False, True], ids=["bare", "indexed"])
 @given(steps=st.lists(Step, max_size=7), first=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 9)))
 @settings(max_examples=15, deadline=None)
-def test_any_writes_and_what_they_changed(
+def test_random_writes_agree_with_the_model_and_their_changes_are_found(
     forked: bool, indexed: bool, steps: list[tuple[str, list[str], list[str]]], first: dict[str, int]
 ) -> None:
     with tempfile.TemporaryDirectory() as place:

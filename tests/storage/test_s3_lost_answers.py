@@ -1,4 +1,4 @@
-"""When the answer to a conditional write is lost, the caller still hears the truth, or that nobody knows it."""
+"""When the answer to a conditional write is lost, the caller gets the true result, or an unknown outcome."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ HAD_NONE = [Trouble.EARLY_ERROR, Trouble.BUSY]
 
 @pytest.fixture
 def proxy(s3_root: S3Root) -> Iterator[tuple[FlakyProxy, ObjectStore]]:
-    """A proxy that does nothing yet, and a store behind it."""
+    """A proxy without faults, and a store behind it."""
     with flaky_proxy(s3_root.options["endpoint"]) as (proxy, address):
         yield proxy, open_store(s3_root.uri, s3_root.options | {"endpoint": address})
 
 
 @pytest.fixture
 def direct(s3_root: S3Root) -> ObjectStore:
-    """The same store, without trouble."""
+    """The same store without the proxy."""
     return open_store(s3_root.uri, s3_root.options)
 
 
 @pytest.mark.parametrize("trouble", TOOK_EFFECT + HAD_NONE)
-def test_create(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble) -> None:
+def test_create_with_a_lost_answer_returns_its_result(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble
+) -> None:
     flaky, store = proxy
     flaky.troubles = [trouble]
     etag = store.create("claim", b"mine")
@@ -41,7 +43,9 @@ def test_create(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trou
 
 
 @pytest.mark.parametrize("trouble", TOOK_EFFECT + HAD_NONE)
-def test_replace(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble) -> None:
+def test_replace_with_a_lost_answer_returns_its_result(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble
+) -> None:
     flaky, store = proxy
     old = direct.put("counter", b"1")
     flaky.troubles = [trouble]
@@ -49,7 +53,9 @@ def test_replace(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, tro
     assert (direct.get("counter").data, direct.get("counter").etag) == (b"2", etag)
 
 
-def test_create_that_lost_is_not_taken_for_a_win(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore) -> None:
+def test_a_create_that_lost_the_race_does_not_report_success(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore
+) -> None:
     flaky, store = proxy
     direct.create("claim", b"same")
     flaky.troubles = [Trouble.BUSY]
@@ -61,8 +67,10 @@ def test_create_that_lost_is_not_taken_for_a_win(proxy: tuple[FlakyProxy, Object
     assert raised.value.kind is StorageErrorKind.UNKNOWN
 
 
-def test_replace_that_lost_is_not_taken_for_a_win(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore) -> None:
-    """Two writers of the same content: who wrote it is told by the call, not by the content."""
+def test_a_replace_that_lost_the_race_does_not_report_success(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore
+) -> None:
+    """Two writers of the same content: the result of the call decides who wrote it, not the content."""
     flaky, store = proxy
     old = direct.put("counter", b"1")
     direct.replace("counter", b"2", old)
@@ -74,7 +82,9 @@ def test_replace_that_lost_is_not_taken_for_a_win(proxy: tuple[FlakyProxy, Objec
     assert raised.value.kind is StorageErrorKind.UNKNOWN
 
 
-def test_a_win_that_was_overwritten_is_unknown(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore) -> None:
+def test_a_successful_replace_that_was_overwritten_is_an_unknown_outcome(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore
+) -> None:
     flaky, store = proxy
     old = direct.put("counter", b"1")
 
@@ -92,7 +102,7 @@ def test_a_win_that_was_overwritten_is_unknown(proxy: tuple[FlakyProxy, ObjectSt
     assert direct.get("counter").data == b"3"
 
 
-def test_a_busy_store_is_asked_again_and_then_given_up(proxy: tuple[FlakyProxy, ObjectStore]) -> None:
+def test_a_busy_store_is_retried_a_limited_number_of_times(proxy: tuple[FlakyProxy, ObjectStore]) -> None:
     flaky, store = proxy
     flaky.troubles = [Trouble.BUSY] * 10
     with pytest.raises(StorageError) as raised:
@@ -104,7 +114,9 @@ def test_a_busy_store_is_asked_again_and_then_given_up(proxy: tuple[FlakyProxy, 
     assert not store.exists("claim")
 
 
-def test_delete_if(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore) -> None:
+def test_delete_if_with_a_lost_answer_deletes_the_object(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore
+) -> None:
     flaky, store = proxy
     etag = direct.put("lease", b"mine")
     flaky.troubles = [Trouble.LOST_ANSWER]
@@ -113,7 +125,9 @@ def test_delete_if(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore) -
 
 
 @pytest.mark.parametrize("trouble", TOOK_EFFECT + HAD_NONE)
-def test_put(proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble) -> None:
+def test_put_with_a_lost_answer_takes_effect(
+    proxy: tuple[FlakyProxy, ObjectStore], direct: ObjectStore, trouble: Trouble
+) -> None:
     flaky, store = proxy
     flaky.troubles = [trouble]
     store.put("a", b"1")

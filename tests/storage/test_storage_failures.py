@@ -1,4 +1,4 @@
-"""Every failure is of the error family: its kind is right, it says what to do, and it tells no secret."""
+"""Every storage failure is of the error family, has the right kind and a hint, and shows no secret."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ QUICK = {"client_max_retries": "0", "client_retry_timeout": "2", "region": "us-e
 
 
 def every_call(store: ObjectStore) -> list[StorageError]:
-    """What each method raises, the three that read before the five that write.
+    """The error of each method: three that read, then five that write.
 
-    Without `head` and `exists`: an answer to a HEAD request has no body, so only its status tells.
+    Without `head` and `exists`: an answer to a HEAD request has no body, only a status.
     """
     calls: dict[str, Callable[[], object]] = {
         "get": lambda: store.get("a"),
@@ -67,14 +67,14 @@ def assert_no_secret(error: OmnigraphError) -> None:
 
 
 @pytest.mark.s3
-def test_no_such_bucket(s3_root: S3Root) -> None:
+def test_a_missing_bucket_is_a_configuration_error(s3_root: S3Root) -> None:
     for error in every_call(open_store("s3://no-such-bucket/graph", s3_root.options | SECRETS)):
         assert error.kind is StorageErrorKind.CONFIGURATION
         assert "NoSuchBucket" in str(error)
         assert_no_secret(error)
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_endpoint_is_a_retryable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -98,10 +98,10 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("status", "code", "reading", "writing"), ANSWERS, ids=str)
-def test_a_store_that_refuses(
+def test_a_refused_request_has_the_right_kind_and_shows_no_secret(
     status: int, code: str, reading: StorageErrorKind, writing: StorageErrorKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 explains a wrong signature with the request it was made from, session token and all."""
+    """The S3 error for a wrong signature includes the request with its session token."""
     monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
 
     class Refusing(BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ def test_a_store_that_refuses(
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -139,7 +139,7 @@ def test_a_store_that_refuses(
         assert_no_secret(error)
 
 
-def test_options_that_do_not_exist() -> None:
+def test_unknown_storage_options_are_refused() -> None:
     with pytest.raises(StorageError) as raised:
         open_store("s3://bucket", {**SECRETS, "no_such_option": "1"})
     assert raised.value.kind is StorageErrorKind.CONFIGURATION
@@ -150,13 +150,13 @@ def test_options_that_do_not_exist() -> None:
 @pytest.mark.parametrize(
     "endpoint", ["http://AKIAVERYSECRETKEYID:very/secret+access/key@host", "http://AKIAVERYSECRETKEYID@host:1"]
 )
-def test_credentials_in_an_endpoint(endpoint: str) -> None:
+def test_credentials_in_an_endpoint_are_refused(endpoint: str) -> None:
     with pytest.raises(InputError) as raised:
         open_store("s3://bucket", {"endpoint": endpoint})
     assert_no_secret(raised.value)
 
 
-def test_a_handle_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_repr_of_a_store_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     store = open_store("s3://bucket/graph", {**SECRETS, "region": "us-east-1"})
     for shown in (repr(store), str(store.uri), repr(store.uri), caplog.text, repr(vars(store))):
@@ -166,7 +166,7 @@ def test_a_handle_shows_no_secret(caplog: pytest.LogCaptureFixture) -> None:
 # ---- disks
 
 
-def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "root").write_bytes(b"")
     store = open_store(str(tmp_path / "root"))
     with pytest.raises(StorageError) as raised:
@@ -179,7 +179,7 @@ def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
         assert raised.value.kind is StorageErrorKind.PERMANENT
 
 
-def test_a_directory_where_an_object_should_be(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_an_object_is_reported(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put("a/b", b"1")
     for write in (store.put, store.create):
@@ -189,7 +189,7 @@ def test_a_directory_where_an_object_should_be(tmp_path: Path) -> None:
     assert [info.path for info in store.list()] == ["a/b"]
 
 
-def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as raised:
         open_store(str(tmp_path)).put("x" * 300, b"1")
     assert raised.value.kind is StorageErrorKind.PERMANENT
@@ -206,7 +206,9 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
         ("EIO", StorageErrorKind.PERMANENT),
     ],
 )
-def test_the_disk_says_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, kind: StorageErrorKind) -> None:
+def test_disk_errors_have_the_right_kind_and_leave_the_old_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, kind: StorageErrorKind
+) -> None:
     def refuse(descriptor: int, data: bytes) -> int:
         raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
 
@@ -227,7 +229,7 @@ def test_the_disk_says_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbe
     assert sorted(path.name for path in tmp_path.iterdir()) == [".og-lock", "a"]
 
 
-def test_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: str, target: str) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -250,11 +252,11 @@ def test_durability_in_doubt_is_an_unknown_outcome(tmp_path: Path, monkeypatch: 
     assert raised.value.disposition is Disposition.UNKNOWN
 
 
-# ---- the family
+# ---- the error family
 
 
 @pytest.mark.parametrize("kind", StorageErrorKind)
-def test_report(kind: StorageErrorKind) -> None:
+def test_storage_errors_have_a_report(kind: StorageErrorKind) -> None:
     error = StorageError("reason", kind=kind, uri="s3://bucket", path="a")
     report = report_for(error)
     assert (report.http_status, report.http_code, report.exit_code) == (500, "internal", 1)

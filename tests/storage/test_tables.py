@@ -1,4 +1,4 @@
-"""Tables are read at exact versions, and written by staging alone."""
+"""Tables are read at exact versions, and written only by staging."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def ids(tables: TableStorage, ref: TableRef) -> list[str]:
     return sorted(tables.at(ref).scan(columns=["id"])["id"].to_pylist())
 
 
-def test_staging_moves_nothing(tables: TableStorage, base: TableRef) -> None:
+def test_staging_changes_no_version(tables: TableStorage, base: TableRef) -> None:
     staged = [
         stage_append(tables.at(base), rows(10, 11)),
         stage_upsert(tables.at(base), rows(0, 9)),
@@ -96,7 +96,7 @@ def test_staging_moves_nothing(tables: TableStorage, base: TableRef) -> None:
     assert ids(tables, base) == [f"r{i}" for i in range(8)]
 
 
-def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRef) -> None:
+def test_a_write_without_effect_stages_nothing(tables: TableStorage, base: TableRef) -> None:
     nothing = rows(0, 0)
     assert stage_append(tables.at(base), nothing) is None
     assert stage_upsert(tables.at(base), nothing) is None
@@ -106,7 +106,7 @@ def test_what_changes_nothing_stages_nothing(tables: TableStorage, base: TableRe
     assert stage_fragments(tables.at(base), []) is None
 
 
-def test_counts_tell_how_many_rows_come_and_go(tables: TableStorage, base: TableRef) -> None:
+def test_staged_writes_count_added_and_removed_rows(tables: TableStorage, base: TableRef) -> None:
     upsert = stage_upsert(tables.at(base), rows(6, 10))
     delete = stage_delete(tables.at(base), pc.field("n") < 3)
     overwrite = stage_overwrite(tables.at(base), rows(0, 2))
@@ -129,7 +129,7 @@ def test_a_second_commit_of_one_version_is_refused(tables: TableStorage, base: T
         commit(tables, second)
 
 
-def test_versions_stay_what_they_were(tables: TableStorage, base: TableRef) -> None:
+def test_old_versions_do_not_change(tables: TableStorage, base: TableRef) -> None:
     after = commit(tables, stage_delete(tables.at(base), pc.field("n") > 1))
     assert ids(tables, after) == ["r0", "r1"]
     assert len(ids(tables, base)) == 8
@@ -137,7 +137,7 @@ def test_versions_stay_what_they_were(tables: TableStorage, base: TableRef) -> N
         tables.at(base.at(99)).scan()
 
 
-def test_a_write_sees_its_own_rows(tables: TableStorage, base: TableRef) -> None:
+def test_a_scan_with_pending_rows_sees_them(tables: TableStorage, base: TableRef) -> None:
     pending = rows(7, 10).set_column(1, "n", pa.array([70, 80, 90]))
     seen = tables.at(base).scan_with_pending(pending, pa.array(["r0"]), columns=["id", "n"])
     assert dict(zip(*(seen[name].to_pylist() for name in ("id", "n")), strict=True)) == {
@@ -151,7 +151,7 @@ def test_a_write_sees_its_own_rows(tables: TableStorage, base: TableRef) -> None
 
 
 def answers(tables: TableStorage, ref: TableRef) -> list[list[str]]:
-    """The same questions, to be answered alike with any coverage by indexes."""
+    """Queries whose answers must not depend on index coverage."""
     near = tables.at(ref).nearest("vec", [4.2, 0.0], 3)["id"].to_pylist()
     filtered = tables.at(ref).nearest("vec", [4.2, 0.0], 2, filter=pc.field("n") > 6)["id"].to_pylist()
     return [
@@ -201,8 +201,8 @@ def test_an_index_commit_keeps_the_rows(tables: TableStorage, base: TableRef) ->
     assert ids(tables, commit(tables, staged)) == ids(tables, base)
 
 
-def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_path: Path) -> None:
-    """What is to be made durable before a commit is acknowledged is exactly what staging wrote."""
+def test_staged_files_are_listed_completely(tables: TableStorage, base: TableRef, tmp_path: Path) -> None:
+    """The files to flush before a commit is acknowledged are exactly the files that staging wrote."""
 
     def files() -> set[Path]:
         return {path for path in tmp_path.rglob("*") if path.is_file()}
@@ -225,7 +225,7 @@ def test_staged_files_are_all_named(tables: TableStorage, base: TableRef, tmp_pa
 
 
 @pytest.mark.parametrize("size", [10, 200_000, 6_000_000])
-def test_files_of_blobs_are_named_too(tables: TableStorage, tmp_path: Path, size: int) -> None:
+def test_staged_blob_files_are_listed(tables: TableStorage, tmp_path: Path, size: int) -> None:
     empty = tables.create("nodes/t", SCHEMA)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     large = rows(1, 2).set_column(4, SCHEMA.field("blob"), pa.array([b"x" * size], pa.large_binary()))
@@ -237,7 +237,7 @@ def test_files_of_blobs_are_named_too(tables: TableStorage, tmp_path: Path, size
 
 
 def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> None:
-    """Lance refuses filters on tables with lists of unsigned integers, unless it is helped."""
+    """Lance refuses filters on tables with lists of unsigned integers, so the engine works around it."""
     kinds = [
         *(pa.uint32(), pa.uint64(), pa.float32(), pa.bool_(), pa.date32(), pa.date64(), pa.large_binary()),
         *(pa.list_(kind) for kind in (pa.uint32(), pa.uint64(), pa.int32(), pa.utf8(), pa.date64(), pa.float64())),
@@ -259,10 +259,10 @@ def test_a_filter_works_beside_columns_of_every_type(tables: TableStorage) -> No
 
 
 @pytest.mark.parametrize("gone", ["_deletions", "data"])
-def test_files_that_vanish_under_a_reader_are_a_storage_error(
+def test_files_removed_during_a_read_are_a_storage_error(
     tables: TableStorage, base: TableRef, tmp_path: Path, gone: str
 ) -> None:
-    """Deleting a branch takes its files from under whoever has it open; Lance has several ways to say so."""
+    """Deleting a branch removes files that a reader may have open. Lance reports it with several kinds of errors."""
     after = commit(tables, stage_delete(tables.at(base), pc.field("n") == 1))
     view = TableStorage(tables._root).at(after)
     assert view.schema().names == SCHEMA.names

@@ -1,4 +1,4 @@
-"""What of a graph can be reached, found by looking at Lance alone: what cleanup is held against."""
+"""The reachable files of a graph, computed with Lance only. An independent oracle for cleanup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 
 
 def listing(root: Path) -> dict[str, str]:
-    """Every file of the tables of a graph, and a digest of its bytes."""
+    """Every table file of a graph, and a digest of its content."""
     found = {}
     for kind in ("nodes", "edges"):
         for file in (root / kind).rglob("*"):
@@ -25,7 +25,7 @@ def listing(root: Path) -> dict[str, str]:
 
 
 def views(graph: Graph, keep: int) -> list[Manifest]:
-    """The states that have to stay: heads, beginnings of branches, tags, and the newest commits of each branch."""
+    """The states that cleanup must keep: heads, starts of branches, tags, and the newest commits of each branch."""
     store = graph.session.store
     found = []
     for name in store.branch_names():
@@ -40,7 +40,7 @@ def views(graph: Graph, keep: int) -> list[Manifest]:
 
 
 def pins(graph: Graph, states: Iterable[Manifest]) -> set[TableRef]:
-    """The table versions of states, and where the forks among them began."""
+    """The table versions of states, and the versions at which their forks start."""
     found = {pin.ref for view in states for pin in view.tables.values()}
     for path in {ref.path for ref in found}:
         for fork, point in graph.session.store.tables.fork_points(path).items():
@@ -50,14 +50,14 @@ def pins(graph: Graph, states: Iterable[Manifest]) -> set[TableRef]:
 
 
 def reached(root: Path, refs: Iterable[TableRef]) -> set[str]:
-    """The names of all files that versions of tables need; names of files are never used twice."""
+    """The names of all files that table versions need. File names are unique."""
     names: set[str] = set()
     for ref in refs:
         directory = root / table_directory(ref.path, ref.branch)
         dataset = lance.dataset(str(directory), version=ref.version)
         for fragment in dataset.get_fragments():
             for file in fragment.metadata.files:
-                names |= {file.path, file.path.removesuffix(".lance")}  # large blobs lie in a directory beside it
+                names |= {file.path, file.path.removesuffix(".lance")}  # large blobs are in a directory beside it
             deletion = fragment.metadata.deletion_file
             if deletion is not None:
                 names.add(Path(deletion.path(fragment.fragment_id)).name)
@@ -66,7 +66,7 @@ def reached(root: Path, refs: Iterable[TableRef]) -> set[str]:
 
 
 def unreached(root: Path, refs: set[TableRef]) -> set[str]:
-    """The files of tables that no such version needs; bookkeeping of what stays aside."""
+    """The table files that no such version needs, without bookkeeping files."""
     names = reached(root, refs)
     manifests = {f"{table_directory(r.path, r.branch)}/_versions/{manifest_name(r.version)}" for r in refs}
     left = set()

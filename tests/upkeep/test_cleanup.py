@@ -1,4 +1,4 @@
-"""Cleanup removes what nobody can read any more, and nothing else."""
+"""Cleanup removes all unreachable versions and files, and nothing else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def people(graph: Graph, *names: str, age: int = 0, mode: str = "append", branch
 
 
 def orphan(graph: Graph, key: str = "node:Person", branch: str = "main") -> None:
-    """Rows that a writer wrote and never committed."""
+    """Write rows that are never committed."""
     ref = graph.snapshot(branch=branch).pin(key).ref
     schema = graph.session.store.tables.at(ref).schema()
     rows = pa.table({"id": ["lost"], "name": ["lost"]}) if key == "node:Town" else None
@@ -85,7 +85,7 @@ def orphan(graph: Graph, key: str = "node:Person", branch: str = "main") -> None
 
 
 def states(graph: Graph, keep: int) -> dict[str, bytes]:
-    """Everything that stays readable, as it is exported."""
+    """The exports of all states that stay readable."""
     found = {f"branch {name}": b"".join(graph.export(branch=name)) for name in graph.session.store.branch_names()}
     found |= {f"tag {tag.name}": b"".join(graph.export(at=tag.name)) for tag in graph.tags}
     for name in graph.session.store.branch_names():
@@ -95,7 +95,7 @@ def states(graph: Graph, keep: int) -> dict[str, bytes]:
 
 
 def live_through(graph: Graph, chance: Random, steps: int) -> None:
-    """Any history: rows come, change and go, branches and tags come and go, writers die."""
+    """Make a random history with writes, branches, tags and crashed writers."""
     for step in range(steps):
         names = graph.session.store.branch_names()
         branch = chance.choice(names)
@@ -116,7 +116,7 @@ def live_through(graph: Graph, chance: Random, steps: int) -> None:
             history = list(graph.commits.list(branch=branch).commits)
             graph.branches.create(f"b{step}", commit=chance.choice(history[:3]).id)
         elif act == 8 and branch != "main":
-            with suppress(ConflictError):  # another was made from it
+            with suppress(ConflictError):  # another branch was created from it
                 graph.branches.delete(branch)
         elif act == 9:
             history = list(graph.commits.list(branch=branch).commits)
@@ -130,7 +130,7 @@ def live_through(graph: Graph, chance: Random, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_what_stays_is_the_same_and_the_rest_is_gone(graph: Graph, seed: int) -> None:
+def test_reachable_states_are_unchanged_and_unreachable_files_are_removed(graph: Graph, seed: int) -> None:
     chance = Random(seed)
     live_through(graph, chance, 30)
     keep = chance.choice([0, 1, 2, 5])
@@ -156,7 +156,7 @@ def test_what_stays_is_the_same_and_the_rest_is_gone(graph: Graph, seed: int) ->
     assert sum(table.bytes_removed for table in graph.cleanup(keep=99, orphans_older_than=NOW).tables) == 0, removed
 
 
-def test_which_commits_stay(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_and_older_than_decide_which_commits_stay(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(8):
         people(graph, f"p{i}")
     history = [commit.id for commit in graph.commits.list().commits]
@@ -186,7 +186,7 @@ def test_which_commits_stay(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> No
     assert [commit.id for commit in graph.commits.list().commits] == history, "history itself stays"
 
 
-def test_what_is_no_policy(graph: Graph) -> None:
+def test_invalid_cleanup_options_are_refused(graph: Graph) -> None:
     for said in (
         {},
         {"keep": -1},
@@ -203,7 +203,7 @@ def test_what_is_no_policy(graph: Graph) -> None:
         memory.cleanup(keep=1)
 
 
-def test_what_is_gone_gets_no_new_name(graph: Graph) -> None:
+def test_a_removed_commit_cannot_get_a_branch_or_tag(graph: Graph) -> None:
     people(graph, "a")
     old = graph.commits.list().commits[0]
     view = graph.snapshot(commit=old.id)._manifest
@@ -220,7 +220,7 @@ def test_what_is_gone_gets_no_new_name(graph: Graph) -> None:
     assert graph.branches.create("dev").head == graph.commits.list().commits[0].id
 
 
-def test_a_name_that_is_made_meanwhile_keeps_what_it_names(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tag_created_during_cleanup_keeps_its_commit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     people(graph, "a")
     old = graph.commits.list().commits[0]
     for i in range(3):
@@ -243,7 +243,7 @@ def test_a_name_that_is_made_meanwhile_keeps_what_it_names(graph: Graph, monkeyp
         assert b"".join(fresh.export(at="kept")) == before
 
 
-def test_a_branch_that_is_made_and_written_meanwhile_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_created_and_written_during_cleanup_is_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     people(graph, "a")
     read = reachable.reach
     made: list[bool] = []
@@ -264,9 +264,7 @@ def test_a_branch_that_is_made_and_written_meanwhile_stays(graph: Graph, monkeyp
         assert fresh.verify().ok
 
 
-def test_a_name_that_is_made_meanwhile_keeps_a_type_that_was_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tag_created_during_cleanup_keeps_a_dropped_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with init(tmp_path / "g", SMALL) as graph:
         graph.load({"B": pa.table({"k": ["x"]})}, mode="append")
         old = graph.commits.list().commits[0]
@@ -287,7 +285,7 @@ def test_a_name_that_is_made_meanwhile_keeps_a_type_that_was_dropped(
         assert b"".join(graph.export(at="kept")) == before
 
 
-def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_started_during_cleanup_keeps_its_files(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     people(graph, "a")
     listed = type(graph.session.store.objects).list
     begun: list[object] = []
@@ -297,7 +295,7 @@ def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeyp
             begun.append(True)
             work.enter_context(at_work(graph.session.store.objects, WorkKind.LOAD))
             orphan(graph)
-            aged(root(graph) / "nodes", 60)  # the clock of the store is behind
+            aged(root(graph) / "nodes", 60)  # the clock of the store is slow
         return listed(self, prefix)  # type: ignore[arg-type]  # passed on
 
     with ExitStack() as work:
@@ -306,7 +304,7 @@ def test_a_load_that_begins_meanwhile_keeps_what_it_writes(graph: Graph, monkeyp
     assert begun
 
 
-# What the dead left
+# Files of crashed processes
 
 
 def staged(graph: Graph, owner: Owner | None, began: float) -> str:
@@ -339,7 +337,7 @@ def left_over(graph: Graph) -> int:
     return sum(table.orphans_removed for table in graph.cleanup(keep=9, orphans_older_than=NOW, preview=True).tables)
 
 
-def test_orphans_go_when_they_are_old(graph: Graph) -> None:
+def test_orphaned_files_are_removed_after_the_grace_period(graph: Graph) -> None:
     people(graph, "a")
     orphan(graph)
     assert graph.cleanup(keep=9).bytes_removed == 0, "it may belong to a write that is at work"
@@ -353,7 +351,7 @@ DEAD = Owner(Owner.here().host, 2**22 + 5, "1")
 ELSEWHERE = Owner("another machine", 7, "1")
 
 
-def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
+def test_cleanup_keeps_the_files_of_a_running_load(graph: Graph) -> None:
     people(graph, "a")
     name = ulid_now().lower()
     with at_work(graph.session.store.objects, WorkKind.LOAD, name=name):
@@ -364,7 +362,7 @@ def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
         assert fork in _forks(graph)
     assert not (root(graph) / "__work" / f"{name}.json").exists()
     aged(root(graph) / "nodes", 1)
-    # One whose process lives is at work for all that can be seen, and one whose process died is not.
+    # A record with a live owner counts as running, and one with a dead owner does not.
     kept = record(graph, name, Owner.here())
     aged(kept, 60)
     assert graph.cleanup(keep=9, orphans_older_than=NOW).bytes_removed == 0
@@ -378,7 +376,7 @@ def test_what_a_load_at_work_needs_stays(graph: Graph) -> None:
 
 
 def _fork(graph: Graph) -> str:
-    """A fork that a load made on a branch, and that nothing points at yet."""
+    """A fork that a load made on a branch, and that the manifest does not name yet."""
     graph.branches.create("dev")
     view = graph.session.store.capture("dev")
     fork = graph.session.store.tables.fork(view.tables["node:Person"].ref, f"{view.incarnation}-{ulid_now().lower()}")
@@ -390,8 +388,8 @@ def _forks(graph: Graph) -> list[str]:
     return graph.session.store.tables.forks(graph.snapshot().pin("node:Person").ref.path)
 
 
-def test_records_of_other_machines_are_watched_and_not_timed(graph: Graph) -> None:
-    """A record is dead when its heartbeat stands still for one lease time, whatever the clocks say."""
+def test_work_records_of_other_machines_are_judged_by_heartbeat_and_not_by_age(graph: Graph) -> None:
+    """A record counts as dead when its heartbeat has not changed for one lease time, independent of clocks."""
     people(graph, "a")
     orphan(graph)
     aged(root(graph) / "nodes", 1)
@@ -418,7 +416,7 @@ def test_records_of_other_machines_are_watched_and_not_timed(graph: Graph) -> No
     assert not (root(graph) / "__work" / f"{name}.json").exists()
 
 
-def test_rows_that_nobody_loads_keep_nothing_in_tables(graph: Graph) -> None:
+def test_abandoned_staged_rows_do_not_keep_orphaned_table_files(graph: Graph) -> None:
     people(graph, "a")
     name = staged(graph, None, time.time() - 7200)
     orphan(graph)
@@ -434,7 +432,7 @@ def test_rows_that_nobody_loads_keep_nothing_in_tables(graph: Graph) -> None:
     assert not (root(graph) / "__staging").exists()
 
 
-def test_a_record_that_cannot_be_read_is_one(graph: Graph) -> None:
+def test_an_unreadable_work_record_counts_as_running(graph: Graph) -> None:
     people(graph, "a")
     name = staged(graph, None, time.time() - 60)
     (root(graph) / "__work").mkdir(exist_ok=True)
@@ -445,7 +443,7 @@ def test_a_record_that_cannot_be_read_is_one(graph: Graph) -> None:
     assert [(load.name, load.on_tables, load.pid) for load in done.loads_at_work] == [(name, True, None)]
 
 
-def test_empty_directories_of_loads_go_when_they_are_old(graph: Graph) -> None:
+def test_empty_staging_directories_are_removed_after_the_grace_period(graph: Graph) -> None:
     staging = root(graph) / "__staging"
     hours = {"bare": 2, "locked": 2, "deep/within": 2, "killed": 2, "young": 0, "used": 2}
     for name, hour in hours.items():
@@ -467,7 +465,7 @@ def test_empty_directories_of_loads_go_when_they_are_old(graph: Graph) -> None:
     assert not staging.exists()
 
 
-def test_the_report_tells_for_whose_sake_something_stayed(graph: Graph) -> None:
+def test_the_report_names_running_loads_that_keep_files(graph: Graph) -> None:
     people(graph, "a")
     here = Owner.here()
     name = ulid_now().lower()
@@ -479,7 +477,7 @@ def test_the_report_tells_for_whose_sake_something_stayed(graph: Graph) -> None:
             assert load.began <= load.seen + timedelta(seconds=1)
 
 
-def test_dead_loads_go_when_they_are_old(graph: Graph) -> None:
+def test_files_of_crashed_loads_are_removed_after_the_grace_period(graph: Graph) -> None:
     young = staged(graph, DEAD, time.time() - 60)
     old = staged(graph, None, time.time() - 9 * 86400)
     aged(root(graph) / "__staging" / old, 8 * 86400)
@@ -489,7 +487,7 @@ def test_dead_loads_go_when_they_are_old(graph: Graph) -> None:
     assert [path.name for path in (root(graph) / "__staging").iterdir() if not path.name.startswith(".")] == [young]
 
 
-def test_forks_of_branches_that_are_gone(graph: Graph) -> None:
+def test_forks_of_deleted_branches_are_removed(graph: Graph) -> None:
     people(graph, "a")
     graph.branches.create("dev")
     people(graph, "b", branch="dev")
@@ -506,7 +504,7 @@ def test_forks_of_branches_that_are_gone(graph: Graph) -> None:
     assert b"".join(graph.export()) == before
 
 
-def test_a_type_that_was_dropped_goes_with_the_last_commit_that_had_it(tmp_path: Path) -> None:
+def test_a_dropped_type_is_removed_with_its_last_commit(tmp_path: Path) -> None:
     with init(tmp_path / "g", SMALL) as graph:
         graph.load({"B": pa.table({"k": ["x"]})}, mode="append")
         place = root(graph) / graph.snapshot().pin("node:C").ref.path
@@ -525,13 +523,13 @@ def test_a_type_that_was_dropped_goes_with_the_last_commit_that_had_it(tmp_path:
         assert graph.verify().ok
 
 
-# Who is at work, and who died
+# Running and crashed processes
 
 
-def test_it_refuses_what_it_does_not_understand(graph: Graph) -> None:
+def test_cleanup_refuses_drift_and_unreadable_sidecars(graph: Graph) -> None:
     people(graph, "a")
     place = root(graph) / graph.snapshot().pin("node:Person").ref.path
-    lance.dataset(str(place)).delete("true")  # by other hands
+    lance.dataset(str(place)).delete("true")  # by another program
     for preview in (True, False):
         with pytest.raises(DriftError):
             graph.cleanup(keep=1, preview=preview)
@@ -542,7 +540,7 @@ def test_it_refuses_what_it_does_not_understand(graph: Graph) -> None:
             graph.cleanup(keep=1, preview=preview)
 
 
-def test_a_write_that_stopped_half_way_is_settled_first(graph: Graph) -> None:
+def test_cleanup_recovers_interrupted_writes_first(graph: Graph) -> None:
     people(graph, "a")
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(BaseException, match="tables_committed"):
         people(graph, "b")
@@ -553,7 +551,9 @@ def test_a_write_that_stopped_half_way_is_settled_first(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_killed_between_versions_and_files(graph: Graph, children: Children) -> None:
+def test_a_cleanup_killed_between_versions_and_files_is_completed_by_the_next_one(
+    graph: Graph, children: Children
+) -> None:
     for i in range(4):
         people(graph, f"p{i}", mode="overwrite")
     before = states(graph, 1)
@@ -567,11 +567,11 @@ def test_killed_between_versions_and_files(graph: Graph, children: Children) -> 
         assert states(fresh, 1) == before
 
 
-def test_nothing_is_left_of_packing_that_died(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_crashed_compaction_are_removed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(4):
         people(graph, f"p{i}")
     before, exported = set(listing(root(graph))), b"".join(graph.export())
-    monkeypatch.setattr(_Work, "remove_layouts", lambda self: None)  # which the dead do not do
+    monkeypatch.setattr(_Work, "remove_layouts", lambda self: None)  # a crashed process does not do it
     with armed(Failpoint.STAGED), pytest.raises(FailpointError):
         graph.optimize()
     assert any("/_versions/d" in path for path in set(listing(root(graph))) - before)
@@ -582,7 +582,7 @@ def test_nothing_is_left_of_packing_that_died(graph: Graph, monkeypatch: pytest.
     assert b"".join(graph.export()) == exported
 
 
-def test_a_transaction_at_work(graph: Graph) -> None:
+def test_cleanup_keeps_the_versions_of_a_running_transaction(graph: Graph) -> None:
     people(graph, "a", "b")
     graph.ensure_indexes()
     with graph.branch().transaction() as transaction:
@@ -595,7 +595,7 @@ def test_a_transaction_at_work(graph: Graph) -> None:
     assert rows == [{"id": "b", "age": 7}, {"id": "c", "age": None}]
 
 
-def test_a_merge_finds_what_it_compares_with(graph: Graph) -> None:
+def test_cleanup_keeps_the_bases_of_later_merges(graph: Graph) -> None:
     people(graph, "a", "b", "c")
     graph.branches.create("dev")
     for i in range(3):
@@ -609,8 +609,8 @@ def test_a_merge_finds_what_it_compares_with(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_writers_and_readers_at_work(graph: Graph) -> None:
-    """Nobody who works on what is kept notices."""
+def test_cleanup_does_not_disturb_writers_and_readers(graph: Graph) -> None:
+    """Work on versions that are kept is not disturbed."""
     people(graph, "a")
     wrong: list[BaseException] = []
     ended = threading.Event()
@@ -649,7 +649,9 @@ def test_writers_and_readers_at_work(graph: Graph) -> None:
     assert graph.verify().ok
 
 
-def test_failures_concern_one_table(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_one_table_does_not_stop_cleanup_of_the_others(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for i in range(3):
         people(graph, f"p{i}")
         graph.load({"Town": pa.table({"name": [f"t{i}"]})}, mode="append")
@@ -669,7 +671,7 @@ def test_failures_concern_one_table(graph: Graph, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_in_s3(s3_root: S3Root) -> None:
+def test_cleanup_works_in_s3(s3_root: S3Root) -> None:
     with init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
         for i in range(4):
             people(graph, f"p{i}", photo=200_000)
@@ -685,7 +687,7 @@ def test_in_s3(s3_root: S3Root) -> None:
         graph.session.store.objects.put(f"__staging/{name}/rows.arrow", b"rows")
         dead = {"version": 1, "kind": "load", "owner": asdict(DEAD), "beat": 0, "began": None, "commits": []}
         graph.session.store.objects.put(f"__work/{name}.json", orjson.dumps(dead | {"needs": {}}))
-        # A folder that somebody made in a console.
+        # A folder marker that a user created in a console.
         for place in ("nodes/", "__staging/", f"{graph.snapshot().pin('node:Person').ref.path}/data/"):
             made = f"{s3_root.options['endpoint']}/{s3_root.uri.removeprefix('s3://')}/{place}"
             urllib.request.urlopen(urllib.request.Request(made, data=b"", method="PUT"), timeout=60).close()
@@ -699,8 +701,8 @@ def test_in_s3(s3_root: S3Root) -> None:
         assert graph.session.store.objects.list("__staging") == []
 
 
-def test_a_deleted_branch_from_which_an_unfinished_one_was_made_stays_until_that_goes(graph: Graph) -> None:
-    """The creation of a branch stopped before its reference. What it was made from cannot go before it does."""
+def test_the_source_of_an_unfinished_branch_is_kept_until_that_is_removed(graph: Graph) -> None:
+    """The creation of a branch stopped before it wrote its reference. Its source is kept as long as its files."""
     graph.branches.create("side")
     people(graph, "a", branch="side")
     store = graph.session.store

@@ -1,4 +1,4 @@
-"""Indexes: built as the schema asks, for what they do not cover yet, and never of any consequence for an answer."""
+"""Indexes are built as declared in the schema, for rows that are not covered yet, and never change an answer."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ THING = (
 )
 
 
-def test_the_schema_says_which_indexes_there_are(graph: Graph) -> None:
-    """Ids and ends always; what is declared on one property; nothing for lists, several properties and `@unique`."""
+def test_the_schema_declares_the_indexes(graph: Graph) -> None:
+    """Ids and ends always; declared indexes on one property; none for lists, several properties and `@unique`."""
     wanted = declared(graph.catalog)
     assert {(index.property, index.kind.value) for index in wanted["node:Thing"]} == set(THING)
     ends = [(index.property, index.kind.value) for index in wanted["edge:Near"]]
@@ -131,7 +131,7 @@ def test_the_schema_says_which_indexes_there_are(graph: Graph) -> None:
     assert [index.property for index in wanted["node:Empty"]] == ["id", "name"]
 
 
-def test_all_kinds_are_built_as_one_commit(graph: Graph) -> None:
+def test_all_kinds_of_indexes_are_built_in_one_commit(graph: Graph) -> None:
     before = graph.snapshot().commit
     receipt = graph.ensure_indexes()
     assert receipt.commit is not None
@@ -146,7 +146,7 @@ def test_all_kinds_are_built_as_one_commit(graph: Graph) -> None:
     }
 
 
-def test_what_is_covered_is_not_built_again(graph: Graph) -> None:
+def test_covered_rows_are_not_indexed_again(graph: Graph) -> None:
     assert graph.ensure_indexes().commit is not None
     versions = {key: pin.ref for key, pin in graph.snapshot().tables.items()}
     again = graph.ensure_indexes()
@@ -155,7 +155,7 @@ def test_what_is_covered_is_not_built_again(graph: Graph) -> None:
     assert {key: pin.ref for key, pin in graph.snapshot().tables.items()} == versions
 
 
-def test_new_rows_get_a_segment_of_their_own(graph: Graph) -> None:
+def test_new_rows_get_their_own_index_segment(graph: Graph) -> None:
     graph.ensure_indexes()
     graph.load({"Thing": things(50, 300)}, mode="append")
     assert covered(graph)["node:Thing", "big", "btree"] == (300, 50)
@@ -165,18 +165,18 @@ def test_new_rows_get_a_segment_of_their_own(graph: Graph) -> None:
     assert graph.ensure_indexes().commit is None
 
 
-def test_few_vectors_stay_without_an_index(graph: Graph) -> None:
+def test_few_vectors_get_no_vector_index(graph: Graph) -> None:
     receipt = graph.ensure_indexes()
     reasons = {pending.property: pending.reason for pending in receipt.pending}
     assert reasons["vec"] == f"fewer than {FEWEST_VECTORS} vectors are searched exactly"
     built = ensure(graph, fewest_vectors=256)
     assert [(index.property, index.kind) for index in built.built] == [("vec", "vector")]
-    # A column without a single vector cannot have one, however many rows there are.
+    # A column without any vector cannot have an index, even with many rows.
     assert [pending.property for pending in built.pending] == ["spot"]
     assert covered(graph)["node:Thing", "vec", "vector"] == (300, 0)
 
 
-def test_parameters_that_do_not_fit_are_told(tmp_path: Path) -> None:
+def test_invalid_index_parameters_are_reported(tmp_path: Path) -> None:
     schema = 'node Thing { name: String @key  vec: Vector(4) @index(vec, method="ivf_pq", sub_vectors=3) }'
     with omnigraph.init(tmp_path / "odd", schema) as graph:
         graph.load({"Thing": things(20).select(["name", "vec"])}, mode="append")
@@ -184,8 +184,8 @@ def test_parameters_that_do_not_fit_are_told(tmp_path: Path) -> None:
         assert pending.reason == "3 sub_vectors do not divide 4 dimensions"
 
 
-def test_other_parameters_replace_an_index(tmp_path: Path) -> None:
-    """What the schema no longer asks for goes with the same commit."""
+def test_changed_parameters_replace_an_index(tmp_path: Path) -> None:
+    """Indexes that the schema no longer declares are dropped in the same commit."""
     place = tmp_path / "g"
     with omnigraph.init(place, 'node Doc { name: String @key  text: String @index(text, kind="fts") }') as graph:
         graph.load({"Doc": things(20).select(["name", "text"])}, mode="append")
@@ -206,7 +206,7 @@ def _described(graph: Graph, key: str) -> list[Any]:
     return list(graph.session.store.tables.at(ref).dataset.describe_indices())
 
 
-def test_a_branch_gets_its_own_and_only_where_there_is_work(graph: Graph) -> None:
+def test_indexes_of_a_branch_are_built_only_for_its_new_rows(graph: Graph) -> None:
     graph.ensure_indexes()
     graph.branches.create("work")
     before = {key: pin.ref for key, pin in graph.snapshot(branch="work").tables.items()}
@@ -219,7 +219,7 @@ def test_a_branch_gets_its_own_and_only_where_there_is_work(graph: Graph) -> Non
     assert covered(graph)["node:Thing", "big", "btree"] == (300, 0)
 
 
-def test_a_reader_builds_nothing(graph: Graph, tmp_path: Path) -> None:
+def test_a_read_only_handle_builds_no_indexes(graph: Graph, tmp_path: Path) -> None:
     with omnigraph.open(tmp_path / "g", read_only=True) as reader:
         assert reader.indexes()
         with pytest.raises(ReadOnlyError):
@@ -254,7 +254,7 @@ def answers(graph: Graph, at: Snapshot | None = None) -> list[list[dict[str, Any
 
 
 def test_an_index_never_changes_an_answer(tmp_path: Path) -> None:
-    """The same rows with no index, with one of everything, with one of a part, and after rows went and came back."""
+    """The same rows without indexes, with full and partial coverage, and after rows were deleted and inserted again."""
     with library(tmp_path, docs=80) as graph:
         bare = graph.snapshot()
         without = answers(graph)
@@ -280,15 +280,15 @@ def test_an_index_never_changes_an_answer(tmp_path: Path) -> None:
             uncovered.append(covered(graph)["node:Doc", "text", "fts"][1])
             expected = answers(graph, graph.snapshot(branch="bare"))
             assert expected != without
-            assert answers(graph) == expected  # covered in part
+            assert answers(graph) == expected  # partly covered
             ensure(graph, fewest_vectors=1)
             assert covered(graph)["node:Doc", "text", "fts"][1] == 0
             assert answers(graph) == expected
         assert uncovered[0] > 0
 
 
-def test_a_bitmap_forgets_what_a_row_was(tmp_path: Path) -> None:
-    """A second segment beside the first would find a row by both its values."""
+def test_a_bitmap_index_does_not_find_rows_by_old_values(tmp_path: Path) -> None:
+    """With a second segment beside the first, a row would be found by its old and its new value."""
     schema = 'node P { name: String @key  color: enum(red, green)  @index(color, kind="bitmap") }'
     with omnigraph.init(tmp_path / "g", schema) as graph:
         names = [f"p{i}" for i in range(20)]

@@ -1,4 +1,4 @@
-"""Optimize: fewer files and complete indexes, in one commit that nobody notices."""
+"""Optimize gives fewer files and complete indexes in one commit, without any change of rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fill(graph: Graph, loads: int = 6, size: int = 8) -> None:
 
 
 def seen(graph: Graph) -> dict[str, Any]:
-    """Everything that there is to see, also by indexes."""
+    """All rows and query answers, with and without indexes."""
     found: dict[str, Any] = {"export": b"".join(graph.export())}
     tables, snapshot = graph.session.store.tables, graph.snapshot()
     for key in ("node:Person", "edge:Knows"):
@@ -96,7 +96,7 @@ def covered(graph: Graph) -> set[int]:
 
 
 @pytest.mark.parametrize("indexed", ["before", "between", "never"])
-def test_nothing_changes_but_the_files(graph: Graph, indexed: str) -> None:
+def test_optimize_changes_only_files(graph: Graph, indexed: str) -> None:
     if indexed == "before":
         graph.ensure_indexes()
     fill(graph)
@@ -129,8 +129,8 @@ def test_nothing_changes_but_the_files(graph: Graph, indexed: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 7])
-def test_a_history_of_everything(graph: Graph, seed: int) -> None:
-    """Writes of all kinds between optimizations; an index never tells what a row was."""
+def test_optimize_between_random_writes_keeps_answers(graph: Graph, seed: int) -> None:
+    """Random writes between optimizations: indexes never return old values."""
     chance = random.Random(seed)
     known: list[str] = []
     for step in range(24):
@@ -163,8 +163,8 @@ def _by_index_and_without(graph: Graph) -> None:
         assert sorted(found) == sorted(expected), (column, value)
 
 
-def test_a_commit_that_comes_first(graph: Graph) -> None:
-    """What was packed is used, as long as its rows are as they were."""
+def test_optimize_keeps_rows_of_a_concurrent_commit(graph: Graph) -> None:
+    """The compacted files are used if their rows have not changed."""
     fill(graph)
     done: list[CompactJob] = []
 
@@ -186,14 +186,14 @@ def test_a_commit_that_comes_first(graph: Graph) -> None:
     assert leftover == []
 
 
-def test_only_indexes_are_missing(graph: Graph) -> None:
+def test_optimize_of_compact_tables_builds_only_indexes(graph: Graph) -> None:
     fill(graph, loads=1)
     receipt = graph.optimize()
     assert [(t.committed, t.fragments_removed) for t in receipt.tables] == [(True, 0), (True, 0)]
     assert covered(graph) == {0}
 
 
-def test_branches_and_old_commits_stay(graph: Graph) -> None:
+def test_optimize_keeps_branches_and_old_commits(graph: Graph) -> None:
     fill(graph, loads=2)
     graph.branches.create("draft")
     graph.load({"Person": people(["mine"], 2)}, mode="append", branch="draft")
@@ -206,7 +206,7 @@ def test_branches_and_old_commits_stay(graph: Graph) -> None:
     assert graph.verify(branch="draft").ok
 
 
-def test_a_table_that_is_ahead_is_left_alone(graph: Graph) -> None:
+def test_a_table_with_drift_is_skipped(graph: Graph) -> None:
     fill(graph)
     ref = graph.snapshot().pin("node:Person").ref
     lance.dataset(str(directory(graph, graph.snapshot().pin("node:Person")))).update_config({"by": "others"})
@@ -218,7 +218,7 @@ def test_a_table_that_is_ahead_is_left_alone(graph: Graph) -> None:
     assert told["edge:Knows"].committed
 
 
-def test_it_is_refused(graph: Graph, tmp_path: Path) -> None:
+def test_invalid_options_and_read_only_handles_are_refused(graph: Graph, tmp_path: Path) -> None:
     fill(graph, loads=2)
     with pytest.raises(InputError, match="at least one row"):
         graph.optimize(rows_per_fragment=0)
@@ -226,7 +226,7 @@ def test_it_is_refused(graph: Graph, tmp_path: Path) -> None:
         omnigraph.open(tmp_path / "g", read_only=True).optimize()
 
 
-def test_an_interrupted_write_is_settled_first(graph: Graph) -> None:
+def test_optimize_recovers_interrupted_writes_first(graph: Graph) -> None:
     fill(graph, loads=2)
     with armed(Failpoint.TABLE_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         graph.load({"Person": people(["x"], 1)}, mode="append")
@@ -236,7 +236,7 @@ def test_an_interrupted_write_is_settled_first(graph: Graph) -> None:
 
 
 class Meanwhile(LocalWorkers):
-    """This process, beside others who write whenever something was packed."""
+    """Workers in this process, beside writers that commit after each compaction job."""
 
     def __init__(self, graph: Graph, writes: list[Callable[[], object]]) -> None:
         super().__init__(graph.session.store.tables)
@@ -255,7 +255,7 @@ class Meanwhile(LocalWorkers):
 
 
 def optimized_beside(graph: Graph, *writes: Callable[[], object]) -> tuple[OptimizeReceipt, int]:
-    """Optimize while others write. Returns how many groups of files were packed, those in vain included."""
+    """Optimize beside other writers. Returns the number of compacted groups of files, including discarded ones."""
     workers = Meanwhile(graph, list(writes))
     receipt = optimize_store(
         graph.session.store,
@@ -268,7 +268,7 @@ def optimized_beside(graph: Graph, *writes: Callable[[], object]) -> tuple[Optim
 
 
 def unindexed(graph: Graph, place: Path) -> dict[str, Any]:
-    """What there is to see in a graph with the same rows, and without any index."""
+    """The rows and answers of a graph with the same rows and without indexes."""
     with omnigraph.init(place, SCHEMA) as plain:
         for type_name in ("Person", "Knows"):
             rows = [line for line in b"".join(graph.export(types=type_name)).splitlines() if line]
@@ -276,8 +276,8 @@ def unindexed(graph: Graph, place: Path) -> dict[str, Any]:
         return {name: found for name, found in seen(plain).items() if name not in ("node:Person", "edge:Knows")}
 
 
-def test_rows_that_are_added_meanwhile_do_not_matter(graph: Graph, tmp_path: Path) -> None:
-    """Nothing is packed or built twice, and the indexes find every row, though fragments got other numbers."""
+def test_rows_added_meanwhile_cause_no_repeated_compaction(graph: Graph, tmp_path: Path) -> None:
+    """No group is compacted twice, no index is built twice, and indexes find every row in renumbered fragments."""
     fill(graph)
     receipt, packs = optimized_beside(graph, lambda: graph.load({"Person": people(["x", "y"], 2)}, mode="append"))
     assert receipt.commit == graph.branch().head
@@ -287,8 +287,8 @@ def test_rows_that_are_added_meanwhile_do_not_matter(graph: Graph, tmp_path: Pat
     assert {name: found[name] for name in found if name[:4] not in ("node", "edge")} == unindexed(graph, tmp_path / "u")
 
 
-def test_rows_that_are_changed_meanwhile_are_packed_again(graph: Graph, tmp_path: Path) -> None:
-    """Of two groups of files one is touched: the other stays as it was packed."""
+def test_files_with_rows_changed_meanwhile_are_compacted_again(graph: Graph, tmp_path: Path) -> None:
+    """Of two groups of files one is changed. The compacted files of the other are used."""
     fill(graph)
     change = 'query change() { update Person set { age: 3, mood: "good" } where name = "p2" }'
     receipt, packs = optimized_beside(graph, lambda: graph.mutate(change))
@@ -299,8 +299,8 @@ def test_rows_that_are_changed_meanwhile_are_packed_again(graph: Graph, tmp_path
     assert {name: found[name] for name in found if name[:4] not in ("node", "edge")} == unindexed(graph, tmp_path / "u")
 
 
-def test_it_gets_its_turn_beside_steady_changes(graph: Graph) -> None:
-    """Whatever it packs is touched again and again: then it packs with its turn in hand."""
+def test_optimize_succeeds_beside_constant_updates(graph: Graph) -> None:
+    """Its groups change again and again, so it finally compacts while it holds the lease."""
     fill(graph)
 
     def change() -> object:
@@ -336,8 +336,8 @@ def test_indexes_are_built_beside_writers(graph: Graph, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("reached", [1, 2])
-def test_a_table_half_done_is_undone(graph: Graph, reached: int) -> None:
-    """Between the two commits that a table takes."""
+def test_a_partly_optimized_table_is_rolled_back(graph: Graph, reached: int) -> None:
+    """It fails between the two commits that it makes to a table."""
     fill(graph)
     before = seen(graph)
     with armed(Failpoint.TABLE_PACKED, "error", reached=reached), pytest.raises(Exception, match="table_packed"):
@@ -349,8 +349,8 @@ def test_a_table_half_done_is_undone(graph: Graph, reached: int) -> None:
 
 
 @pytest.mark.slow
-def test_often_and_a_little_each_time(graph: Graph) -> None:
-    """Neither files nor segments of indexes pile up, although what an index covers keeps files apart."""
+def test_repeated_optimize_does_not_accumulate_files_or_index_segments(graph: Graph) -> None:
+    """Neither files nor index segments accumulate, although index coverage limits which files can be combined."""
     fill(graph, loads=1, size=64)
     graph.optimize()
     for round_ in range(7):

@@ -1,4 +1,4 @@
-"""An optimize that is killed has happened or not, and nobody can tell from the rows."""
+"""A killed optimize is visible completely or not at all, and does not change rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["_no_fsync", "children", "parent"]
 
 
 def _kills() -> list[Kill]:
-    """Every place that it passes; tables of nodes take two commits, because they have indexes."""
+    """Every failpoint that optimize passes. Node tables take two commits, because they have indexes."""
     places = [Kill(point) for point in (*WRITE_POINTS, *OPTIMIZE_POINTS) if point is not Failpoint.FORKED]
     last = [Kill(Failpoint.TABLE_COMMITTED, len(TABLES)), Kill(Failpoint.TABLE_PACKED, len(NODES))]
     return [*places, *last]
@@ -30,7 +30,7 @@ def _fragments(graph: Graph) -> set[int]:
 
 
 @pytest.mark.parametrize("kill", _kills(), ids=str)
-def test_killed_optimize(children: Children, tmp_path: Path, kill: Kill) -> None:
+def test_a_killed_optimize_is_visible_completely_or_not_at_all(children: Children, tmp_path: Path, kill: Kill) -> None:
     place = tmp_path / "graph"
     with create(place) as graph:
         for name in ("one", "two"):

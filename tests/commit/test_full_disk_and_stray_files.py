@@ -1,4 +1,4 @@
-"""A handle goes on after trouble: a full disk, a schema write that died, files of others beside the sidecars."""
+"""A handle works again after a full disk, after a crashed schema change, and beside stray files in `__recovery`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MORE = SCHEMA + "node D { k: String @key }\n"
 
 @contextmanager
 def full(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> Iterator[None]:
-    """No file of this process takes another byte, after so many that do; Lance's own files still do."""
+    """Writes of this process fail after the given number of bytes. Files that Lance writes are not affected."""
     write, left = os.write, [after]
 
     def no_room(descriptor: int, data: bytes) -> int:
@@ -47,10 +47,10 @@ def full(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> Iterator[None]:
 
 @pytest.mark.parametrize("reopens", [False, True])
 @pytest.mark.parametrize("after", range(4))
-def test_a_full_disk_stalls_nobody(
+def test_writers_do_not_wait_for_a_lease_that_a_full_disk_left_behind(
     graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, after: int, reopens: bool
 ) -> None:
-    """The lease could not be given back. Who left it knows that nobody has it, and waits for nobody."""
+    """The lease could not be released. Its old owner knows that it is free, and does not wait for it to expire."""
     told: list[str] = []
     with full(monkeypatch, after):
         for _ in range(2):
@@ -70,8 +70,8 @@ def test_a_full_disk_stalls_nobody(
     assert_whole(graph)
 
 
-def test_a_small_file_system(tmp_path: Path) -> None:
-    """A disk of a few megabytes is filled for real, by writes and by others, and is used again after room was made."""
+def test_a_filled_file_system_can_be_used_again_after_space_is_freed(tmp_path: Path) -> None:
+    """Fill a real file system of a few megabytes, free some space, and write again."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
@@ -98,18 +98,18 @@ def test_a_small_file_system(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_lease_that_somebody_else_has_is_not_taken(graph: Graph, place: Path) -> None:
-    """A second handle of this process waits for the first, and does not take what is held for left behind."""
+def test_a_lease_of_another_handle_is_not_taken_over(graph: Graph, place: Path) -> None:
+    """A second handle of this process waits for the first one, and does not treat its lease as abandoned."""
     with graph.session.store.exclusive("main"), pytest.raises(LeaseTimeoutError):
         lease.acquire(graph.session.store.leases, "main", wait=0.1)
 
 
-# A schema write that died
+# A crashed schema change
 
 
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.BEFORE_PUBLISH])
 @pytest.mark.parametrize("by", ["load", "mutation"])
-def test_the_same_handle_heals_before_it_checks_types(graph: Graph, point: Failpoint, by: str) -> None:
+def test_recovery_runs_before_a_write_checks_its_types(graph: Graph, point: Failpoint, by: str) -> None:
     with armed(point, "crash"), pytest.raises(SimulatedCrashError):
         evolve_to(graph, MORE, ["new"])
     finished = point is Failpoint.BEFORE_PUBLISH
@@ -132,7 +132,7 @@ def test_the_same_handle_heals_before_it_checks_types(graph: Graph, point: Failp
     assert_whole(graph)
 
 
-# Files of others, and leftovers
+# Stray files and temporary files
 
 
 STRAYS = (
@@ -144,7 +144,7 @@ STRAYS = (
 )
 
 
-def test_stray_files_are_ignored(graph: Graph, place: Path) -> None:
+def test_stray_files_among_sidecars_are_ignored(graph: Graph, place: Path) -> None:
     directory = place / "__recovery"
     (directory / "a").mkdir(parents=True, exist_ok=True)
     for name in STRAYS:
@@ -157,15 +157,15 @@ def test_stray_files_are_ignored(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_folder_marker_is_ignored(s3_root: S3Root) -> None:
+def test_a_folder_marker_object_among_sidecars_is_ignored(s3_root: S3Root) -> None:
     with create(s3_root.uri, s3_root.options) as graph:
         graph.session.store.objects.put("__recovery/.keep", b"")
         put(graph, ["new"], PAIR)
         assert graph.recovery.pending() == []
 
 
-def test_old_leftovers_go(graph: Graph, place: Path) -> None:
-    """Temporary files of writers that were killed: those of an hour ago go when the graph is opened or cleaned."""
+def test_old_temporary_files_of_killed_writers_are_removed(graph: Graph, place: Path) -> None:
+    """Temporary files of killed writers are removed after an hour, when the graph is opened or cleaned up."""
     directory = place / "__recovery"
     directory.mkdir(exist_ok=True)
     old, young = directory / ".og-tmp-1-a", directory / ".og-tmp-1-b"
@@ -180,11 +180,11 @@ def test_old_leftovers_go(graph: Graph, place: Path) -> None:
     assert not young.exists(), "also in a process that runs for long"
 
 
-# What was settled is told
+# The list of recoveries
 
 
 def test_every_recovery_is_listed(graph: Graph, place: Path) -> None:
-    """Forward and back, by this process or another, with who wrote, what, and where the tables were and are."""
+    """Roll-forward and roll-back, by this process or another, with the actor, the writer and the table versions."""
     with armed(Failpoint.TABLES_COMMITTED, "error"):
         put(graph, ["settled at once, forward"], PAIR, actor="act-a")
     with armed(Failpoint.TABLE_COMMITTED, "error"), pytest.raises(Exception, match="table_committed"):

@@ -1,4 +1,4 @@
-"""A transaction whose process is killed is there completely or not at all, and what it leaves is cleared away."""
+"""A killed transaction is visible completely or not at all, and its leftover files are removed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ AFTER = BEFORE | {"node:A": sorted([*SEED, "new"]), "node:B": sorted([*SEED[:2],
 
 
 def merges(forks: bool) -> Write:
-    """What the end of the transaction does to the branch."""
+    """The write that the commit of the transaction makes to the branch."""
     return Write(WriterKind.BRANCH_MERGE, Operation.CHANGE, ("node:A", "node:B"), forks)
 
 
 def left(graph: Graph) -> list[str]:
-    """What hidden branches have left: records, refs, forks and leases."""
+    """Leftover records, references, forks and leases of transaction branches."""
     store = graph.session.store
     refs = list_branch_refs(store.objects)
     public = {ref.incarnation for ref in refs.values() if not ref.is_hidden}
@@ -43,7 +43,7 @@ def left(graph: Graph) -> list[str]:
 
 
 def _check(place: Path, branch: str, visible: bool) -> None:
-    """Whoever opens the graph next finds all or nothing, and can go on."""
+    """Check that the next opener finds all or nothing, and can write."""
     with open(place) as graph:
         expected = AFTER if visible else BEFORE
         assert contents(graph, branch) == expected
@@ -61,7 +61,7 @@ def _check(place: Path, branch: str, visible: bool) -> None:
 
 
 def _ends() -> list[object]:
-    """All places that the end of a transaction passes; those on a branch are the slower half of the same."""
+    """All failpoints that the commit of a transaction passes. Those on a branch are marked slow."""
     found: list[object] = []
     for forks in (False, True):
         for kill in [*kills(merges(forks)), *(Kill(point) for point in TRANSACTION_POINTS[1:])]:
@@ -71,7 +71,9 @@ def _ends() -> list[object]:
 
 
 @pytest.mark.parametrize(("kill", "forks"), _ends())
-def test_killed_at_its_end(children: Children, place: Path, kill: Kill, forks: bool) -> None:
+def test_a_transaction_killed_at_its_commit_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, kill: Kill, forks: bool
+) -> None:
     branch = "dev" if forks else "main"
     with create(place) as graph:
         if forks:
@@ -103,7 +105,7 @@ IN_BLOCK = [
 
 
 @pytest.mark.parametrize("failpoint", IN_BLOCK)
-def test_killed_in_its_block(children: Children, place: Path, failpoint: str) -> None:
+def test_a_transaction_killed_in_its_block_is_not_visible(children: Children, place: Path, failpoint: str) -> None:
     create(place).close()
     job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
     assert children.run("transact", failpoint=failpoint, **job).signal == signal.SIGKILL
@@ -112,8 +114,8 @@ def test_killed_in_its_block(children: Children, place: Path, failpoint: str) ->
         assert {record.kind for record in graph.recovery.list()} <= {RecoveryKind.ORPHANED_BRANCH_DISCARDED}
 
 
-def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
-    """Nobody has to open the graph again: what a dead transaction left is in nobody's way."""
+def test_an_open_handle_works_beside_leftovers_of_killed_transactions(children: Children, place: Path) -> None:
+    """The graph need not be opened again: leftover files of a killed transaction block no write."""
     with create(place) as graph:
         graph.branches.create("dev")
         for branch in ("main", "dev"):
@@ -130,7 +132,7 @@ def test_a_handle_that_stays_open(children: Children, place: Path) -> None:
         assert_whole(graph)
 
 
-def test_a_live_transaction_of_another_process_is_left_alone(children: Children, place: Path) -> None:
+def test_a_live_transaction_of_another_process_is_not_removed(children: Children, place: Path) -> None:
     sign = place.with_name("held")
     with create(place) as graph:
         job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE}
@@ -146,8 +148,8 @@ def test_a_live_transaction_of_another_process_is_left_alone(children: Children,
         assert left(graph) == []
 
 
-def test_a_killed_end_is_repeated_by_its_key(children: Children, place: Path) -> None:
-    """A caller who never heard back runs the block again: it is done once."""
+def test_a_killed_transaction_can_be_repeated_with_its_idempotency_key(children: Children, place: Path) -> None:
+    """A caller without an answer runs the block again with the same key: there is one commit."""
     create(place).close()
     job: Job = {"uri": str(place), "ids": ["new"], "gone": GONE, "idempotency_key": "k"}
     for at_end in ("before_publish#1=kill", ""):
@@ -159,8 +161,8 @@ def test_a_killed_end_is_repeated_by_its_key(children: Children, place: Path) ->
 
 
 @pytest.mark.slow
-def test_processes_at_once_and_a_reader(children: Children, place: Path) -> None:
-    """Each transaction writes two tables in two steps. Every one lands, once, and nobody ever sees a step alone."""
+def test_concurrent_transactions_are_atomic_to_readers(children: Children, place: Path) -> None:
+    """Each transaction writes two tables in two steps. Each is committed once, and no reader sees a single step."""
     create(place).close()
     stop, ready = place.with_name("stop"), place.with_name("ready")
     reader = children.start("watch", uri=str(place), keys=["node:A", "node:B"], stop=str(stop), ready=str(ready))

@@ -1,4 +1,4 @@
-"""A merge beside other writers: nothing is lost or there twice, and what was fixed at its beginning stays fixed."""
+"""A merge beside other writers: no row is lost or duplicated, and the source stays at its first snapshot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def graph(place: Path) -> Graph:
 
 
 def _between(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
-    """Do something once, after the merge was compared and before it is written."""
+    """Act once, after the merge has compared and before it writes."""
     original = Merge.writes
     done: list[bool] = []
 
@@ -48,7 +48,7 @@ def _do(graph: Graph, text: str, branch: str = "main") -> None:
     graph.mutate(f"query q() {{ {text} }}", branch=branch)
 
 
-def test_a_target_that_moves_is_compared_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_compares_again_if_the_target_has_new_commits(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _between(monkeypatch, lambda: _do(graph, 'update Person set { age: 5 } where name = "b"'))
     receipt = graph.merge("side")
     assert receipt.outcome == "merged", "it would have been a fast-forward"
@@ -58,7 +58,7 @@ def test_a_target_that_moves_is_compared_again(graph: Graph, monkeypatch: pytest
     assert receipt.commit.parent == graph.commits.list().commits[1].id
 
 
-def test_a_target_that_moves_into_a_conflict(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_commit_of_the_target_can_cause_a_conflict(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _between(monkeypatch, lambda: _do(graph, 'insert Person { name: "d", mail: "m" }'))
     with pytest.raises(MergeConflictsError) as caught:
         graph.merge("side")
@@ -66,7 +66,7 @@ def test_a_target_that_moves_into_a_conflict(graph: Graph, monkeypatch: pytest.M
     assert graph.snapshot().pin("node:Person").row_count == 3
 
 
-def test_the_source_is_what_it_was_when_the_merge_began(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_uses_the_source_as_of_its_start(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     head = graph.branch("side").head.id
     _between(monkeypatch, lambda: _do(graph, 'insert Person { name: "late" }', "side"))
     receipt = graph.merge("side", delete_branch=True)
@@ -78,8 +78,8 @@ def test_the_source_is_what_it_was_when_the_merge_began(graph: Graph, monkeypatc
     assert graph.merge("side").changes["node:Person"].inserted == 1
 
 
-def test_what_is_written_when_the_branch_is_about_to_go_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last moment is when the branch is held: later nobody can write to it."""
+def test_a_merge_does_not_delete_a_branch_with_new_commits(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write is committed just before the deletion gets the lease of the branch. Later writes are impossible."""
     exclusive = type(graph.session.store).exclusive
     deleting = branches.delete_branch
     written: list[bool] = []
@@ -103,8 +103,8 @@ def test_what_is_written_when_the_branch_is_about_to_go_stays(graph: Graph, monk
     assert graph.merge("side").changes["node:Person"].inserted == 1
 
 
-def test_merges_and_writes_at_once(graph: Graph) -> None:
-    """Branches merge into one target while others write to it."""
+def test_concurrent_merges_and_writes_lose_no_rows(graph: Graph) -> None:
+    """Branches are merged into one target while other writers commit to it."""
     names = [f"branch{i}" for i in range(4)]
     for name in names:
         graph.branches.create(name)
@@ -131,8 +131,8 @@ def test_merges_and_writes_at_once(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_processes_merge_the_same_branch(graph: Graph, children: Children) -> None:
-    """Two merges of one branch at once: one commit has it, and the other finds nothing to do."""
+def test_two_processes_merge_the_same_branch_once(graph: Graph, children: Children) -> None:
+    """Of two concurrent merges of one branch, one makes a commit and the other is already up to date."""
     pids = [children.start("merge", uri=graph.uri, source="side") for _ in range(2)]
     endings = [children.wait(pid) for pid in pids]
     made = [ending.result for ending in endings if ending.result is not None]

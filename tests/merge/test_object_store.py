@@ -1,4 +1,4 @@
-"""Branches of a graph in an object store, or in memory, are merged as those in a directory are."""
+"""Merges work in an object store and in memory as on disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _check(graph: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_in_an_object_store(s3_root: S3Root) -> None:
+def test_a_merge_in_an_object_store_has_the_same_result(s3_root: S3Root) -> None:
     with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
         _fill(graph)
         assert graph.merge("side").outcome == "merged"
@@ -51,7 +51,7 @@ def test_in_an_object_store(s3_root: S3Root) -> None:
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_in_an_object_store_by_tasks(s3_root: S3Root) -> None:
+def test_a_merge_by_tasks_in_an_object_store_has_the_same_result(s3_root: S3Root) -> None:
     with omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options) as graph:
         _fill(graph)
         receipt = graph.merge("side", engine="spark", spark=SparkOptions(InProcess(), tasks=2, merge_threshold=1))
@@ -59,7 +59,7 @@ def test_in_an_object_store_by_tasks(s3_root: S3Root) -> None:
         _check(graph)
 
 
-def test_in_memory() -> None:
+def test_a_merge_in_memory_has_the_same_result() -> None:
     with omnigraph.init("memory://merging", SCHEMA) as graph:
         _fill(graph)
         with pytest.raises(InputError, match="tasks cannot reach"):

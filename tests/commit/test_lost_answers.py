@@ -1,4 +1,4 @@
-"""A request whose answer was lost may take effect at any time: nothing is lost, doubled, torn or stuck by it."""
+"""A request whose answer is lost can take effect at any time, without lost, duplicate, torn or blocked writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from omnigraph.graph import Graph, open
 SOAK = bool(os.environ.get("OMNIGRAPH_SOAK"))
 PAIR = ("node:A", "node:B")
 HEARTBEATS = {"lease, write": 2, "record of work, write": 1}
-"""Requests that come again while a write lasts, and how many of them every write makes."""
+"""Requests that are repeated during a write, and how many of them every write makes."""
 
 
 class When(IntEnum):
@@ -40,11 +40,11 @@ class When(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write, of which each request loses its answer once.
+    """A write. Each of its requests loses its answer once.
 
     Attributes:
-        prepare: what is done before, without trouble; returns the branch that is written.
-        do: the write, with the name that it brings.
+        prepare: runs before, without faults; returns the branch that is written.
+        do: the write, with the name of the row that it adds.
     """
 
     name: str
@@ -68,7 +68,7 @@ def _on_a_branch(graph: Graph, name: str) -> str:
 def _changed_branch(graph: Graph, name: str) -> str:
     graph.branches.create(name)
     put(graph, [name], PAIR, branch=name)
-    put(graph, [f"{name}-on-main"], ["node:C"])  # so that it is no fast-forward
+    put(graph, [f"{name}-on-main"], ["node:C"])  # so that the merge is not a fast-forward
     return "main"
 
 
@@ -105,7 +105,7 @@ def written(name: str) -> Write:
 
 
 def cases(short: Mapping[str, tuple[Answer, ...]]) -> list[object]:
-    """All writes with all answers. All but those in `short` are left to `make soak`."""
+    """All writes with all answers. Only those in `short` run without `make soak`."""
     soak = pytest.mark.soak
     return [
         pytest.param(name, answer, marks=() if answer in short.get(name, ()) else soak, id=f"{name}: {answer}")
@@ -116,7 +116,7 @@ def cases(short: Mapping[str, tuple[Answer, ...]]) -> list[object]:
 
 @dataclass
 class Place:
-    """A graph behind storage that loses answers, and a way to open it beside that."""
+    """A graph behind storage that loses answers, and a way to open it without faults."""
 
     graph: Graph
     lossy: Lossy
@@ -152,7 +152,7 @@ def lose_each(place: Place, write: Write, answer: Answer, whens: tuple[When, ...
 
 
 def count(place: Place, write: Write) -> Mapping[str, int]:
-    """The requests of a write that loses nothing, without the heartbeats of a slow one."""
+    """The requests of a write without faults, without the heartbeats of a slow write."""
     branch = write.prepare(place.graph, "counted")
     place.lossy.arm("", 0, Answer.LOST)
     write.do(place.graph, "counted", branch)
@@ -162,7 +162,7 @@ def count(place: Place, write: Write) -> Mapping[str, int]:
 
 
 def clean(graph: Graph) -> None:
-    """Remove all that may be removed, files of this very moment included."""
+    """Run a cleanup that also removes files that were just written."""
     report = graph.cleanup(keep=4, orphans_older_than=timedelta(0))
     assert [table.error for table in report.tables if table.error] == []
 
@@ -231,17 +231,17 @@ S3 = {"append to 2 tables": (Answer.LATE,), "append to 1 table, first on a branc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "answer"), cases(DISK))
-def test_on_disk(disk: Place, name: str, answer: Answer) -> None:
+def test_a_lost_answer_of_the_disk_does_not_break_a_write(disk: Place, name: str, answer: Answer) -> None:
     check(disk, "disk", name, answer)
 
 
 @pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.parametrize(("name", "answer"), cases(S3))
-def test_in_s3(s3: Place, name: str, answer: Answer) -> None:
+def test_a_lost_answer_of_s3_does_not_break_a_write(s3: Place, name: str, answer: Answer) -> None:
     check(s3, "s3", name, answer)
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_fault_matrix_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tests.commit.faults_page`"
     assert all(set(writes) == set(DO) for writes in REQUESTS.values())

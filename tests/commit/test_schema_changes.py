@@ -1,4 +1,4 @@
-"""A change of schema and the rows that come with it are one commit: files, tables and manifest move together or not."""
+"""A schema change and its rows are one commit: schema files, tables and manifest change together or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def staged(graph: Graph) -> list[str]:
 
 
 def check_next(graph: Graph) -> None:
-    """The new schema is in force, with everything that came with it."""
+    """Check that the new schema is active, with its tables and rows."""
     assert graph.schema_source == NEXT
     assert list(graph.snapshot().tables) == KEYS
     assert ids(graph) == sorted([*SEED, "new"])
@@ -49,14 +49,14 @@ def check_next(graph: Graph) -> None:
 
 
 def check_before(graph: Graph) -> None:
-    """Nothing has changed, and nothing is left of the attempt."""
+    """Check that nothing has changed, and that no files of the attempt are left."""
     assert graph.schema_source == SCHEMA
     assert ids(graph) == sorted(SEED)
     assert staged(graph) == []
     assert_whole(graph)
 
 
-def test_a_schema_takes_force_with_its_commit(place: Path) -> None:
+def test_a_schema_change_becomes_visible_with_its_commit(place: Path) -> None:
     with create(place) as graph:
         before = graph.snapshot()
         commit = evolve_to(graph, NEXT, ["new"])
@@ -72,12 +72,12 @@ def test_a_schema_takes_force_with_its_commit(place: Path) -> None:
         check_next(reader)
 
 
-def test_the_same_schema_is_no_change(place: Path) -> None:
+def test_applying_the_same_schema_makes_no_commit(place: Path) -> None:
     with create(place) as graph:
         assert evolve_to(graph, SCHEMA, []) is None
 
 
-def test_only_main_has_a_schema_of_its_own(place: Path) -> None:
+def test_a_schema_change_on_a_branch_is_refused(place: Path) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         accepted = graph.accepted_schema
@@ -86,7 +86,7 @@ def test_only_main_has_a_schema_of_its_own(place: Path) -> None:
             graph.write_tables(WriteRequest(branch="dev", schema=change), lambda view: [])
 
 
-def test_a_branch_keeps_the_schema_that_it_began_with(place: Path) -> None:
+def test_a_branch_keeps_the_schema_of_its_first_commit(place: Path) -> None:
     with create(place) as graph:
         graph.branches.create("dev")
         evolve_to(graph, NEXT, ["new"])
@@ -101,8 +101,8 @@ def test_a_branch_keeps_the_schema_that_it_began_with(place: Path) -> None:
         check_next(main)
 
 
-def test_readers_follow_between_the_commit_and_the_files(place: Path) -> None:
-    """The writer dies after it has published: the old files are still in place, and the new ones beside them."""
+def test_readers_see_a_published_schema_before_its_files_are_in_place(place: Path) -> None:
+    """The writer crashes after its publish: the old schema files are still in place, and the new ones are staged."""
     with create(place) as graph:
         with armed(Failpoint.PUBLISHED, "crash"), pytest.raises(SimulatedCrashError):
             evolve_to(graph, NEXT, ["new"])
@@ -114,14 +114,14 @@ def test_readers_follow_between_the_commit_and_the_files(place: Path) -> None:
         check_next(writer)
 
 
-def test_a_handle_that_was_open_before_follows(place: Path) -> None:
+def test_an_open_handle_sees_a_schema_change(place: Path) -> None:
     with create(place) as first, open(place) as second:
         evolve_to(first, NEXT, ["new"])
         put(second, ["more"], ["node:A"])
         assert second.schema_source == NEXT
 
 
-def test_edited_files_are_refused(place: Path) -> None:
+def test_edited_schema_files_are_refused(place: Path) -> None:
     with create(place) as graph:
         evolve_to(graph, NEXT, ["new"])
         old = place.parent / "old"
@@ -142,12 +142,14 @@ AFTER = {
     Failpoint.BEFORE_PUBLISH: RecoveryKind.ROLLED_FORWARD,
     Failpoint.PUBLISHED: RecoveryKind.ROLLED_FORWARD,
 }
-"""How a change of schema with rows ends when its process is killed at each place."""
+"""The outcome of a schema change with rows whose process is killed at each failpoint."""
 
 
 @pytest.mark.parametrize("rows", [["new"], []], ids=["with rows", "schema alone"])
 @pytest.mark.parametrize("point", AFTER, ids=str)
-def test_killed_change_of_schema(children: Children, place: Path, point: Failpoint, rows: list[str]) -> None:
+def test_a_killed_schema_change_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, point: Failpoint, rows: list[str]
+) -> None:
     if not rows and point is Failpoint.TABLE_COMMITTED:
         pytest.skip("no table is committed")
     with create(place) as graph:
@@ -173,7 +175,7 @@ def test_killed_change_of_schema(children: Children, place: Path, point: Failpoi
     "point", [Failpoint.RECOVERY_STARTED, Failpoint.RECOVERY_PUBLISHED, Failpoint.RECOVERY_AUDITED], ids=str
 )
 @pytest.mark.parametrize("first", [Failpoint.SIDECAR_WRITTEN, Failpoint.BEFORE_PUBLISH, Failpoint.PUBLISHED], ids=str)
-def test_killed_recovery_of_a_change_of_schema(
+def test_a_killed_recovery_of_a_schema_change_has_the_same_outcome_when_repeated(
     children: Children, place: Path, first: Failpoint, point: Failpoint
 ) -> None:
     create(place).close()
@@ -191,8 +193,8 @@ def test_killed_recovery_of_a_change_of_schema(
 OTHER = SCHEMA + "node E { k: String @key }\n"
 
 
-def test_a_change_of_another_schema_is_refused(place: Path) -> None:
-    """Both handles made their change from the same schema; the second would undo the first, and take over its table."""
+def test_a_schema_change_based_on_an_outdated_schema_is_refused(place: Path) -> None:
+    """Both handles changed the same schema. The second change would undo the first, and take over its table."""
     with create(place) as first, open(place) as second:
         evolve_to(first, NEXT, ["new"])
         with pytest.raises(ReadSetChangedError, match="schema"):
@@ -203,17 +205,17 @@ def test_a_change_of_another_schema_is_refused(place: Path) -> None:
 
 
 def change_elsewhere(children: Children, graph: Graph) -> None:
-    """Another process takes the lease away, as if its owner had slept, and puts the next schema in force."""
+    """Another process takes over the lease, as if its owner was paused, and changes the schema."""
     store = graph.session.store
     store.leases.put(lease_path("main"), LeaseRecord(store.capture("main").fence + 1, None).dump())
     children.run("change_schema", uri=graph.uri, source=NEXT, ids=["new"]).ok()
 
 
 @pytest.mark.parametrize("point", [Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN])
-def test_a_sleeper_removes_no_table_of_another(
+def test_a_paused_writer_cannot_remove_a_table_of_another_writer(
     children: Children, place: Path, monkeypatch: pytest.MonkeyPatch, point: Failpoint
 ) -> None:
-    """Both changes make their new table in the same place, and the first wakes up when the second is published."""
+    """Both changes create their new table at the same path, and the first continues after the second is published."""
 
     def overtake(reached: Failpoint) -> None:
         if reached is point:
@@ -231,10 +233,10 @@ def test_a_sleeper_removes_no_table_of_another(
         assert put(reopened, ["next"], ["node:A"]) is not None
 
 
-def test_a_sleeper_is_undone_in_a_table_that_was_renamed(
+def test_a_paused_write_to_a_table_that_was_renamed_is_rolled_back(
     children: Children, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was overtaken just before it wrote its sidecar, and has moved a table whose name is no more."""
+    """It was replaced just before it wrote its sidecar, and has moved a table that was renamed since."""
     make = publish._sidecar
 
     def late(store: Store, request: WriteRequest, prepared: Prepared, view: Manifest, staging: Any) -> Sidecar:

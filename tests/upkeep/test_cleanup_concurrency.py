@@ -1,7 +1,7 @@
-"""Cleanup beside others who name, read, merge and write: nothing that was acknowledged is lost.
+"""Cleanup beside processes that create names, read, merge and write: no acknowledged write is lost.
 
-A cleanup is stopped (`SIGSTOP`) right after each of its steps, for longer than its lease, while another process does
-the contrary act. And it runs again and again, without any mercy for files of the dead, beside all kinds of work.
+A cleanup is stopped (`SIGSTOP`) right after each of its steps, for longer than its lease, while another process does a
+conflicting action. Other tests run cleanups in a loop, without a grace period for orphans, beside all kinds of work.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def names(graph: Graph, branch: str | None = None, at: str | None = None) -> lis
 
 
 class Paused:
-    """A cleanup in another process that is stopped at a place, heartbeats too."""
+    """A cleanup in a child process that is stopped at a failpoint, including its heartbeats."""
 
     def __init__(self, graph: Graph, children: Children, point: Failpoint, **more: object) -> None:
         self._children = children
@@ -73,14 +73,14 @@ class Paused:
 
 
 def history(graph: Graph, commits: int = 5) -> list[str]:
-    """Commits, oldest first."""
+    """Make commits, and return their ids, oldest first."""
     for number in range(commits):
         add(graph, f"row {number}")
     return [commit.id for commit in reversed(graph.commits.list().commits)][1:]
 
 
 def check_all(graph: Graph) -> None:
-    """Everything that is named can be read, and everything can be written, merged and cleaned up."""
+    """Check that every branch and tag can be read, and that writes, merges and cleanup work."""
     with open(graph.uri) as fresh:
         for branch in [branch.name for branch in fresh.branches]:
             assert fresh.verify(branch=branch).ok
@@ -96,14 +96,16 @@ def check_all(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("again", [False, True], ids=["alone", "and another cleanup"])
+@pytest.mark.parametrize("again", [False, True], ids=["one cleanup", "two cleanups"])
 @pytest.mark.parametrize("point", CLEANUP_POINTS)
-def test_a_pause_after_any_step(graph: Graph, children: Children, point: Failpoint, again: bool) -> None:
-    """Branches, tags, commits and records that are acknowledged meanwhile keep everything that they name."""
+def test_a_cleanup_paused_after_any_step_loses_no_acknowledged_write(
+    graph: Graph, children: Children, point: Failpoint, again: bool
+) -> None:
+    """Branches, tags, commits and work records that are acknowledged during the pause keep their versions."""
     commits = history(graph)
     child = Paused(graph, children, point)
     if again:
-        time.sleep(TTL)  # its lease is over
+        time.sleep(TTL)  # its lease expires
         assert graph.cleanup(keep=1, orphans_older_than=NOW).errors == ()
     acknowledged: dict[str, list[str]] = {}
     for number, commit in enumerate(commits):
@@ -130,8 +132,10 @@ def test_a_pause_after_any_step(graph: Graph, children: Children, point: Failpoi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", CLEANUP_POINTS)
-def test_killed_after_any_step(graph: Graph, children: Children, point: Failpoint) -> None:
-    """The next cleanup finishes or discards what was begun, and versions that were condemned cannot be named."""
+def test_a_cleanup_killed_after_any_step_is_completed_or_discarded(
+    graph: Graph, children: Children, point: Failpoint
+) -> None:
+    """The next cleanup completes or discards the removal list, and listed versions cannot get a branch or tag."""
     commits = history(graph)
     job = {"uri": graph.uri, "keep": 1, "orphans": 0}
     assert children.run("cleanup", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
@@ -148,10 +152,10 @@ def test_killed_after_any_step(graph: Graph, children: Children, point: Failpoin
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [Failpoint.STAGED, Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN])
 @pytest.mark.parametrize("job", ["mutate", "load", "merge"])
-def test_a_write_that_pauses_while_its_files_belong_to_nothing(
+def test_a_paused_write_never_publishes_removed_staged_files(
     graph: Graph, children: Children, point: Failpoint, job: str
 ) -> None:
-    """Its files are kept, or it stages them again. It never publishes what is gone."""
+    """Its files are kept, or it stages them again. It never publishes removed files."""
     history(graph)
     graph.branches.create("dev")
     add(graph, "from dev", branch="dev")
@@ -173,8 +177,8 @@ def test_a_write_that_pauses_while_its_files_belong_to_nothing(
     check_all(graph)
 
 
-def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it publishes, and the two branches can never be merged again."""
+def test_a_staged_merge_keeps_its_base_and_its_source(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would publish, and the two branches could never be merged again."""
     add(graph, "a", "b", "c")
     graph.branches.create("dev")
     add(graph, "a", branch="dev", number=1, mode="merge")
@@ -185,7 +189,7 @@ def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monk
         def meanwhile(self: object) -> None:
             if not done:
                 done.append(True)
-                # The source moves on, so that nothing but the merge needs what it merges.
+                # The source gets a new commit, so that only the merge needs the old one.
                 add(other, "c", branch="dev", number=3, mode="merge")
                 other.cleanup(keep=1, orphans_older_than=NOW)
 
@@ -209,8 +213,8 @@ def test_a_merge_that_is_staged_keeps_its_base_and_its_source(graph: Graph, monk
     check_all(graph)
 
 
-def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that slept on another machine is taken for dead; it sees that at the gate."""
+def test_a_merge_whose_source_was_removed_does_not_publish(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A paused process on another machine counts as dead. It notices that under the lease."""
     add(graph, "a", "b")
     graph.branches.create("dev")
     add(graph, "a", branch="dev", number=1, mode="merge")
@@ -241,7 +245,7 @@ def test_a_merge_whose_source_is_gone_does_not_publish(graph: Graph, monkeypatch
     check_all(graph)
 
 
-# Who reads
+# Readers
 
 
 def test_an_export_keeps_its_version(graph: Graph, tmp_path: Path) -> None:
@@ -261,7 +265,7 @@ def test_an_export_keeps_its_version(graph: Graph, tmp_path: Path) -> None:
     assert graph.cleanup(keep=1, orphans_older_than=NOW).versions_removed > 0
 
 
-def test_a_pinned_snapshot_stays(graph: Graph) -> None:
+def test_a_pinned_snapshot_is_kept(graph: Graph) -> None:
     commits = history(graph)
     with graph.pin(at=commits[1]) as view:
         graph.cleanup(keep=1, orphans_older_than=NOW)
@@ -273,7 +277,7 @@ def test_a_pinned_snapshot_stays(graph: Graph) -> None:
     assert read_records(graph.session.store.objects) == []
 
 
-def test_a_query_leaves_a_record_only_if_it_is_long(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_long_query_writes_a_work_record(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     add(graph, "a")
     text = "query all() { match { $a: A } return { $a.k } }"
     assert graph.query(text).to_pylist() == [{"a.k": "a"}]
@@ -298,8 +302,8 @@ def test_a_query_leaves_a_record_only_if_it_is_long(graph: Graph, monkeypatch: p
     assert read_records(graph.session.store.objects) == []
 
 
-def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
-    """Never in Lance's own words, also in the middle of a stream."""
+def test_reading_a_removed_version_is_a_typed_error(graph: Graph) -> None:
+    """It is never an error of Lance, also in the middle of a stream."""
     add(graph, *(f"row {number}" for number in range(10)))
     graph.ensure_indexes()
     view = graph.snapshot()
@@ -327,10 +331,10 @@ def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
         list(stream)
 
 
-# Records
+# Work records
 
 
-def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
+def test_versions_on_the_removal_list_cannot_be_tagged_branched_or_pinned(graph: Graph) -> None:
     commits = history(graph)
     with armed(Failpoint.CLEANUP_PROPOSED), pytest.raises(FailpointError):
         graph.cleanup(keep=1)
@@ -346,13 +350,13 @@ def test_a_record_of_what_is_condemned_is_withdrawn(graph: Graph) -> None:
     assert list(graph.tags) == []
     assert read_records(graph.session.store.objects) == []
     graph.tags.create("newest")
-    # The proposal of a cleanup that died is discarded by the next one, which may want to keep more.
+    # The next cleanup discards the proposal of a crashed one, because it may keep more.
     graph.cleanup(keep=99)
     graph.tags.create("late", commit=commits[0])
     assert names(graph, at="late") == ["row 0"]
 
 
-def test_work_that_was_taken_for_dead_notices(graph: Graph) -> None:
+def test_work_whose_record_was_removed_fails(graph: Graph) -> None:
     with at_work(graph.session.store.objects, WorkKind.LOAD) as work:
         work.check()
         graph.session.store.objects.delete(work_records.record_path(work.name))
@@ -363,7 +367,7 @@ def test_work_that_was_taken_for_dead_notices(graph: Graph) -> None:
             work.need(graph.snapshot().manifest)
 
 
-def test_records_of_this_process_beat(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_records_of_this_process_renew_their_heartbeat(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_records, "BEAT_SECONDS", 0.05)
     with graph.pin():
         (first,) = read_records(graph.session.store.objects)
@@ -395,7 +399,7 @@ def test_unknown_files_are_ignored(graph: Graph) -> None:
     assert all(file.exists() for file in strange)
 
 
-def test_temporary_files_of_the_dead_go_everywhere(graph: Graph) -> None:
+def test_temporary_files_of_crashed_processes_are_removed_in_all_directories(graph: Graph) -> None:
     add(graph, "a")
     root = Path(graph.session.store.objects.uri.path)
     places = [root / "__recovery", root / "__lease", root, root / "__refs"]
@@ -410,7 +414,7 @@ def test_temporary_files_of_the_dead_go_everywhere(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph) -> None:
+def test_manifests_of_deleted_branches_are_removed_if_no_merge_needs_them(graph: Graph) -> None:
     add(graph, "a")
     for name in ("one", "two"):
         graph.branches.create(name)
@@ -436,8 +440,8 @@ def test_manifests_of_deleted_branches_go_when_no_merge_needs_them(graph: Graph)
 
 
 @pytest.mark.slow
-def test_on_a_full_disk(tmp_path: Path) -> None:
-    """With not a single byte left, cleanup gives room back."""
+def test_cleanup_works_on_a_full_disk(tmp_path: Path) -> None:
+    """With no free byte on the disk, cleanup frees space."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() != 0 or os.system(f"mount -t tmpfs -o size=8m tmpfs {disk} 2>/dev/null") != 0:
@@ -499,12 +503,14 @@ def _beside(graph: Graph, rounds: int, children: Children, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_loop_of_cleanups_beside_everything(graph: Graph, children: Children, tmp_path: Path, rounds: int) -> None:
+def test_a_loop_of_cleanups_beside_all_kinds_of_work_loses_nothing(
+    graph: Graph, children: Children, tmp_path: Path, rounds: int
+) -> None:
     add(graph, "first")
     _beside(graph, rounds, children, tmp_path)
 
 
-def test_two_cleanups_at_once(graph: Graph) -> None:
+def test_two_cleanups_can_run_at_once(graph: Graph) -> None:
     history(graph, 8)
     failed: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""A graph that was copied or moved is whole in its new place, and never looks at the old one."""
+"""A copied or moved graph is complete at its new location, and never reads from the old one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
-    """A graph that tests copy, and all that it says."""
+    """A graph that tests copy, and all of its answers."""
     place = tmp_path_factory.mktemp("original") / "g"
     os.environ["OMNIGRAPH_FSYNC"] = "0"
     with make_graph(place) as graph:
@@ -44,7 +44,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 @pytest.fixture
 def world(original: tuple[Path, dict[str, object]], tmp_path: Path) -> tuple[Path, dict[str, object]]:
-    """A graph at a place of its own: settled there, so that it is no copy any more."""
+    """A graph that was opened for writing at its location, so that it no longer counts as a copy."""
     place = copy(original[0], tmp_path / "old")
     omnigraph.open(place).close()
     return place, original[1]
@@ -58,7 +58,7 @@ def names(graph: Graph, branch: str = "main") -> list[str]:
 
 
 def paths_on_disk(place: Path) -> set[bytes]:
-    """What stands before the tables' names in the base paths on disk."""
+    """The parent directories in the stored base paths."""
     found = set()
     for file in place.rglob("tree/**/_versions/*.manifest"):
         text = file.read_bytes()
@@ -67,7 +67,7 @@ def paths_on_disk(place: Path) -> set[bytes]:
 
 
 @pytest.mark.parametrize("fate", ["removed", "poisoned", "moved"])
-def test_it_reads_and_writes_in_the_new_place_only(world: World, tmp_path: Path, fate: str) -> None:
+def test_a_moved_graph_reads_and_writes_only_at_the_new_location(world: World, tmp_path: Path, fate: str) -> None:
     place, before = world
     new = tmp_path / "somewhere else, with a longer name"
     if fate == "moved":
@@ -90,8 +90,10 @@ def test_it_reads_and_writes_in_the_new_place_only(world: World, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on disk decides nothing: another mount may have written it. Every open replaces base paths in memory."""
+def test_a_copy_can_be_read_without_rewriting_base_paths(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored base paths are not trusted, because another mount may have written them. Every open replaces them."""
     place, before = world
     new = copy(place, tmp_path / "new")
     left = poison(place)
@@ -109,7 +111,7 @@ def test_without_writing_base_paths_anew(world: World, tmp_path: Path, monkeypat
     assert listing(place) == left
 
 
-def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
+def test_base_paths_are_rewritten_once(world: World, tmp_path: Path) -> None:
     place, _ = world
     new = copy(place, tmp_path / "new")
     store = Store.at(open_store(str(new)).uri, durable=False)
@@ -123,8 +125,10 @@ def test_writing_anew_is_done_once(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link, a relative path and an address are one place: nothing is written anew, and both ends work at once."""
+def test_spellings_of_one_location_are_the_same_graph(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link, a relative path and a URI are one location: nothing is rewritten, and both can be used at once."""
     place, before = world
     link = tmp_path / "link"
     link.symlink_to(place)
@@ -154,8 +158,8 @@ def test_spellings_of_one_place(world: World, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path) -> None:
-    """A mount in a container has another path: each name is settled once, however often they alternate."""
+def test_two_paths_of_a_directory_are_each_adopted_once(world: World, tmp_path: Path) -> None:
+    """A mount in a container has another path. Each path is adopted once, even if they alternate."""
     place, before = world
     other = tmp_path / "mounted"
 
@@ -173,7 +177,7 @@ def test_two_names_of_a_directory_do_not_take_turns(world: World, tmp_path: Path
 @pytest.mark.parametrize(
     "point", ["place_manifest_rewritten#1", "place_manifest_rewritten#4", "place_rewritten", "place_ended"]
 )
-def test_killed_while_it_settles(world: World, tmp_path: Path, point: str) -> None:
+def test_a_killed_relocation_can_be_repeated(world: World, tmp_path: Path, point: str) -> None:
     place, before = world
     new = copy(place, tmp_path / "new")
     left = poison(place)
@@ -190,7 +194,7 @@ def test_killed_while_it_settles(world: World, tmp_path: Path, point: str) -> No
     assert listing(place) == left
 
 
-def test_several_come_first(world: World, tmp_path: Path) -> None:
+def test_several_first_openers_can_relocate_at_once(world: World, tmp_path: Path) -> None:
     place, _ = world
     new = copy(place, tmp_path / "new")
     shutil.rmtree(place)
@@ -213,8 +217,8 @@ def test_several_come_first(world: World, tmp_path: Path) -> None:
         assert {f"p070{number}" for number in range(4)} <= set(names(graph, "dev"))
 
 
-def test_a_lease_of_the_old_place_stalls_nobody(world: World, tmp_path: Path) -> None:
-    """Its owner lives, and holds it there: that says nothing about the copy, and stays as it is."""
+def test_a_copied_lease_of_a_live_owner_does_not_block_the_copy(world: World, tmp_path: Path) -> None:
+    """The live owner holds the lease of the original. That has no effect on the copy, and does not change."""
     place, _ = world
     with (
         omnigraph.open(place) as old,
@@ -231,8 +235,8 @@ def test_a_lease_of_the_old_place_stalls_nobody(world: World, tmp_path: Path) ->
         refs.check()
 
 
-def test_a_lease_is_kept_when_the_directory_is_the_same(world: World, tmp_path: Path) -> None:
-    """Under another name it may be another mount: its owner may be at work."""
+def test_a_lease_is_kept_if_the_directory_is_the_same(world: World, tmp_path: Path) -> None:
+    """Another path may be another mount of the same directory, whose lease owner is running."""
     place, _ = world
     with omnigraph.open(place) as old, old.session.store.exclusive("dev"):
         new = tmp_path / "new"
@@ -245,8 +249,8 @@ def test_a_lease_is_kept_when_the_directory_is_the_same(world: World, tmp_path: 
 
 
 @pytest.mark.parametrize("point", [Failpoint.SIDECAR_WRITTEN, Failpoint.TABLE_COMMITTED, Failpoint.TABLES_COMMITTED])
-def test_a_copy_with_a_write_half_way(world: World, tmp_path: Path, point: Failpoint) -> None:
-    """It is settled in the copy, and left alone in the old place."""
+def test_an_interrupted_write_is_recovered_in_the_copy_only(world: World, tmp_path: Path, point: Failpoint) -> None:
+    """It is recovered in the copy, and unchanged in the original."""
     place, _ = world
     with omnigraph.open(place) as old:
         with armed(point, "crash"), pytest.raises(SimulatedCrashError):
@@ -263,8 +267,8 @@ def test_a_copy_with_a_write_half_way(world: World, tmp_path: Path, point: Failp
         assert len(old.recovery.pending()) == 1
 
 
-def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
-    """It is none of the copy's, and goes on in the old place."""
+def test_a_transaction_of_the_original_is_not_in_the_copy(world: World, tmp_path: Path) -> None:
+    """The copy does not have it, and it continues in the original."""
     place, _ = world
     with omnigraph.open(place) as old:
         with old.branch("dev").transaction() as tx:
@@ -277,8 +281,8 @@ def test_a_transaction_of_the_old_place(world: World, tmp_path: Path) -> None:
         assert [row["name"] for row in aged] == ["p0021"]
 
 
-def test_a_record_of_work_of_the_old_place(world: World, tmp_path: Path) -> None:
-    """It would keep cleanup in the copy from what only a process of the old place reads."""
+def test_a_work_record_of_the_original_does_not_count_in_the_copy(world: World, tmp_path: Path) -> None:
+    """Otherwise cleanup of the copy would keep versions that only a process of the original reads."""
     place, _ = world
     with (
         omnigraph.open(place) as old,
@@ -291,8 +295,8 @@ def test_a_record_of_work_of_the_old_place(world: World, tmp_path: Path) -> None
         record.check()
 
 
-def test_what_a_merge_half_way_needs_is_kept(world: World, tmp_path: Path) -> None:
-    """The commits that it brings lie among rows that are put aside; without them it could not be finished."""
+def test_the_files_of_an_interrupted_merge_are_kept_in_the_copy(world: World, tmp_path: Path) -> None:
+    """Its commits are in a staged ancestors file. Without it, recovery could not complete the merge."""
     place, _ = world
     with omnigraph.open(place) as old:
         with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
@@ -304,8 +308,8 @@ def test_what_a_merge_half_way_needs_is_kept(world: World, tmp_path: Path) -> No
         assert graph.merge("dev-child", into="main").outcome == "already_up_to_date"
 
 
-def test_tombstones_of_a_bucket(world: World, tmp_path: Path) -> None:
-    """A tool that copies a bucket to a disk brings what stands for deleted references there."""
+def test_tombstones_copied_from_a_bucket_are_ignored(world: World, tmp_path: Path) -> None:
+    """A tool that copies a bucket to a disk also copies the tombstones of deleted references."""
     place, before = world
     new = copy(place, tmp_path / "new")
     for file in (new / "__refs" / "gone.json", new / "__tags" / "gone.json"):
@@ -319,15 +323,15 @@ def test_tombstones_of_a_bucket(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["__manifest", "nodes/*"])
-def test_a_base_path_that_is_damaged(world: World, table: str) -> None:
-    """The seal of a version leaves its base paths out. One that leads to another table is noticed all the same."""
+def test_a_damaged_base_path_is_detected(world: World, table: str) -> None:
+    """The checksum of a version does not cover its base paths, but one that names another table is detected."""
     place, _ = world
     with omnigraph.open(place, read_only=True) as graph:
         ledger = graph.session.store.ledger_of("dev-child")
         pins = graph.snapshot(branch="dev-child").tables.values()
         forks = [pin.ref.branch for pin in pins if pin.ref.branch and pin.ref.path.startswith("nodes/")]
     directory = ledger if table == "__manifest" else forks[0]
-    file = min(place.glob(f"{table}/tree/{directory}/_versions/*.manifest"))  # the newest has the lowest name
+    file = min(place.glob(f"{table}/tree/{directory}/_versions/*.manifest"))  # the newest has the smallest name
     data = bytearray(file.read_bytes())
     data[data.rfind(str(place).encode()) + len(str(place)) + 3] ^= 1
     file.write_bytes(data)
@@ -339,7 +343,7 @@ def test_a_base_path_that_is_damaged(world: World, table: str) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", b'{"root": 3}', b'{"root": "/nowhere/at/all"}'])
-def test_a_stamp_that_says_nothing(world: World, content: bytes | None) -> None:
+def test_a_missing_or_invalid_location_stamp_is_rewritten(world: World, content: bytes | None) -> None:
     place, before = world
     stamp = place / STAMP_PATH
     stamp.unlink()
@@ -356,7 +360,7 @@ def test_a_stamp_that_says_nothing(world: World, content: bytes | None) -> None:
 
 
 def _copied(source: str, to: str, options: dict[str, str]) -> None:
-    """A copy as `aws s3 sync` makes it, object by object."""
+    """Copy object by object, like `aws s3 sync`."""
     here, there = open_store(source, options), open_store(to, options)
     for info in here.list():
         there.put(info.path, here.get(info.path).data)
@@ -371,8 +375,10 @@ def _zeroed(place: str, options: dict[str, str]) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root) -> None:
-    """Disk, bucket, another bucket, another prefix there, disk: at every stop the same answers; the last one works."""
+def test_a_graph_can_be_copied_to_buckets_and_back(
+    world: World, tmp_path: Path, s3_server: S3Server, s3_root: S3Root
+) -> None:
+    """Disk, bucket, another bucket, another prefix, disk: each copy gives the same answers; the last is writable."""
     place, before = world
     request = urllib.request.Request(f"{s3_server.endpoint}/others", method="PUT")
     urllib.request.urlopen(request, timeout=300).close()
@@ -391,7 +397,7 @@ def test_from_disk_to_buckets_and_back(world: World, tmp_path: Path, s3_server: 
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_work_in_a_bucket(world: World, s3_root: S3Root) -> None:
+def test_a_copy_in_a_bucket_can_be_written(world: World, s3_root: S3Root) -> None:
     place, _ = world
     _copied(str(place), s3_root.uri, s3_root.options)
     poison(place)
