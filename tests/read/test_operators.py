@@ -1,4 +1,4 @@
-"""Each way to walk and to join, on a graph small enough to be seen through."""
+"""Each operator for traversals and joins, on a graph that is small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ edge Owns: P -> Q
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[Graph]:
-    """Here a knows b twice and is known by b; b likes c; c knows itself; a and c own q; nobody is as old as c."""
+    """Here a knows b twice, b knows a, b likes c, c knows itself, a and c own q, and no other age equals that of c."""
     with loaded(
         tmp_path,
         SCHEMA,
@@ -99,11 +99,11 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_rows_are_these(graph: Graph, name: str) -> None:
+def test_each_operator_gives_the_expected_rows(graph: Graph, name: str) -> None:
     body, expected = ASKED[name]
     assert rows(graph, body) == expected
 
 
-def test_every_combination_is_warned_about(graph: Graph) -> None:
+def test_a_cross_product_is_warned_about(graph: Graph) -> None:
     result = graph.query("query q() { match { $x: Q  $y: Q } return { $x, $y } }")
     assert result.warnings == ("{$x} and {$y} are not connected, so the result is a cross product",)

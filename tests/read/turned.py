@@ -1,4 +1,4 @@
-"""Small graphs, read as if they were large: the numbers that decide between two ways to the same answer, turned."""
+"""Overrides of the engine's thresholds, so that small graphs take the code paths of large ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 
 @contextmanager
 def turned(rng: Random) -> Iterator[dict[str, float]]:
-    """Turn the numbers of the engine for a while. Half of the time they stay as they are."""
+    """Override the thresholds of the engine for a while. Half of the time they keep their defaults."""
     chosen = {}
     with ExitStack() as turns:
         if rng.random() < 0.5:
