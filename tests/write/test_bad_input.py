@@ -1,4 +1,4 @@
-"""Bad input of every kind is refused, its place is named, and the graph stays as it was, to the byte."""
+"""Bad input of every kind is refused with its location, and the graph stays unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ GOOD = '{"type": "Person", "data": {"name": "zoe"}}'
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
-    """One graph for all: nothing here changes it."""
+    """One graph for all tests: none of them changes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMNIGRAPH_FSYNC", "0")
         with omnigraph.init(tmp_path_factory.mktemp("bad") / "graph", SCHEMA) as made:
@@ -78,7 +78,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 
 def contents(graph: Graph) -> dict[str, str]:
-    """Every file of the graph, and what is in it."""
+    """All files of the graph with their content."""
     root = Path(graph.uri)
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -104,7 +104,7 @@ def person(**data: str) -> str:
     return f'{{"type": "Person", "data": {{{written}}}}}'
 
 
-# ---- NDJSON: the second of two lines is the wrong one
+# ---- NDJSON: the second of two lines is wrong
 
 ROWS: list[tuple[str, str | bytes, str]] = [
     ("a number for a text", person(name="3"), "Person.name: expected a text, found a number"),
@@ -182,7 +182,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_ndjson(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -> None:
+def test_bad_ndjson_is_refused_with_its_line(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -> None:
     data = line if isinstance(line, bytes) else line.encode()
     (tmp_path / "people.ndjson").write_bytes(GOOD.encode() + b"\n" + data + b"\n")
     error = refused(graph, tmp_path / "people.ndjson", BadRowsError, message)
@@ -193,15 +193,15 @@ def test_ndjson(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -
 
 
 @pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_ndjson_one_record_at_a_time_agrees(
+def test_bad_ndjson_is_refused_by_the_record_parser_too(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str | bytes, message: str
 ) -> None:
-    """Whichever way a block is read, the same records are refused."""
+    """The block parser and the record parser refuse the same records."""
     monkeypatch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
-    test_ndjson(graph, tmp_path, line, message)
+    test_bad_ndjson_is_refused_with_its_line(graph, tmp_path, line, message)
 
 
-# ---- constraints: the rows are fine, the graph would not be
+# ---- constraints: the rows are valid, the resulting graph is not
 
 CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
     ("a dangling edge", '{"edge": "Knows", "from": "ann", "to": "nobody"}', ConstraintError, "dst 'nobody' not found"),
@@ -231,7 +231,7 @@ CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
 
 
 @pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CONSTRAINTS], ids=[c[0] for c in CONSTRAINTS])
-def test_constraints(graph: Graph, text: str, error: type[OmnigraphError], message: str) -> None:
+def test_broken_constraints_are_refused(graph: Graph, text: str, error: type[OmnigraphError], message: str) -> None:
     refused(graph, text.encode(), error, message)
 
 
@@ -300,7 +300,9 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
 
 
 @pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CSV], ids=[c[0] for c in CSV])
-def test_csv(graph: Graph, tmp_path: Path, text: str | bytes, error: type[OmnigraphError], message: str) -> None:
+def test_bad_csv_is_refused(
+    graph: Graph, tmp_path: Path, text: str | bytes, error: type[OmnigraphError], message: str
+) -> None:
     (tmp_path / "Person.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(graph, tmp_path / "Person.csv", error, message)
 
@@ -362,7 +364,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
 
 @pytest.mark.parametrize("form", ["memory", "parquet", "arrow"])
 @pytest.mark.parametrize(("table", "error", "message"), [c[1:] for c in TABLES], ids=[c[0] for c in TABLES])
-def test_tables(
+def test_bad_tables_are_refused_from_memory_and_files(
     graph: Graph, tmp_path: Path, form: str, table: pa.Table, error: type[OmnigraphError], message: str
 ) -> None:
     path = tmp_path / f"Person.{form}"
@@ -376,7 +378,7 @@ def test_tables(
         assert ("Person" if form == "memory" else path.name) in str(said)
 
 
-def test_a_number_for_an_end_is_said_once(graph: Graph) -> None:
+def test_a_number_as_an_endpoint_is_reported_once(graph: Graph) -> None:
     error = refused(
         graph, {"Knows": pa.table({"from": [1], "to": ["ann"]})}, BadRowsError, "Knows.from: expected a text"
     )
@@ -386,8 +388,8 @@ def test_a_number_for_an_end_is_said_once(graph: Graph) -> None:
     ]
 
 
-def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> None:
-    """Also among others in a directory, and where the directory has the name."""
+def test_a_file_name_that_is_not_a_type_is_reported(graph: Graph, tmp_path: Path) -> None:
+    """Also among others in a directory, and if the directory has the name."""
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
@@ -399,7 +401,7 @@ def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> N
     refused(graph, parts, InputError, "Persn.parquet: there is no type 'Persn'")
 
 
-# ---- mappings
+# ---- Python mappings
 
 MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
     ("no mapping", [{"type": "Note", "data": {"text": "x"}}, 3], BadRowsError, "record 2: input: expected an object"),
@@ -442,7 +444,7 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
 
 
 @pytest.mark.parametrize(("source", "error", "message"), [c[1:] for c in MAPPINGS], ids=[c[0] for c in MAPPINGS])
-def test_mappings(graph: Graph, source: Any, error: type[OmnigraphError], message: str) -> None:
+def test_bad_python_mappings_are_refused(graph: Graph, source: Any, error: type[OmnigraphError], message: str) -> None:
     refused(graph, source, error, message)
 
 
@@ -525,24 +527,24 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(graph: Graph, tmp_path: Path, name: str) -> None:
+def test_bad_files_are_refused(graph: Graph, tmp_path: Path, name: str) -> None:
     case = FILES[name]
     refused(graph, case.make(tmp_path), InputError, case.message, **case.options)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(graph: Graph, tmp_path: Path) -> None:
     refused(graph, _unreadable(tmp_path), InputError, "people.ndjson cannot be read: Permission denied")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no such file on this system")
-def test_a_file_that_cannot_be_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_file_with_a_read_error_is_refused(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "people.ndjson").symlink_to("/proc/self/mem")
     refused(graph, tmp_path / "people.ndjson", InputError, "people.ndjson cannot be read")
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \n\r\n", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, text: bytes) -> None:
+def test_an_empty_file_makes_no_commit(graph: Graph, tmp_path: Path, text: bytes) -> None:
     (tmp_path / "people.ndjson").write_bytes(text)
     before = contents(graph)
     receipt = graph.load(tmp_path / "people.ndjson", mode="append")
@@ -553,7 +555,7 @@ def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, text: bytes) -
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize("text", [b"", b"\n\n\r\n", b"\xef\xbb\xbf"])
 def test_a_csv_file_without_a_header_is_refused(graph: Graph, tmp_path: Path, text: bytes, mode: str) -> None:
-    """Above all when it would replace a type by nothing: somebody's export may just have failed."""
+    """Important for an overwrite: the file may be the result of a failed export."""
     (tmp_path / "Person.csv").write_bytes(text)
     before = contents(graph)
     with pytest.raises(InputError, match=r"Person\.csv is empty"):
@@ -575,7 +577,9 @@ def test_a_table_without_columns_is_refused(graph: Graph, tmp_path: Path) -> Non
     assert contents(graph) == before
 
 
-def test_a_type_is_emptied_by_columns_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwrite_with_columns_and_no_rows_empties_the_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     nobody = pa.table({"name": pa.array([], pa.utf8())})
     (tmp_path / "Person.csv").write_text("name,age\n")
@@ -594,10 +598,10 @@ def test_the_columns_of_a_table_without_rows_are_checked(graph: Graph) -> None:
         graph.load({"Person": pa.table({"naem": pa.array([], pa.utf8())})}, mode="overwrite")
 
 
-# ---- what is said about it
+# ---- error messages
 
 
-def test_texts_that_are_no_texts_are_named(graph: Graph) -> None:
+def test_invalid_utf8_in_a_column_is_reported_with_its_row(graph: Graph) -> None:
     names = pa.array([b"bob", b"\xff", b"cid"]).view(pa.utf8())
     with pytest.raises(InputError, match=r"Person, row 2: Person\.name cannot be read: Invalid UTF8"):
         graph.load({"Person": pa.table({"name": names})}, mode="append")
@@ -629,14 +633,14 @@ HUGE = "x" * 200_000
         [{"type": "Person", "data": {"name": "bob", HUGE: 1}}],
     ],
 )
-def test_what_is_said_is_never_long(graph: Graph, source: LoadSource) -> None:
+def test_error_messages_have_a_bounded_length(graph: Graph, source: LoadSource) -> None:
     with pytest.raises(OmnigraphError) as refused:
         graph.load(source, mode="append")
     assert len(str(refused.value)) < 2000
     assert len(refused.value.render()) < 3000
 
 
-def test_what_a_constraint_says_names_the_place(graph: Graph, tmp_path: Path) -> None:
+def test_constraint_violations_name_file_and_line(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "Person.csv").write_text("name,pages,mail\nbob,3,b@x\n\ncid,77,\ndee,,a@x\n")
     with pytest.raises(ConstraintError) as error:
         graph.load(tmp_path / "Person.csv", mode="append")
@@ -647,13 +651,13 @@ def test_what_a_constraint_says_names_the_place(graph: Graph, tmp_path: Path) ->
     assert error.value.render().splitlines()[:2] == [str(violation) for violation in error.value.violations]
 
 
-def test_two_records_of_one_key_name_the_second(graph: Graph) -> None:
+def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
     lines = "\n".join(['{"type": "Person", "data": {"name": "bob"}}', '{"type": "Note", "data": {"text": "x"}}'] * 2)
     with pytest.raises(ConstraintError, match=r"^line 3: Person\.name: 'bob': two records have this key"):
         graph.load(lines.encode(), mode="append")
 
 
-def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
+def test_row_locations_are_those_of_the_winning_records(tmp_path: Path) -> None:
     schema = "node Note { text: String  @range(n, 0..9)  n: I32? }"
     with omnigraph.init(tmp_path / "notes", schema) as notes:
         rows = [{"id": "a", "text": "x"}, {"id": "b", "text": "x"}, {"id": "a", "text": "x"}, {"text": "x", "n": 10}]
@@ -661,14 +665,14 @@ def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
             notes.load({"Note": rows}, mode="merge")
 
 
-def test_large_loads_remember_no_places(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_loads_record_no_row_locations(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_module, "RowLocations", lambda: RowLocations(most=1))
     people = pa.table({"name": ["bob", "cid"], "pages": [1, 77]})
     with pytest.raises(ConstraintError, match=r"^Person\.pages: 'cid': 77 is outside"):
         graph.load({"Person": people}, mode="append")
 
 
-def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_path: Path) -> None:
+def test_violations_of_new_entities_do_not_show_generated_ids(tmp_path: Path) -> None:
     schema = """
     node Person { name: String @key }
     node Note { kind: enum(open, done)?  at: DateTime? @unique }
@@ -688,11 +692,11 @@ def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_pat
             fresh.load({"Note": [{"at": "2020-01-01T10:30:00Z"}] * 2}, mode="append")
 
 
-# ---- too much
+# ---- oversized input
 
 
 class Endless(io.RawIOBase):
-    """A gigabyte of one line, made as it is read."""
+    """A line of a gigabyte, generated while it is read."""
 
     def __init__(self, head: bytes, filler: bytes) -> None:
         self.head = head
@@ -720,8 +724,8 @@ class Endless(io.RawIOBase):
     ],
     ids=["a string", "backslashes", "brackets", "spaces", "a record of empty lines", "zeros"],
 )
-def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> None:
-    """It is given up after its first 32 MiB."""
+def test_a_record_of_a_gigabyte_is_refused_early(graph: Graph, head: bytes, filler: bytes) -> None:
+    """Reading stops after the first 32 MiB."""
     stream = Endless(head, filler)
     said = refused(graph, stream, ResourceLimitError, "line 1: graph_batch_line_bytes")
     assert isinstance(said, ResourceLimitError)
@@ -730,7 +734,7 @@ def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> N
 
 
 @pytest.mark.slow
-def test_a_gigabyte_in_one_cell() -> None:
+def test_a_cell_of_a_gigabyte_is_refused_early() -> None:
     stream = Endless(b'name\n"', b"x")
     problems = Problems()
     accepted = accept(compile_schema(SCHEMA), "0" * 26)
@@ -741,7 +745,7 @@ def test_a_gigabyte_in_one_cell() -> None:
     assert stream.given <= 64 << 20
 
 
-def test_too_many_structural_characters(graph: Graph) -> None:
+def test_too_many_structural_characters_in_a_record_are_refused(graph: Graph) -> None:
     numbers = ",".join(["1"] * 140_000)
     refused(
         graph,
@@ -751,10 +755,10 @@ def test_too_many_structural_characters(graph: Graph) -> None:
     )
 
 
-# ---- many
+# ---- many problems
 
 
-def test_the_first_hundred_are_listed_in_input_order(graph: Graph, tmp_path: Path) -> None:
+def test_the_first_hundred_problems_are_listed_in_input_order(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_text("".join(person(name=f'"a{i}"', age='"x"') + "\n" for i in range(70)))
     (tmp_path / "b.ndjson").write_text("".join(person(name=f'"b{i}"', ok="1", age='"x"') + "\n" for i in range(70)))
     error = refused(graph, [tmp_path / "a.ndjson", tmp_path / "b.ndjson"], BadRowsError, "a.ndjson, line 1")
