@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests that need durable files set this to 1 themselves.
 os.environ["OMNIGRAPH_FSYNC"] = "0"
 
-# Spark jobs of tests are short: compiling them with the slow compiler of Java costs more than it gains. This variable
+# Spark jobs of tests are short: Java's optimizing compiler costs more than it gains. This variable
 # reaches every driver, also that of a command in another process, and prints nothing.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# A busy machine is no reason to fail a property. Developers explore new examples with every run; where a change is
-# judged (CI is set), the same examples are tried each time, so that the verdict is about the change. `make check` sets
+# A busy machine must not fail a property test. Developers try new examples in every run; in CI (CI is set),
+# the same examples run each time, so that the result depends only on the change. `make check` sets
 # OMNIGRAPH_CASES and tries few examples.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("omnigraph", _patient)
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _some_cases(items: list[pytest.Item], most: int) -> set[pytest.Item]:
-    """At most so many cases of each test function, evenly spread over its parameters."""
+    """Keep at most this many cases of each test function, spread evenly over its parameters."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -93,13 +93,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Derived files of tests do not go where those of the user are."""
+    """Keep derived files of tests out of the user's cache directory."""
     os.environ["OMNIGRAPH_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def spark_settings() -> Iterator[None]:
-    """There is one Spark session in a process: whichever test starts it, it is this one, and it finds the tests."""
+    """A process has one Spark session, and any test may start it: with these settings, workers can import the tests."""
     options = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.python.daemon.module": "tests.pipeline.warm_daemon",
@@ -113,12 +113,12 @@ def spark_settings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """A real S3 server, started for the tests that ask for it. Mark those with `s3`."""
+    """A real S3 server for the tests that use it. Mark them with `s3`."""
     with running() as server:
         yield server
 
 
 @pytest.fixture
 def s3_root(s3_server: S3Server) -> S3Root:
-    """An empty place in S3 for one test."""
+    """An empty prefix in S3 for one test."""
     return s3_server.root(uuid4().hex)

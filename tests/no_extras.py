@@ -1,4 +1,4 @@
-"""Hide the packages that a plain `pip install omnigraph` does not bring. Load it with `pytest -p tests.no_extras`."""
+"""Hide the packages that a plain `pip install omnigraph` does not install. Load it with `pytest -p tests.no_extras`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTRAS = frozenset({"networkx", "pandas", "polars", "py4j", "pyspark"})
 
 
 class Without(MetaPathFinder):
-    """Finds what another finder finds, except the extras."""
+    """Delegates to another finder, except for the extras."""
 
     def __init__(self, finder: Any) -> None:
         self._finder = finder
@@ -33,7 +33,7 @@ class Without(MetaPathFinder):
 
 
 def hide() -> None:
-    """Hide the extras in this process, for good."""
+    """Hide the extras in this process permanently."""
     sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
     for name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""How tests wait, and how they measure, so that a slow or busy machine changes nothing but how long they take."""
+"""Waiting and measuring in tests, independent of the speed and load of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 600.0
 
 
 def until(holds: Callable[[], object], *, pause: float = 0.005) -> None:
-    """Wait for what must come about."""
+    """Wait until a condition is true."""
     end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, "it did not come about"
@@ -20,9 +20,9 @@ def until(holds: Callable[[], object], *, pause: float = 0.005) -> None:
 
 @contextmanager
 def at_most(units: float) -> Iterator[None]:
-    """The block takes at most so many times the CPU time of a fixed piece of work on the same machine.
+    """Check that the block takes at most this many times the CPU time of a fixed piece of work on the same machine.
 
-    A unit is some 5 ms on a machine of 2023.
+    A unit is about 5 ms on a machine of 2023.
     """
     began = time.thread_time()
     yield

@@ -1,4 +1,4 @@
-"""An S3 server for tests: a process of its own, on a free loopback port, that ends with the test run.
+"""An S3 server for tests: a separate process on a free loopback port, which ends with the test run.
 
 Run as a program (by the Python of `.venv-s3`) it is the server; imported, it starts one.
 """
@@ -23,7 +23,7 @@ BUCKET = "graphs"
 
 @dataclass(frozen=True, slots=True)
 class S3Root:
-    """A prefix that nothing else uses, and how to reach it."""
+    """An unused prefix, and the options to access it."""
 
     uri: str
     options: dict[str, str]
@@ -51,11 +51,11 @@ class S3Server:
 
 @contextmanager
 def running() -> Iterator[S3Server]:
-    """A server for as long as the block lasts."""
+    """Run a server for the duration of the block."""
     if not PYTHON.exists():
         raise RuntimeError(f"{PYTHON} is missing: run `make setup`")
     command = [str(PYTHON), str(Path(__file__).resolve())]
-    # Its standard input is its life line: when this process dies, however it dies, the server reads the end and stops.
+    # The server stops at the end of its standard input: this happens whenever this process ends, for any reason.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -78,7 +78,7 @@ def serve() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    # One thread: the server checks a condition and then writes, and nothing may come in between.
+    # One thread: the server checks a condition and then writes, and no other request may run in between.
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
     Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout.write(f"{server.server_port}\n")

@@ -1,4 +1,4 @@
-"""The promise of `make demo`: every stop of the tour works as shown."""
+"""`make demo`: every step of the tour works as shown."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import demo
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
-def test_tour_runs(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")  # writing the archive of Java classes takes longer than the load
+def test_the_tour_runs(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", "")  # writing Java's class archive takes longer than the load
     assert demo.main() == 0
     printed, errors = capfd.readouterr()
     for stop in demo.TOUR:
@@ -29,7 +29,7 @@ def test_tour_runs(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert [int(after) - int(before) for before, after in zip(main, review, strict=True)] == [2, 4, 3]
 
 
-def test_without_java_the_tour_goes_on_in_one_process(
+def test_without_java_the_tour_runs_in_one_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -21,7 +21,7 @@ OWN = {path.stem for folder in ("bench", "examples/papers", "scripts", "src") fo
 
 
 def requirements() -> set[str]:
-    """What `pip install omnigraph[all]` asks for."""
+    """The requirements of `pip install omnigraph[all]`."""
     project = PYPROJECT["project"]
     extras = [line for extra in project["optional-dependencies"].values() for line in extra]
     names: set[str] = {canonicalize_name(Requirement(line).name) for line in [*project["dependencies"], *extras]}
@@ -29,13 +29,13 @@ def requirements() -> set[str]:
 
 
 def groups() -> set[str]:
-    """What developers and benchmarks install in addition."""
+    """The additional requirements of developers and benchmarks."""
     lines = [line for group in PYPROJECT["dependency-groups"].values() for line in group]
     return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
 def imported(folder: str) -> dict[str, str]:
-    """The distributions that the modules of a folder import, each with one of the modules."""
+    """The distributions that the modules of a directory import, each with one of the modules."""
     found: dict[str, str] = {}
     for module in (ROOT / folder).rglob("*.py"):
         for name in _imports(ast.parse(module.read_text(encoding="utf-8"))):
@@ -73,6 +73,6 @@ def test_every_import_of_the_package_is_declared() -> None:
 
 
 def test_every_import_of_tests_and_benchmarks_is_declared() -> None:
-    declared = requirements() | groups() | {"werkzeug"}  # which flask is built on
+    declared = requirements() | groups() | {"werkzeug"}  # a dependency of flask
     for folder in ("tests", "bench", "scripts", "examples"):
         assert {name: module for name, module in imported(folder).items() if name not in declared} == {}

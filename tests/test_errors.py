@@ -1,4 +1,4 @@
-"""Every kind of error is reported the same way everywhere, is documented, and shows its place."""
+"""Every kind of error is reported in the same way everywhere, is documented, and shows its location."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLASSES = sorted(set(family()), key=lambda cls: cls.__name__)
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_class_has_a_row(cls: type[OmnigraphError]) -> None:
-    """A class with a code of its own has its own row; any other shares that of an ancestor below the base."""
+    """A class with its own code has its own row; any other shares that of an ancestor below the base."""
     row = next(ancestor for ancestor in cls.__mro__ if ancestor in REPORTS)
     assert row is cls or "code" not in vars(cls)
     assert row is not OmnigraphError or cls is OmnigraphError
@@ -76,16 +76,16 @@ def test_every_row_agrees_with_its_class(cls: type[OmnigraphError]) -> None:
     assert report.http_status in statuses[cls.disposition]
 
 
-def test_codes_are_different() -> None:
+def test_codes_are_unique() -> None:
     codes = [cls.code for cls in REPORTS]
     assert len(set(codes)) == len(codes)
 
 
-def test_one_http_code_has_one_meaning() -> None:
+def test_an_http_code_has_one_status() -> None:
     statuses: dict[str, set[int]] = {}
     for report in REPORTS.values():
         statuses.setdefault(report.http_code, set()).add(report.http_status)
-    # A request that is too large, or asks for bytes that are not there, is a bad request with a status of its own.
+    # A request that is too large, or asks for a missing range, is a bad request with its own status.
     assert statuses["bad_request"] <= {400, 413, 416}
     assert {code for code, found in statuses.items() if len(found) > 1} <= {"bad_request"}
 
@@ -99,7 +99,7 @@ def test_every_row_is_documented(cls: type[OmnigraphError]) -> None:
     assert report.exit_code == 1 or f"exit status {report.exit_code}" in section
 
 
-def test_nothing_else_is_documented() -> None:
+def test_only_existing_codes_are_documented() -> None:
     assert set(re.findall(r"^### `(\w+)`", PAGE, re.MULTILINE)) == {report.anchor for report in REPORTS.values()}
 
 
@@ -120,10 +120,10 @@ def test_only_retry_is_retryable() -> None:
         assert cls("x").retryable == (cls.disposition is Disposition.RETRY)
 
 
-# ---- what people see
+# ---- output for people
 
 
-def test_an_error_without_a_place() -> None:
+def test_an_error_without_a_location_is_one_line() -> None:
     assert InputError("no such file").render() == "no such file"
     assert InputError("no such file", hint="check the path").render() == "no such file\n  help: check the path"
     assert ParseError("odd").render() == "parse error: odd"
@@ -137,7 +137,7 @@ def shown(text: str, word: str, name: str | None = "q.gq") -> list[str]:
     return SourceText(text, name).excerpt(Span(start, start + len(word.encode()))).splitlines()
 
 
-def test_the_whole_picture() -> None:
+def test_an_error_shows_location_excerpt_and_hint() -> None:
     source = SourceText("match {\n    $p.titel = 1\n}", "q.gq")
     error = TypeCheckError(
         "no 'titel'", span=Span(15, 20), diagnostic="T6", hint="did you mean 'title'?", source=source
@@ -153,7 +153,7 @@ def test_the_whole_picture() -> None:
     )
 
 
-def test_a_traceback_shows_the_place_once_however_late_it_is_known() -> None:
+def test_a_traceback_shows_the_last_known_location_once() -> None:
     error = TypeCheckError("no 'bad'", span=Span(2, 5), hint="do good")
     assert error.__notes__ == ["help: do good"]
     for text in ("a bad word", "a bad deed"):
@@ -163,7 +163,7 @@ def test_a_traceback_shows_the_place_once_however_late_it_is_known() -> None:
     assert error.render().count("^^^") == 1
 
 
-def test_a_text_without_a_name() -> None:
+def test_a_source_without_a_name_is_shown_as_text() -> None:
     assert shown("a bad word", "bad", None)[0] == " --> <text>:1:3"
 
 
@@ -178,11 +178,11 @@ def test_a_text_without_a_name() -> None:
         ("one\r\ntwo bad\r\n", "2 | two bad", "  |     ^^^"),
     ],
 )
-def test_the_caret_stands_under_its_word(text: str, line: str, caret: str) -> None:
+def test_the_caret_is_below_its_word(text: str, line: str, caret: str) -> None:
     assert shown(text, "bad")[2:] == [line, caret]
 
 
-def test_a_long_line_is_cut_around_the_word() -> None:
+def test_a_long_line_is_truncated_around_the_word() -> None:
     _, _, line, caret = shown("x" * 5_000 + "bad" + "y" * 5_000, "bad")
     assert len(line) < 140
     assert line.count("…") == 2
@@ -191,7 +191,7 @@ def test_a_long_line_is_cut_around_the_word() -> None:
     assert caret.count("^") == 3
 
 
-def test_a_word_at_either_end_of_a_long_line() -> None:
+def test_a_word_at_either_end_of_a_long_line_is_shown() -> None:
     for text in ("bad" + "x" * 5_000, "x" * 5_000 + "bad"):
         _, _, line, caret = shown(text, "bad")
         at = caret.index("^")
@@ -204,12 +204,12 @@ def test_a_span_over_several_lines_is_marked_to_the_end_of_the_first() -> None:
     assert SourceText(text).excerpt(Span(4, len(text))).splitlines()[2:] == ["1 | one {", "  |     ^"]
 
 
-def test_line_numbers_of_any_width_line_up() -> None:
+def test_line_numbers_of_any_width_are_aligned() -> None:
     place, bar, line, caret = shown("\n" * 1233 + "a bad word", "bad")
     assert (place, bar, line, caret) == ("    --> q.gq:1234:3", "     |", "1234 | a bad word", "     |   ^^^")
 
 
-def test_what_is_quoted_cannot_steer_the_terminal() -> None:
+def test_control_characters_in_quoted_text_are_escaped() -> None:
     source = SourceText("a \x1b[2Jbad\x9b1m \r word")
     rendered = ParseError("found '\x1b[31m'", span=Span(6, 9), source=source, hint="\x07").render()
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rendered) is None
@@ -217,7 +217,7 @@ def test_what_is_quoted_cannot_steer_the_terminal() -> None:
 
 
 @given(st.text(max_size=60), st.integers(0, 80), st.integers(0, 80))
-def test_any_place_in_any_text_can_be_shown(text: str, start: int, width: int) -> None:
+def test_any_span_in_any_text_can_be_shown(text: str, start: int, width: int) -> None:
     source = SourceText(text.encode(errors="replace").decode())
     lines = source.excerpt(Span(start, start + width)).split("\n")
     assert len(lines) == 4

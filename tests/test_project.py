@@ -1,4 +1,4 @@
-"""The promises of the project itself: what the documentation says is there, and nothing belongs to one machine."""
+"""The project itself: the documentation is correct, and no file depends on one machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 
 
 def project_files() -> list[Path]:
-    """Everything that is, or is about to be, in the repository."""
+    """All files that are in the repository, or not yet added."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     return sorted(path for name in names if name and (path := ROOT / name).is_file())
@@ -34,7 +34,7 @@ FILES = project_files()
 PAGES = [path for path in FILES if path.suffix == ".md"]
 
 
-# ---- what the documentation says is there
+# ---- documentation
 
 
 def test_documented_make_targets_exist() -> None:
@@ -125,17 +125,17 @@ def test_every_page_of_invariants_is_linked() -> None:
     assert [page.name for page in INVARIANTS if f"(docs/invariants/{page.name})" not in text] == []
 
 
-# ---- nothing belongs to one machine
+# ---- independence from a machine
 
 MACHINE = re.compile(
-    r"(?<![\w.~/-])/(?:home|Users|root|work|opt|mnt|private)/\w"  # somebody's folders
+    r"(?<![\w.~/-])/(?:home|Users|root|work|opt|mnt|private)/\w"  # personal directories
     r"|\b[A-Z]:\\Users\\"
-    r"|(?://|@)[\w.-]+\.(?:internal|intranet|local|corp|lan)\b"  # somebody's network
+    r"|(?://|@)[\w.-]+\.(?:internal|intranet|local|corp|lan)\b"  # private networks
     r"|(?<![\d.])(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+(?![\d.])"
 )
 
 
-def test_nothing_names_a_machine() -> None:
+def test_no_file_names_a_machine() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {line}"
         for path in FILES
@@ -145,7 +145,7 @@ def test_nothing_names_a_machine() -> None:
     assert found == []
 
 
-# ---- what is installed
+# ---- dependencies
 
 
 def locked_versions(lock: str) -> dict[str, set[str]]:
@@ -180,13 +180,13 @@ def test_lock_covers_every_dependency(lock: str, requirement: Requirement) -> No
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_hashes_everything(lock: str) -> None:
+def test_every_locked_package_has_a_hash(lock: str) -> None:
     entries = re.split(r"^(?=\w)", LOCKS[lock], flags=re.MULTILINE)[1:]
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_names_no_place(lock: str) -> None:
+def test_the_lock_names_no_package_index(lock: str) -> None:
     lines = LOCKS[lock].splitlines()
     assert [line for line in lines if "/" in line or "--index" in line or "--find-links" in line] == []
 
@@ -197,7 +197,7 @@ def test_extra_all_holds_every_extra() -> None:
     assert Requirement(everything).extras == extras.keys() - {"all"}
 
 
-# ---- what is run
+# ---- continuous integration
 
 
 def test_continuous_integration_runs_make_test() -> None:
@@ -208,7 +208,7 @@ def test_continuous_integration_runs_make_test() -> None:
     assert "make test" in lines
 
 
-def test_layers_hold() -> None:
+def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

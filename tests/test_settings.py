@@ -56,7 +56,7 @@ def test_variables_are_read_through_their_settings() -> None:
     assert found == []
 
 
-def test_no_module_spells_the_name_of_a_variable() -> None:
+def test_no_module_contains_the_name_of_a_variable() -> None:
     found = [
         f"{module.relative_to(ROOT)}:{node.lineno}"
         for module in MODULES
@@ -96,7 +96,7 @@ def test_variables_on_pages_exist() -> None:
 
 
 @pytest.mark.parametrize("setting", [each for each in settings.all_settings() if each.value == "amount"], ids=str)
-def test_default_amounts_are_amounts(setting: Setting) -> None:
+def test_default_amounts_can_be_parsed(setting: Setting) -> None:
     assert setting.amount({}) > 0
 
 
@@ -112,7 +112,7 @@ def test_a_wrong_amount_names_its_variable() -> None:
         LOAD_MEMORY.amount({"OMNIGRAPH_LOAD_MEMORY": "much"})
 
 
-def test_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_LOAD_MEMORY", "1 MiB")
     assert LOAD_MEMORY.amount() == 1 << 20
 

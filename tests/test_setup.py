@@ -1,4 +1,4 @@
-"""The promises of `make setup`: quick when there is nothing to do, and one clear line when something is missing."""
+"""`make setup` is quick if there is nothing to do, and prints one clear line if something is missing."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def install_python(folder: Path, name: str, body: str) -> None:
     program.chmod(0o755)
 
 
-def test_no_python_at_all(tmp_path: Path) -> None:
+def test_a_missing_python_is_reported(tmp_path: Path) -> None:
     done = run_with_path(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("setup: no Python 3.11 or newer found; install one")
     assert done.stderr.count("\n") == 1
 
 
-def test_python_too_old(tmp_path: Path) -> None:
+def test_an_old_python_is_reported(tmp_path: Path) -> None:
     install_python(tmp_path, "python3", 'case "$2" in *version_info*) exit 1;; esac')
     done = run_with_path(tmp_path)
     assert done.returncode == 1
     assert "no Python 3.11 or newer" in done.stderr
 
 
-def test_python_without_venv(tmp_path: Path) -> None:
+def test_a_python_without_venv_is_reported(tmp_path: Path) -> None:
     install_python(tmp_path, "python3", 'case "$2" in *ensurepip*) exit 1;; esac')
     done = run_with_path(tmp_path)
     assert done.returncode == 1
@@ -48,7 +48,7 @@ def test_python_without_venv(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_shim_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
+def test_a_broken_python_shim_is_skipped(tmp_path: Path) -> None:
     install_python(tmp_path, "python3.13", "echo 'version not installed' >&2; exit 127")
     install_python(tmp_path, "python3", '[ "$1" = -c ] || echo "chosen: python3"')
     install_python(tmp_path, "dirname", "echo .")
@@ -58,7 +58,7 @@ def test_a_shim_that_does_not_work_is_passed_over(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose `.venv` is up to date, where any installing is an error."""
+    """A project with an up-to-date `.venv`, where any installation is an error."""
     venv = tmp_path / ".venv"
     s3_venv = tmp_path / ".venv-s3"
     for place in (venv, s3_venv):
@@ -86,19 +86,19 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_second_run_does_nothing(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_does_nothing(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert setup.main() == 0
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-s3.lock", "pyproject.toml"])
-def test_a_change_is_noticed(tree: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_file_triggers_an_installation(tree: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     (tree / name).write_text("changed\n", encoding="utf-8")
     assert setup.main() == 1
     assert capfd.readouterr().err == "setup: installing\n"
 
 
 @pytest.mark.parametrize("name", ["PYTHON", "S3_PYTHON"])
-def test_a_lost_python_is_noticed(tree: Path, name: str) -> None:
+def test_a_missing_interpreter_triggers_an_installation(tree: Path, name: str) -> None:
     getattr(setup, name).unlink()
     assert setup.main() == 1

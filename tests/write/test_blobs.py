@@ -1,4 +1,4 @@
-"""External blobs must come from allowed sources. They are checked before the write, and copied or kept as references."""
+"""External blobs come from allowed sources. They are checked before the write, then copied or kept as references."""
 
 from __future__ import annotations
 
