@@ -1,4 +1,4 @@
-"""The program for `spark-submit`: loads a graph by tasks, reads it back, and prints from where tasks import the package."""
+"""The program for `spark-submit`: loads a graph by tasks, reads it back, and prints where tasks find the package."""
 
 from __future__ import annotations
 
