@@ -16,7 +16,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.conftest import children, parent
 from tests.patience import PATIENCE
-from tests.pipeline.deadly import DeadlyComparison, DeadlyReading, DeadlyRouting, SlowReading, Victim
+from tests.pipeline.killed_tasks import DeadlyComparison, DeadlyReading, DeadlyRouting, SlowReading, Victim
 from tests.pipeline.standalone import Standalone, session_on, standalone
 from tests.pipeline.test_same_graph import (
     CHANGES,

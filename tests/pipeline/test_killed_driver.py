@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import until
-from tests.pipeline.doomed import READ, READING
+from tests.pipeline.killed_driver import READ, READING
 from tests.pipeline.standalone import ROOT
 from tests.pipeline.worlds import Outcome, graph_at, numbered, outcome, rows, write
 from tests.upkeep.reached import listing, pins, unreached, views
@@ -111,7 +111,7 @@ def _killed(place: Path, source: str, loads: list[Doomed]) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     with (place / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.doomed", str(jobs)],
+            [sys.executable, "-m", "tests.pipeline.killed_driver", str(jobs)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,

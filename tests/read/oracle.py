@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from tests.evaluate import reference
-from tests.read import words_by_hand
+from tests.read import plain_search
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -480,7 +480,7 @@ class Oracle:
             case ir.TextMatch(mode, text, query, edits, analyzer):
                 letters = 0 if edits is None else self._value(edits, line)
                 asked = self._value(query, line)
-                return words_by_hand.matches(mode, self._value(text, line), asked, letters, analyzer)
+                return plain_search.matches(mode, self._value(text, line), asked, letters, analyzer)
             case ir.Bm25() | ir.Nearest():
                 return self._rank(expr, line.one.holds[expr.field.var])
             case ir.Fusion(arms):
@@ -528,11 +528,9 @@ class Oracle:
             return None
         value, query = entity.values.get(rank.field.name), self._value(rank.query, Line([], {}))
         if isinstance(rank, ir.Nearest):
-            return words_by_hand.distance(value, query, rank.metric)
+            return plain_search.distance(value, query, rank.metric)
         nodes = [node for name in self._types[rank.field.var] for node in self.graph.nodes[name].values()]
-        return words_by_hand.relevance(
-            [node.values.get(rank.field.name) for node in nodes], value, query, rank.analyzer
-        )
+        return plain_search.relevance([node.values.get(rank.field.name) for node in nodes], value, query, rank.analyzer)
 
     def _fusion(self, fusion: ir.Fusion) -> dict[Hashable, tuple[float, int]]:
         """Score and position of the entities in the rows of the whole match."""
@@ -546,7 +544,7 @@ class Oracle:
                 there = [(sign * value, e.id.encode(), e.type, e) for value, e in ranked if value is not None]  # type: ignore[union-attr]
                 there.sort(key=lambda entry: entry[:3])
                 arms.append(({entry[3]: place for place, entry in enumerate(there)}, arm.weight))
-            self._fused[fusion] = words_by_hand.fused(arms, self._value(fusion.k, Line([], {})))
+            self._fused[fusion] = plain_search.fused(arms, self._value(fusion.k, Line([], {})))
         return self._fused[fusion]
 
     # Errors that depend on the order of work

@@ -9,7 +9,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from tests.read.watched import follows
+from tests.read.storage_requests import follows
 
 import omnigraph
 from omnigraph.errors import BudgetExceededError, ExecutionError

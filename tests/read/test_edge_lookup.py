@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.read.watched import View, asked, follows
+from tests.read.storage_requests import View, asked, follows
 
 import omnigraph
 from omnigraph.graph import Graph

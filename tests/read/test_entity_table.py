@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.patience import until
-from tests.read.watched import asked
+from tests.read.storage_requests import asked
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot

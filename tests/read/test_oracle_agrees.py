@@ -28,7 +28,7 @@ import pytest
 from tests.read.graphs import Indexes, State, World
 from tests.read.oracle import Answer, BadCountError, Oracle, Rough
 from tests.read.queries import Query, some_query
-from tests.read.turned import CHOICES, turned
+from tests.read.thresholds import CHOICES, turned
 
 from omnigraph.errors import ExecutionError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind

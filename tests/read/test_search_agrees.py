@@ -23,7 +23,7 @@ from tests.read import oracle
 from tests.read.graphs import State, World
 from tests.read.queries import Maker, Query, some_query
 from tests.read.test_oracle_agrees import Reader, compare, explained, outcome, readers, too_large
-from tests.read.turned import turned
+from tests.read.thresholds import turned
 
 import omnigraph
 from omnigraph.lang.query import ir

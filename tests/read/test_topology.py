@@ -20,7 +20,7 @@ import lance
 import pyarrow as pa
 import pytest
 from tests.patience import PATIENCE, until
-from tests.read.watched import View, asked, follows, stored_edges, topology_edges
+from tests.read.storage_requests import View, asked, follows, stored_edges, topology_edges
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
@@ -102,7 +102,7 @@ def test_a_second_process_does_not_scan_the_edges(graph: Graph, files: Path) -> 
     program = """
 import sys
 from pathlib import Path
-from tests.read.watched import View, asked
+from tests.read.storage_requests import View, asked
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 with asked() as calls:
@@ -135,7 +135,7 @@ def test_the_first_traversal_after_ensure_indexes_scans_no_edges(
     program = """
 import json, sys
 from pathlib import Path
-from tests.read.watched import asked
+from tests.read.storage_requests import asked
 import omnigraph
 from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.topology import topology
@@ -498,7 +498,7 @@ _CUT = """
 import os, sys
 from pathlib import Path
 from tests.read.test_topology import arrays, assert_right
-from tests.read.watched import View
+from tests.read.storage_requests import View
 import omnigraph
 graph, files = omnigraph.open(sys.argv[1], read_only=True), Path(sys.argv[2])
 view = View(graph, files)
@@ -533,7 +533,7 @@ _FULL = """
 import resource, sys
 from pathlib import Path
 from tests.read.test_topology import assert_right
-from tests.read.watched import View
+from tests.read.storage_requests import View
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
@@ -723,7 +723,7 @@ def test_processes_build_one_topology_concurrently(graph: Graph, files: Path) ->
     program = """
 import sys
 from pathlib import Path
-from tests.read.watched import View, stored_edges, topology_edges
+from tests.read.storage_requests import View, stored_edges, topology_edges
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 print("ready", flush=True)
@@ -768,7 +768,7 @@ def test_processes_build_and_evict_topologies_concurrently(tmp_path: Path, files
 import sys
 from pathlib import Path
 from random import Random
-from tests.read.watched import View, stored_edges, topology_edges
+from tests.read.storage_requests import View, stored_edges, topology_edges
 import omnigraph
 from omnigraph.read.columns.derived_files import DerivedFiles
 seed, files, *places = sys.argv[1:]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.read.test_sorting import Counting
-from tests.read.test_spilled import fill
+from tests.read.test_spilled_queries import fill
 
 import omnigraph
 from omnigraph import Budget

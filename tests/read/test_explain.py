@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.read.watched import follows
+from tests.read.storage_requests import follows
 
 import omnigraph
 from omnigraph.graph import Graph
