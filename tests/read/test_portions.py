@@ -53,8 +53,8 @@ ASKED = {
     "ties and nulls": "match { $a: Person  $a follows $b } return { $a.age as a, $b.name as b } order { a, b }",
     "nulls last": """match { $a: Person  $a follows $b }
         return { $a.age as a, $b.name as b } order { a nulls last, b desc }""",
-    "nothing follows": "match { $a: Person  not { $a livesIn $c } } return { $a.name as a }",
-    "perhaps": """match { $a: Person  optional { $a livesIn $c }  $a follows $b }
+    "not": "match { $a: Person  not { $a livesIn $c } } return { $a.name as a }",
+    "optional": """match { $a: Person  optional { $a livesIn $c }  $a follows $b }
         return { $a.name as a, $c.name as c, $b.name as b }""",
     "several types": "match { $a: Named  $b: Person } return { $a.name as a, type($a) as t, $b.name as b }",
     "conditions": """match { $a: Person  $a follows $b  $a.age < $b.age  $b.age = 3 }

@@ -44,10 +44,10 @@ ASKED = {
     "with a path": asked("shortest $p: $d cites{1,2} $c", RRF, f"{CITED}, length($p) as n"),
     "conditions": asked("$d cites $c  $c.year = 2001  $d.year is not null", RRF, CITED),
     "conditions on several": asked("$d cites $c  $d.year < $c.year  $c about $t", RRF, f"{CITED}, $t.slug as t"),
-    "perhaps": asked("$d about $t  optional { $d cites $c  $c.year = 2001 }", RRF, f"{CITED}, $t.slug as t"),
-    "perhaps, and looked at": asked("optional { $d cites $c }  $c.year = 2001  $d about $t", RRF, CITED),
+    "optional": asked("$d about $t  optional { $d cites $c  $c.year = 2001 }", RRF, f"{CITED}, $t.slug as t"),
+    "optional with a condition": asked("optional { $d cites $c }  $c.year = 2001  $d about $t", RRF, CITED),
     "not": asked("$d cites $c  not { $d about $t }", RRF, CITED),
-    "nothing joins them": asked("$t: Topic", RRF, ", $t.slug as t"),
+    "cross product": asked("$t: Topic", RRF, ", $t.slug as t"),
     "an alias": asked("$d cites $c", "far nulls last, c desc", f"{CITED}, {NEAR} as far"),
     "few have a rank": asked("$d cites $c", "score desc nulls last, c", f'{CITED}, bm25($d.text, "Straße") as score'),
     "a fused alias": asked("$d cites $c", "score desc nulls last, c", f"{CITED}, {RRF} as score"),
@@ -74,7 +74,7 @@ def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, monkey
     assert len(found["limit 40"]) > 10
 
 
-@pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "perhaps", "an alias"])
+@pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "optional", "an alias"])
 def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = f"{ASKED[name]} limit 3"
     first, *others = steps(graph, body)

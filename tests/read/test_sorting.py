@@ -23,7 +23,7 @@ SMALL = st.integers(0, 3)
 SIZES = [(2, 2, 2, 1), (5, 5, 3, 2), (1 << 10, 1 << 17, 1 << 15, 8)]
 
 
-@pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "as it is"])
+@pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "default"])
 def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in zip(("_FEW", "_PIECE", "_TEXTS", "_SAMPLES"), request.param, strict=True):
         monkeypatch.setattr(sorting, name, size)

@@ -49,11 +49,11 @@ READS = {
     "having": f"""match {{ {TWO_HOPS} }} return {{ $a.name as a, $c.name as c, sum($b.age) as n }}
         having {{ sum($b.age) > 60 }} limit 11 offset 5""",
     "count": f"match {{ {TWO_HOPS}  $a.score < $c.score }} return {{ count(*) as n, count(distinct $b.city) as m }}",
-    "count by": f"""match {{ {TWO_HOPS}  $a.score < $c.score }}
+    "count by group": f"""match {{ {TWO_HOPS}  $a.score < $c.score }}
         return {{ $b.city as b, count(*) as n }} order {{ n desc }}""",
     "distinct": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }}",
-    "distinct, cut": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }} limit 10 offset 4",
-    "nothing": f"match {{ {TWO_HOPS}  $a.score > $c.score + 2.0 }} return {{ $a.name as a }}",
+    "distinct, limited": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }} limit 10 offset 4",
+    "no rows": f"match {{ {TWO_HOPS}  $a.score > $c.score + 2.0 }} return {{ $a.name as a }}",
 }
 
 

@@ -137,29 +137,29 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("an unknown property", person(aeg="3"), "Person.aeg: there is no such property; did you mean 'age'?"),
     ("a reserved property", person(_rowid="3"), "Person._rowid: the name is reserved"),
     ("a tombstone", person(_tombstone="true"), "Person._tombstone: the name is reserved"),
-    ("a member twice", '{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
-    ("the type twice", '{"type": "Person", "type": "Note", "data": {}}', "member 'type' is given twice"),
-    ("a member twice, deeper", person(tags='[{"x": 1, "x": 2}]'), "member 'x' is given twice"),
+    ("a duplicate member", '{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
+    ("a duplicate type", '{"type": "Person", "type": "Note", "data": {}}', "member 'type' is given twice"),
+    ("a duplicate nested member", person(tags='[{"x": 1, "x": 2}]'), "member 'x' is given twice"),
     ("a member of the envelope", '{"type": "Note", "data": {"text": "a"}, "x": 1}', "unknown member 'x'"),
     ("type and edge", '{"type": "Note", "edge": "Knows", "data": {}}', "unknown member 'type'"),
     ("an unknown node type", '{"type": "Persom", "data": {}}', "no node type 'Persom'; did you mean 'Person'?"),
     ("an unknown edge type", '{"edge": "Likes", "from": "a", "to": "b"}', "there is no edge type 'Likes'"),
     ("no type", '{"data": {}}', "expected a 'type' or an 'edge'"),
-    ("a type that is no text", '{"type": 3, "data": {}}', "expected a 'type' or an 'edge', as a text"),
-    ("data that is no object", '{"type": "Note", "data": [1]}', "Note: 'data' is not an object"),
+    ("a type that is not a string", '{"type": 3, "data": {}}', "expected a 'type' or an 'edge', as a text"),
+    ("data that is not an object", '{"type": "Note", "data": [1]}', "Note: 'data' is not an object"),
     ("data that is null", '{"type": "Note", "data": null}', "Note: 'data' is not an object"),
     ("a required property missing", '{"type": "Note", "data": {}}', "Note.text: is required"),
     ("a required property null", '{"type": "Note", "data": {"text": null}}', "Note.text: is required"),
     ("no key", '{"type": "Person", "data": {"age": 3}}', "Person.name: is required"),
-    ("an id that is not the key's", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
-    ("an edge without an end", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
+    ("an id that differs from the key", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
+    ("an edge without an endpoint", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
     (
-        "an end that is no text",
+        "an endpoint that is not a string",
         '{"edge": "Knows", "from": "ann", "to": 3}',
         "Knows.to: expected a text, found a number; an id is a text",
     ),
     (
-        "ends among the data",
+        "endpoints inside the data",
         '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
         "Knows.src: 'from' and 'to'",
     ),
@@ -169,9 +169,9 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("no JSON", "oops", "not JSON: Expecting value"),
     ("single quotes", "{'type': 'Note'}", "not JSON"),
     ("a comment", "// a note", "not JSON"),
-    ("a comma too many", '{"type": "Note", "data": {"text": "x",}}', "not JSON"),
-    ("a record without an end", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
-    ("a string without an end", '{"type": "Note", "data": {"text": "x}}', "input: "),
+    ("an extra comma", '{"type": "Note", "data": {"text": "x",}}', "not JSON"),
+    ("an unclosed record", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
+    ("an unclosed string", '{"type": "Note", "data": {"text": "x}}', "input: "),
     ("deep nesting", person(age="[" * 50_000 + "]" * 50_000), "nested too deeply"),
     ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text contains half"),
     ("a NUL byte", b'{"type": "Note", "data": {"text": "a\x00b"}}', "not JSON"),
@@ -205,10 +205,10 @@ def test_bad_ndjson_is_refused_by_the_record_parser_too(
 
 CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
     ("a dangling edge", '{"edge": "Knows", "from": "ann", "to": "nobody"}', ConstraintError, "dst 'nobody' not found"),
-    ("a key twice", f"{person()}\n{person()}", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a duplicate key", f"{person()}\n{person()}", ConstraintError, "Person.name: 'bob': two records have this key"),
     ("a key that exists", ANN, KeyConflictError, "'ann'"),
     (
-        "an id twice",
+        "a duplicate id",
         '{"type": "Note", "data": {"id": "n", "text": "x"}}\n{"type": "Note", "data": {"id": "n", "text": "y"}}',
         KeyConflictError,
         "'n'",
@@ -245,7 +245,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
         "Person.csv, line 3: Person: 1 cells, and the header has 2",
     ),
     ("a long row", "name,age\nbob,3,4\n", BadRowsError, "Person.csv, line 2: Person: 3 cells, and the header has 2"),
-    ("a header twice", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
+    ("a duplicate header", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
     ("a header without a name", "name,,age\nbob,3,c\n", InputError, "line 1: column 2 of the header has no name"),
     (
         "an unknown header",
@@ -255,7 +255,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ),
     ("a stray quote", 'name,age\nb"ob,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside of a cell"),
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
-    ("a quote without an end", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
+    ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
     ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
     ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
@@ -282,20 +282,20 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("yes", "name,ok\nbob,yes\n", BadRowsError, "line 2: Person.ok: expected true or false, found 'yes'"),
     ("a day that does not exist", "name,born\nbob,2024-02-30\n", BadRowsError, "line 2: Person.born: '2024-02-30'"),
     ("a time that does not exist", "name,seen\nbob,noon\n", BadRowsError, "line 2: Person.seen: 'noon'"),
-    ("a list that is no JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
+    ("a list that is not JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
     ("a list with null", 'name,tags\nbob,"[null]"\n', BadRowsError, "line 2: Person.tags: an item of the list: null"),
     ("a short vector", "name,face\nbob,[1]\n", BadRowsError, "line 2: Person.face: a vector has 2 numbers"),
     (
-        "a vector that breaks out",
+        "a vector with stray brackets",
         'name,face\nbob,"[1]}{""v"":[2]"\n',
         BadRowsError,
         "line 2: Person.face: expected a list",
     ),
     ("bad base64", "name,photo\nbob,base64:a\n", BadRowsError, "line 2: Person.photo: the text after base64:"),
     ("no key", "name,age\n,3\n", BadRowsError, "Person.csv, line 2: Person.name: is required"),
-    ("a key twice", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a duplicate key", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
     ("a key that exists", "name\nann\n", KeyConflictError, "'ann'"),
-    ("an id that is not the key's", "name,id\nbob,rob\n", BadRowsError, "line 2: Person.id: differs from the id"),
+    ("an id that differs from the key", "name,id\nbob,rob\n", BadRowsError, "line 2: Person.id: differs from the id"),
 ]
 
 
@@ -337,7 +337,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         BadRowsError,
         "Person.aeg: there is no such property",
     ),
-    ("a column twice", _twice(), InputError, "the column 'name' occurs twice"),
+    ("a duplicate column", _twice(), InputError, "the column 'name' occurs twice"),
     ("a null key", pa.table({"name": ["bob", None]}), BadRowsError, "row 2: Person.name: is required"),
     (
         "a short vector",
@@ -358,7 +358,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         InputError,
         "UTF8",
     ),
-    ("a key twice", pa.table({"name": ["bob", "bob"]}), ConstraintError, "Person.name: 'bob': two records"),
+    ("a duplicate key", pa.table({"name": ["bob", "bob"]}), ConstraintError, "Person.name: 'bob': two records"),
 ]
 
 
@@ -404,9 +404,19 @@ def test_a_file_name_that_is_not_a_type_is_reported(graph: Graph, tmp_path: Path
 # ---- Python mappings
 
 MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
-    ("no mapping", [{"type": "Note", "data": {"text": "x"}}, 3], BadRowsError, "record 2: input: expected an object"),
+    (
+        "a record that is not a mapping",
+        [{"type": "Note", "data": {"text": "x"}}, 3],
+        BadRowsError,
+        "record 2: input: expected an object",
+    ),
     ("a wrong type", {"Person": [{"name": "bob", "age": "3"}]}, BadRowsError, "Person, row 1: Person.age: expected"),
-    ("a row that is no mapping", {"Person": [("bob", 3)]}, BadRowsError, "Person, row 1: Person: expected a mapping"),
+    (
+        "a row that is not a mapping",
+        {"Person": [("bob", 3)]},
+        BadRowsError,
+        "Person, row 1: Person: expected a mapping",
+    ),
     ("a Decimal", {"Person": [{"name": "bob", "score": Decimal("1.5")}]}, BadRowsError, "found Decimal"),
     (
         "a date for a text",
@@ -428,7 +438,12 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
         BadRowsError,
         "row 1: Person.aeg: there is no such",
     ),
-    ("a name that is no text", {"Person": [{"name": "bob", 3: 1}]}, BadRowsError, "row 1: Person.3: there is no such"),
+    (
+        "a name that is not a string",
+        {"Person": [{"name": "bob", 3: 1}]},
+        BadRowsError,
+        "row 1: Person.3: there is no such",
+    ),
     (
         "half a surrogate pair",
         {"Person": [{"name": "\ud800"}]},
@@ -500,18 +515,20 @@ class FileCase:
 
 FILES = {
     "a missing file": FileCase(lambda path: path / "none.ndjson", "there is no "),
-    "a pattern that nothing matches": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
-    "an ending that means nothing": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
+    "a pattern without a match": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
+    "an unknown file ending": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
     "a directory without a file": FileCase(_directory, "contains no file that can be loaded"),
     "a truncated gzip file": FileCase(_truncated_gzip, "people.ndjson.gz cannot be read: Truncated compressed stream"),
-    "a gzip file that is none": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
+    "an invalid gzip file": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
     "a truncated Parquet file": FileCase(_truncated_parquet, "Person.parquet cannot be read"),
     "a damaged Parquet file": FileCase(_damaged_parquet, "Person.parquet cannot be read"),
     "a Parquet file that is none": FileCase(_written("Person.parquet", b"nonsense"), "Person.parquet cannot be read"),
     "an empty Parquet file": FileCase(_written("Person.parquet", b""), "Person.parquet cannot be read"),
     "an Arrow file that is none": FileCase(_written("Person.arrow", b"nonsense"), "Person.arrow cannot be read"),
     "a compressed Parquet file": FileCase(_written("Person.parquet.gz", b"x"), "Person.parquet.gz cannot be loaded"),
-    "a name that is no type": FileCase(_written("people.csv", b"name\nbob\n"), "people.csv: there is no type 'people'"),
+    "a file name that is not a type": FileCase(
+        _written("people.csv", b"name\nbob\n"), "people.csv: there is no type 'people'"
+    ),
     "a type that does not exist": FileCase(
         _written("x.csv", b"name\n"), "there is no type 'Persom'", {"type_name": "Persom"}
     ),

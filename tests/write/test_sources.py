@@ -158,7 +158,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a stream of text": lambda folder: io.StringIO(LINES),
     "bytes": lambda folder: LINES.encode(),
     "envelopes": lambda folder: RECORDS,
-    "envelopes as they come": lambda folder: (record for record in RECORDS),
+    "a generator of envelopes": lambda folder: (record for record in RECORDS),
     "envelopes of Python values": lambda folder: [
         {"type": "Person", "data": ANN},
         {"type": "Person", "data": BOB},
