@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 600.0
-"""Seconds after which something counts as hanging. Nothing that works comes near it."""
+"""Timeout in seconds for operations that should finish much sooner."""
 
 
 def until(holds: Callable[[], object], *, pause: float = 0.005) -> None:

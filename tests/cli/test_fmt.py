@@ -1,4 +1,4 @@
-"""`omnigraph fmt`: canonical form, comments kept, nothing lost."""
+"""`omnigraph fmt`: canonical form, without loss of comments or content."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Answer:
 
 
 Behaviour = Callable[["Provider", Seen, BaseHTTPRequestHandler], Answer | None]
-"""What is answered; None when the behaviour dealt with the connection itself."""
+"""The answer, or None if the behaviour handles the connection itself."""
 
 
 def vector(text: str, dimension: int) -> list[float]:

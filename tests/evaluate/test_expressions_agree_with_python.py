@@ -20,7 +20,7 @@ from omnigraph.lang.types import Scalar
 
 NOW = 1_773_480_600_123
 NOTHING = dict.fromkeys([*PROPERTIES, "id"])
-"""A row in which everything is null."""
+"""A row of nulls."""
 
 
 def compiled(condition: Condition) -> ir.Expr:

@@ -23,7 +23,7 @@ WORDS = (
 """Every word of the language. None is reserved."""
 
 NOT_BARE = frozenset({"not", "true", "false", "null"})
-"""Words that mean something else where a bare name could stand."""
+"""Words with another meaning at the position of a bare name."""
 
 _NAME_START = string.ascii_lowercase + "_"
 _NAME_REST = string.ascii_letters + string.digits + "_"

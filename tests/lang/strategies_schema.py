@@ -99,7 +99,7 @@ trees: st.SearchStrategy[ast.Schema] = st.builds(
         max_size=4,
     ).map(tuple),
 )
-"""Trees of every shape that the parser can make."""
+"""Trees of every shape that the parser can produce."""
 
 
 # ---- texts with comments ----

@@ -14,7 +14,7 @@ FILES = sorted(CODES.glob("*.txt"))
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/diagnostics.md"
 
 RESERVED = {"OG-DS-101", "OG-DS-105", "OG-BC-103"}
-"""Codes that nothing can trigger, listed so that the list stays short."""
+"""Codes that no text can trigger, listed so that the list stays short."""
 
 
 def test_every_code_has_a_fixture() -> None:

@@ -10,7 +10,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.documents import as_document, read_document
 
 LAUGHS = "a0: &a0 [1, 1]\n" + "\n".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]" for i in range(40))
-"""Few lines that would be many values."""
+"""Few lines that expand to many values."""
 
 
 def plain(text: str) -> object:

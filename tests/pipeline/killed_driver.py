@@ -24,10 +24,10 @@ from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 READING = "reading"
-"""In a task, when its rows are written, and while other tasks are not done."""
+"""Inside a task that has written its rows, while other tasks still run."""
 
 READ = "read"
-"""When all tasks have written their rows, and nothing was compared yet."""
+"""After all tasks have written their rows, before any comparison."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("127.0.0.1", "127.0.0.2")
-"""Two, because Spark makes no second attempt at a slow task on the host where the first one is."""
+"""Two hosts, because Spark does not repeat a slow task on the host of the first attempt."""
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")

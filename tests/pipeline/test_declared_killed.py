@@ -39,7 +39,7 @@ MOMENTS = [
     )
     for reached in (1, 2)
 ] + [(Failpoint.BRANCH_REF_CREATED, 1), (Failpoint.BRANCH_REF_DELETED, 1)]
-"""The first time is the load, and the second the merge: or, where there are several tables, the load's second."""
+"""The first time is in the load, the second in the merge, or in the load if it has several tables."""
 
 
 @pytest.fixture

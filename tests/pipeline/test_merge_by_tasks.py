@@ -23,7 +23,7 @@ from omnigraph.write.receipt import LoadReceipt, MergeWay
 _SPLIT = 1_500
 _STAMPS = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 _NAMED = ("node:Person", "node:Note", "edge:Wrote")
-"""The types whose ids follow from the input, so that they are the same in two graphs."""
+"""The types whose ids are derived from the input, so that they are equal in two graphs."""
 
 
 def by_tasks(graph: Graph, source: Any, threshold: int | str | None = 0, **said: Any) -> LoadReceipt:

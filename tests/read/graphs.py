@@ -50,10 +50,10 @@ TYPES = {
     "kinds": f"[{ENUM}]",
     "vec": "Vector(2)",
 }
-"""The properties that a type may have. A name usually has the same type everywhere, so that types share properties."""
+"""The possible properties of a type. A name usually has one type, so that node types share properties."""
 
 OTHERWISE = {"text": "I64", "word": ENUM, "big": "I32", "single": "F64", "texts": "String", "day": "DateTime"}
-"""What some of them are elsewhere, now and then."""
+"""Other types that some of these properties sometimes have."""
 
 IDS = ("a", "b", "c", "d", "e", "f", "Z", "é", "10", "9", "ab", "😀", " ", 'q"', "a\\", "\n")
 EDGE_NAMES = ("Knows", "Likes", "Near", "Has", "Sees")

@@ -20,7 +20,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 
 _MANY = 20_000
-"""Beyond so many combinations, an error is believed without looking for its row."""
+"""With more combinations than this, an error is accepted without a search for its row."""
 
 
 # The graph

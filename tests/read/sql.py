@@ -29,7 +29,7 @@ _TYPES = {
     Scalar.DATE: "INTEGER",
     Scalar.DATETIME: "BIGINT",
 }
-"""Dates are numbers there, and whole numbers all have one type, which is wide enough."""
+"""Dates are numbers in SQL, and all integers have one type that is wide enough."""
 
 _ENDS = {ir.Role.FROM: "src", ir.Role.TO: "dst"}
 _COMPARED = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}

@@ -21,7 +21,7 @@ from omnigraph.storage.table_view import TableView
 READS = ("scan", "lookup", "batches", "take_rows", "take")
 
 Asked = list[tuple[str, str, tuple[str, ...]]]
-"""Calls: the method (`new parts` where only those are read), the table's kind (`nodes` or `edges`), and the columns."""
+"""Calls: the method (`new parts` if only new fragments are read), the kind of table (`nodes`, `edges`), the columns."""
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from omnigraph.lang.types import Scalar, ValueType
 PAIRS = int(os.environ.get("OMNIGRAPH_SQL_PAIRS") or (400 if os.environ.get("CI") else 120))
 QUERIES = 40
 LARGEST = 60
-"""In graphs with more nodes, DuckDB takes long to walk every distance."""
+"""In graphs with more nodes, DuckDB is slow to compute all distances."""
 
 
 class Plain(Maker):

@@ -35,13 +35,13 @@ edge Next: Q -> Q
 COUNT = 100
 LONG = 20_000
 SMALL = Budget(memory=16 << 20)
-"""The texts of all P fit eight times; those of all pairs of a P and a Q take two hundred times as much."""
+"""The texts of all P fit eight times; those of all pairs of a P and a Q need two hundred times as much."""
 LARGE = Budget(memory=None)
 DEPTH = 500
 PAIRS = '$a: P  $b: Q  $b.k < "q0100"'
 
 _POOLS: list[pa.MemoryPool] = []
-"""What was allocated from a pool is given back to it, maybe much later."""
+"""Memory is returned to its pool, possibly much later, so the pools stay referenced."""
 
 
 @pytest.fixture(scope="module")

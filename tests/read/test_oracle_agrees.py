@@ -50,16 +50,16 @@ PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (20_000 if os.environ.get("CI")
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 QUERY = os.environ.get("OMNIGRAPH_QUERY")
 SHARES = 8
-"""The pairs are tried in so many tests, which may run side by side."""
+"""The number of tests among which the pairs are divided; they may run in parallel."""
 
 ENOUGH = 200
-"""With so many pairs in a test, it says what became of them."""
+"""From this number of pairs on, a test checks its statistics."""
 
 QUERIES = 60
-"""Queries for each world; each is tried on every state of it."""
+"""Queries per world; each runs on every state."""
 
 LARGEST = 15_000
-"""Assignments of variables that the oracle is asked to try."""
+"""The largest number of assignments for the oracle."""
 
 
 @dataclass(frozen=True)

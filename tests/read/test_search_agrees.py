@@ -34,13 +34,13 @@ from omnigraph.upkeep.indexes import ensure_indexes
 PAIRS = int(os.environ.get("OMNIGRAPH_SEARCHES") or (800 if os.environ.get("CI") else 120))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 SHARES = 4
-"""The pairs are tried in so many tests, which may run side by side."""
+"""The number of tests among which the pairs are divided; they may run in parallel."""
 
 QUERIES = 30
-"""Queries for each library; each is tried on its three states."""
+"""Queries per library; each runs on its three states."""
 
 ENOUGH = 200
-"""With so many pairs in a test, it says what became of them."""
+"""From this number of pairs on, a test checks its statistics."""
 
 WORDS = (
     "red",

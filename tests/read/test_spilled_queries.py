@@ -30,7 +30,7 @@ edge Knows: Person -> Person { since: I32? }
 """
 PEOPLE = 150
 EACH = 10
-"""Friends of each person: rows of two in a row take several times the memory that they may."""
+"""Friends of each person: the rows of two hops need several times the memory budget."""
 
 SMALL = Budget(memory=128 * 1024)
 LARGE = Budget(memory=None)

@@ -73,7 +73,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "topology.topology_update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
 }
-"""What each number may be: as it is, and such that small graphs are read the way that is meant for others."""
+"""Values of each threshold: its default, and values with which small graphs take the code paths of large ones."""
 
 
 @contextmanager

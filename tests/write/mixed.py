@@ -30,7 +30,7 @@ query remove($k: String) { delete A where k = $k }
 """
 
 Done = Mapping[str, Any]
-"""One thing that a writer did: its commit, the query or mode, the shared key, its own key and the number it wrote."""
+"""One write: its commit, the query or mode, the shared key, its own key, and the written number."""
 
 
 def work(graph: Graph, name: str, rounds: int, log: Path) -> None:

@@ -26,7 +26,7 @@ NODES, EDGES = ("A", "B", "C"), ("AB", "BC")
 
 Entity = tuple[str, ...]
 Content = dict[str, dict[Entity, int | None]]
-"""What a graph holds: by type, the `n` of each entity. A node is named by its key, an edge by its ends."""
+"""The content of a graph: by type, the `n` of each entity. A node is named by its key, an edge by its endpoints."""
 
 _NODES: dict[Entity, int | None] = {("1",): 1, ("2",): 2, ("3",): 3}
 _EDGES: dict[Entity, int | None] = {("1", "1"): 1, ("2", "2"): 2}

@@ -57,7 +57,7 @@ T = TypeVar("T")
 SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "60"))
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A failure is shown as it was found: the steps are few, and making them fewer would take minutes."""
+"""Failures are not shrunk: they have few steps, and shrinking would take minutes."""
 
 # ---- random choices
 
@@ -75,7 +75,7 @@ POOLS: dict[str, list[Any]] = {
     "DateTime": [0, -1, 1_773_480_600_123, 86_400_000],
     "enum": ["red", "blue"],
 }
-"""Few values of each kind, so that they meet."""
+"""Few values of each kind, so that they collide."""
 
 NOBODY = "nobody"
 
@@ -85,9 +85,9 @@ class Draws:
     """Random choices of a test."""
 
     below: Callable[[int], int]
-    """A whole number from zero up to, but not including, another."""
+    """A random integer from zero up to, but not including, the argument."""
     promised: list[tuple[str, str]] = field(default_factory=list)
-    """Tables and ids of nodes that the request being drawn writes before what comes next."""
+    """Tables and ids of nodes that earlier parts of the same request write."""
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.below(len(options))]

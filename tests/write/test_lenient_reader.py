@@ -273,7 +273,7 @@ SAME = (
     ("face", [[1.0, None]], "every element of a vector is a finite number"),
     ("height", [1e300], "the number is not finite, or too large"),
 )
-"""What a property is given, and what both ways of giving it say: a coercion, or an error."""
+"""The given value of a property, and the expected coercion or error, for records and tables alike."""
 
 
 @pytest.mark.parametrize(("name", "values", "said"), SAME)

@@ -36,7 +36,7 @@ edge Knows: Person -> Person @card(0..3) { since: Date? }
 """
 
 SMALL = 32 * 1024
-"""A budget that a few hundred rows exceed many times over."""
+"""A budget that a few hundred rows exceed many times."""
 
 
 @pytest.fixture

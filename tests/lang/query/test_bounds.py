@@ -20,7 +20,7 @@ from omnigraph.lang.tokens import MAX_SOURCE_BYTES
 
 CATALOG = dense()
 EFFORT = 3_000
-"""Far more than anything here takes: what does not scale takes minutes."""
+"""A generous limit: code that is not linear would take minutes."""
 
 
 def read(clause: str = "$a: Person", result: str = "$a.name", tail: str = "", params: str = "") -> str:
@@ -64,7 +64,7 @@ WIDE: dict[str, Callable[[int], str]] = {
     "unclosed comment": lambda n: read("/*" + "* /" * 50 * n),
     "garbage": lambda n: "} ) ] " * n,
 }
-"""Texts that grow in one direction. Each is about something that the schema has, so that checking goes all the way."""
+"""Texts that grow in one dimension. Each uses names of the schema, so that all checks run."""
 
 SCHEMAS: dict[str, Callable[[int], str]] = {
     "nodes": lambda n: "\n".join(f"node N{i} {{ p: String @key }}" for i in range(n)),
@@ -98,7 +98,7 @@ DEEP: dict[str, Callable[[int], str]] = {
     "unclosed": lambda n: "query q() { match { " + "(" * n,
     "where": lambda n: f"query q() {{ delete Person where {nested('(', 'age = 1', ')', n)} }}",
 }
-"""Texts that nest."""
+"""Nested texts."""
 
 
 def check_short(error: CompileError, text: str) -> None:
