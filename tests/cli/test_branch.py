@@ -88,7 +88,7 @@ def test_main_and_missing_branches_cannot_be_deleted(shell: Shell, graph: str, n
     assert reason in shell.fails("branch", "delete", name, "--uri", graph)
 
 
-def test_a_branch_with_children_is_not_deleted(shell: Shell, graph: str) -> None:
+def test_a_branch_with_children_or_tags_is_not_deleted(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "parent", "--uri", graph)
     shell.run("branch", "create", "child", "--from", "parent", "--uri", graph)
     assert "made from it is child" in shell.fails("branch", "delete", "parent", "--uri", graph)

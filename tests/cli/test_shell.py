@@ -190,7 +190,9 @@ def terminal(people: str, tmp_path: Path) -> Iterator[Terminal]:
 
 
 @pytest.mark.slow
-def test_a_session_at_a_terminal_supports_editing_and_history(terminal: Terminal, people: str, tmp_path: Path) -> None:
+def test_a_session_at_a_terminal_supports_completion_and_history(
+    terminal: Terminal, people: str, tmp_path: Path
+) -> None:
     terminal.waits_for("main> ")
     terminal.send("query all() {\n")
     terminal.waits_for("… ")
