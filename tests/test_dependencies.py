@@ -35,7 +35,7 @@ def groups() -> set[str]:
 
 
 def imported(folder: str) -> dict[str, str]:
-    """The distributions that the modules of a folder import, each with one of the modules."""
+    """The distributions that the modules of a directory import, each with one of the modules."""
     found: dict[str, str] = {}
     for module in (ROOT / folder).rglob("*.py"):
         for name in _imports(ast.parse(module.read_text(encoding="utf-8"))):

@@ -81,7 +81,7 @@ def test_codes_are_unique() -> None:
     assert len(set(codes)) == len(codes)
 
 
-def test_one_http_code_has_one_meaning() -> None:
+def test_an_http_code_has_one_status() -> None:
     statuses: dict[str, set[int]] = {}
     for report in REPORTS.values():
         statuses.setdefault(report.http_code, set()).add(report.http_status)
@@ -178,11 +178,11 @@ def test_a_source_without_a_name_is_shown_as_text() -> None:
         ("one\r\ntwo bad\r\n", "2 | two bad", "  |     ^^^"),
     ],
 )
-def test_the_caret_stands_under_its_word(text: str, line: str, caret: str) -> None:
+def test_the_caret_is_below_its_word(text: str, line: str, caret: str) -> None:
     assert shown(text, "bad")[2:] == [line, caret]
 
 
-def test_a_long_line_is_cut_around_the_word() -> None:
+def test_a_long_line_is_truncated_around_the_word() -> None:
     _, _, line, caret = shown("x" * 5_000 + "bad" + "y" * 5_000, "bad")
     assert len(line) < 140
     assert line.count("…") == 2
@@ -204,7 +204,7 @@ def test_a_span_over_several_lines_is_marked_to_the_end_of_the_first() -> None:
     assert SourceText(text).excerpt(Span(4, len(text))).splitlines()[2:] == ["1 | one {", "  |     ^"]
 
 
-def test_line_numbers_of_any_width_line_up() -> None:
+def test_line_numbers_of_any_width_are_aligned() -> None:
     place, bar, line, caret = shown("\n" * 1233 + "a bad word", "bad")
     assert (place, bar, line, caret) == ("    --> q.gq:1234:3", "     |", "1234 | a bad word", "     |   ^^^")
 

@@ -180,7 +180,7 @@ def test_lock_covers_every_dependency(lock: str, requirement: Requirement) -> No
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_lock_hashes_everything(lock: str) -> None:
+def test_every_locked_package_has_a_hash(lock: str) -> None:
     entries = re.split(r"^(?=\w)", LOCKS[lock], flags=re.MULTILINE)[1:]
     assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 

@@ -56,7 +56,7 @@ def test_variables_are_read_through_their_settings() -> None:
     assert found == []
 
 
-def test_no_module_spells_the_name_of_a_variable() -> None:
+def test_no_module_contains_the_name_of_a_variable() -> None:
     found = [
         f"{module.relative_to(ROOT)}:{node.lineno}"
         for module in MODULES

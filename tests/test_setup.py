@@ -86,7 +86,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_second_run_does_nothing(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_does_nothing(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert setup.main() == 0
     assert capfd.readouterr() == ("", "")
 

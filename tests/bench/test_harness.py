@@ -1,4 +1,4 @@
-"""The promises of the benchmark harness: fair turns, exact goal lines, an exit code that can be trusted."""
+"""The benchmark harness: fair rotation, exact goal lines, and an exit code that reports missed goals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _instant_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.0)
 
 
-def test_goal_line_is_exact() -> None:
+def test_a_goal_is_printed_in_the_documented_form() -> None:
     assert str(Goal("parse", 277.4, 300, "µs")) == "GOAL parse: measured 277 µs, goal at most 300 µs: met"
     assert str(Goal("parse", 301, 300, "µs")) == "GOAL parse: measured 301 µs, goal at most 300 µs: missed"
     assert str(Goal("speedup", 4.0, 3, at_least=True)) == "GOAL speedup: measured 4, goal at least 3: met"
@@ -34,7 +34,7 @@ def test_a_goal_is_met_up_to_and_including_its_limit(measured: float, at_least: 
     assert Goal("g", measured, 10, at_least=at_least).met is met
 
 
-def test_contenders_take_turns_and_none_always_goes_first() -> None:
+def test_contenders_run_in_rotating_order() -> None:
     calls: list[str] = []
     work = {name: (lambda name=name: calls.append(name)) for name in ("a", "b", "c")}
     timings = interleave(work, rounds=3)
@@ -43,7 +43,7 @@ def test_contenders_take_turns_and_none_always_goes_first() -> None:
     assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 3, "b": 3, "c": 3}
 
 
-def test_everything_is_warm_before_the_first_round() -> None:
+def test_contenders_are_warmed_up_before_the_first_round() -> None:
     calls: list[str] = []
     interleave({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=1)
     assert Counter(calls[:-2]) == {"a": 2, "b": 2}
@@ -104,9 +104,9 @@ def test_json_holds_timings_goals_and_machine(tmp_path: Path) -> None:
     assert report["machine"]["cores"] >= 1
 
 
-def test_host_name_is_not_told() -> None:
+def test_the_host_name_is_not_reported() -> None:
     assert platform.node() not in str(Machine.here()).split()
 
 
-def test_figures_read_well() -> None:
+def test_doctests_of_the_harness_pass() -> None:
     assert doctest.testmod(harness).failed == 0

@@ -1,4 +1,4 @@
-"""The promises of the load benchmark: it runs at any size, and believes no time of a load that left something else."""
+"""The load benchmark runs at any size, and rejects a load with a different result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SPARK, LOCAL = load.Contender(load.SPARK, "ndjson"), load.Contender(load.LOCAL, 
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_load_benchmark_runs_at_a_small_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(load, "LADYBUG", tmp_path / "nowhere")
     with pytest.raises(SystemExit) as stop:
         load.main(["--quick", "--rows", "600", "--formats", "ndjson", "--json", str(tmp_path / "out.json")])
@@ -36,14 +38,14 @@ def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 @pytest.mark.parametrize(
     "other", [{"rows": {"node:Person": 10, "edge:Knows": 49}}, {"commits": 2}, {"digest": {"a": "2"}}]
 )
-def test_a_load_that_left_something_else_ends_it(other: dict[str, object]) -> None:
+def test_a_load_with_a_different_result_fails_the_benchmark(other: dict[str, object]) -> None:
     size = load.Size(60, {SPARK: [RUN]})
     load.agree(size, LOCAL, RUN)
     with pytest.raises(AssertionError, match="in process from ndjson"):
         load.agree(size, LOCAL, {**RUN, **other})
 
 
-def test_goals_are_those_of_full_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_goals_apply_to_full_sizes_only(capsys: pytest.CaptureFixture[str]) -> None:
     bench = Benchmark("load", [], load.flags)
     ways = [load.SPARK, load.LOCAL, load.COPY]
     sizes = [
@@ -68,5 +70,5 @@ def test_goals_are_those_of_full_sizes(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def test_processes_are_found_with_those_that_they_started() -> None:
+def test_descendants_of_a_process_are_found() -> None:
     assert all(isinstance(name, str) for _, name in descendants(1))

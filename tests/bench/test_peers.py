@@ -1,4 +1,4 @@
-"""What benchmarks compare with is installed once, apart from everything else; without it, they still run."""
+"""Peers of the benchmarks are installed once, in their own environment; benchmarks run without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import bench_peers
 
 
-def test_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_are_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "lock"
     lock.write_text("")
     commands: list[tuple[object, ...]] = []
@@ -30,7 +30,7 @@ def test_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert any("sync" in command for command in commands)
 
 
-def test_a_failure_is_said_and_no_reason_to_stop(
+def test_a_failed_installation_is_reported_and_not_fatal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench_peers, "runs", lambda *_: False)

@@ -1,4 +1,4 @@
-"""The promise of `make bench`: every benchmark runs, and none can fail unseen."""
+"""`make bench` runs every benchmark, and reports every failure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def folder_with(folder: Path, **bodies: str) -> Path:
 
 
 @pytest.mark.parametrize(("body", "code"), [(MET, 0), (MISSED, 1), (BROKEN, 1)])
-def test_exit_code(tmp_path: Path, body: str, code: int) -> None:
+def test_the_exit_code_reports_failures(tmp_path: Path, body: str, code: int) -> None:
     assert run.main([], folder_with(tmp_path, one=body)) == code
 
 
-def test_goes_on_after_a_missed_goal_and_a_broken_benchmark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_run_continues_after_a_missed_goal_and_a_broken_benchmark(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = folder_with(tmp_path, a=BROKEN, b=MISSED, c=MET)
     assert run.main(["--quick", "--json", str(tmp_path / "all.json")], folder) == 1
     printed = capfd.readouterr().out
@@ -39,6 +41,6 @@ def test_goes_on_after_a_missed_goal_and_a_broken_benchmark(tmp_path: Path, capf
     assert [report["benchmark"] for report in reports] == ["b", "c"]
 
 
-def test_finds_benchmarks_but_not_the_machinery() -> None:
+def test_helper_modules_are_not_run_as_benchmarks() -> None:
     names = {path.name for path in run.benchmarks(run.HERE)}
     assert not names & {"harness.py", "run.py"}

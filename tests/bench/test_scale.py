@@ -1,4 +1,4 @@
-"""The promises of the scale benchmark: it runs at any size, compares all answers, and sets goals for full sizes."""
+"""The scale benchmark runs at any size, compares all answers, and sets goals for full sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scale
 from scaling import data, questions
 
 
-def test_the_graph_is_the_same_every_time() -> None:
+def test_the_generated_graph_is_deterministic() -> None:
     first, second = (list(data.portions(5_000)) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(first[0], second[0], strict=True))
     assert sum(len(source) for source, _ in first) == 5_000
@@ -21,7 +21,7 @@ def test_the_graph_is_the_same_every_time() -> None:
 
 
 @pytest.mark.slow
-def test_runs_at_any_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_scale_benchmark_runs_at_a_small_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         scale.main(["--quick", "--edges", "3000", "--json", str(tmp_path / "out.json")])
     assert stop.value.code == 0
@@ -40,6 +40,6 @@ def test_runs_at_any_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert found["goals"] == []
 
 
-def test_a_wrong_answer_ends_it() -> None:
+def test_a_wrong_answer_fails_the_benchmark() -> None:
     with pytest.raises(AssertionError, match="not the expected answer"):
         scale.agree(False, "1 hop")

@@ -1,4 +1,4 @@
-"""The promises of the search benchmark: the same documents for the same size, and answers that are exact."""
+"""The search benchmark generates the same documents for the same size, and checks that answers are exact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from searching.data import DIMENSIONS, QUESTIONS, read_file, write_files
 TINY = ["--quick", "--documents", "300"]
 
 
-def test_documents_are_the_same_for_the_same_size(tmp_path: Path) -> None:
+def test_the_generated_documents_are_deterministic(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_files(tmp_path / name, 120)
     for table in ("Doc", "Topic", "About", "Cites", "questions"):
@@ -29,13 +29,15 @@ def test_documents_are_the_same_for_the_same_size(tmp_path: Path) -> None:
     )
 
 
-def test_recall_is_the_share_of_what_should_be_found() -> None:
+def test_recall_is_the_fraction_of_expected_results_found() -> None:
     assert search.recall([["a", "b"], ["c"]], [["b", "x"], ["c", "d"]]) == 0.5
 
 
 @pytest.mark.slow
-def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Ours is compared with what is exact in every case, also where there is nobody to compare its time with."""
+def test_the_search_benchmark_runs_at_a_small_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Our answers are compared with the exact ones, even if no peer is installed."""
     monkeypatch.setattr(search, "PYTHON", tmp_path / "nowhere")
     with pytest.raises(SystemExit) as stop:
         search.main([*TINY, "--json", str(tmp_path / "out.json")])
@@ -46,7 +48,7 @@ def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     assert all(goal["measured"] == 1.0 for goal in report["goals"])
 
 
-def test_a_wrong_answer_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_fails_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "PYTHON", tmp_path / "nowhere")
     monkeypatch.setattr(search.Truth, "of", lambda *_: ["doc-0"])
     with pytest.raises(SystemExit, match="not what is exact"):

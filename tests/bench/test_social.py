@@ -1,4 +1,4 @@
-"""The promises of the social benchmark: the same data each time, answers that must agree, and peers that may miss."""
+"""The social benchmark generates the same data each time, compares all answers, and runs without peers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PRESENT = tuple(Contender(r.name, r.script, HERE, r.module) for r in RIVALS if r
 """Peers that are installed where the tests run."""
 
 
-def test_the_same_data_each_time() -> None:
+def test_the_generated_data_is_deterministic() -> None:
     first, second = tables(200), tables(200)
     assert first.keys() == second.keys()
     assert all(first[name].equals(second[name]) for name in first)
 
 
-def test_nobody_follows_somebody_twice_or_themselves() -> None:
+def test_follows_edges_have_no_duplicates_and_no_self_loops() -> None:
     follows = tables(500)["Follows"]
     pairs = list(zip(follows["from"].to_pylist(), follows["to"].to_pylist(), strict=True))
     assert len(pairs) > 500
@@ -39,7 +39,7 @@ def test_nobody_follows_somebody_twice_or_themselves() -> None:
     assert pairs == sorted(pairs)
 
 
-def test_edges_join_what_is_there() -> None:
+def test_edges_have_existing_endpoints() -> None:
     made = tables(300)
     ends = {
         "Follows": ("Person", "Person"),
@@ -54,14 +54,14 @@ def test_edges_join_what_is_there() -> None:
     assert made["LivesIn"]["from"].to_pylist() == made["Person"]["num"].to_pylist()
 
 
-def test_everyone_is_asked_everything() -> None:
+def test_every_contender_has_every_query() -> None:
     assert set(WALKS) <= set(QUESTIONS)
     assert texts(300).keys() == QUESTIONS.keys()
     assert CYPHER.keys() == QUESTIONS.keys()
     assert all(f"query {name}(" in QUERIES for name in QUESTIONS)
 
 
-def test_many_are_spread_over_all() -> None:
+def test_sampled_persons_are_spread_evenly() -> None:
     assert many(100_000)[:3] == [0, 1000, 2000]
     assert len(many(100_000)) == len(many(150)) == 100
     assert many(3) == [0, 1, 2]
@@ -82,13 +82,15 @@ def test_answers_are_compared_as_sets_of_rows() -> None:
         pa.table({"other": [1, 2]}),
     ],
 )
-def test_a_wrong_answer_is_noticed(wrong: pa.Table) -> None:
+def test_a_wrong_answer_is_detected(wrong: pa.Table) -> None:
     with pytest.raises(DifferentError, match="q1: ours and other differ"):
         agree("q1", {"ours": pa.table({"num": [1, 2]}), "other": wrong})
 
 
 @pytest.mark.slow
-def test_all_answers_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_contenders_give_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.0)
     missing = Contender("ladybug", "on_ladybug.py", tmp_path / "nowhere", "ladybug")
     with pytest.raises(SystemExit) as stop:

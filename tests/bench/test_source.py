@@ -1,4 +1,4 @@
-"""The promises of the source benchmark: it runs at any size, and compares the rows before it times anything."""
+"""The source benchmark runs at any size, and compares the rows before it measures time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import source
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_benchmark_runs_at_a_small_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(harness, "QUICK_ROUNDS", 1)
     with pytest.raises(SystemExit):

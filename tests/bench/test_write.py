@@ -1,4 +1,4 @@
-"""The promises of the write benchmark: it runs at any size, checks its goals, and says so when a peer is missing."""
+"""The write benchmark runs at any size, checks its goals, and reports a missing peer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_both_formats_hold_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_runs_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_write_benchmark_runs_at_a_small_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(harness, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(write, "LADYBUG", tmp_path / "nowhere")
     with pytest.raises(SystemExit) as stop:

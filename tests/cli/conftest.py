@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures of the command line tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.shell import Shell
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here pulls the plug."""
+    """Skip fsync: no test here simulates a power failure."""
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 
 
@@ -21,5 +21,5 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def graph(shell: Shell) -> str:
-    """The address of a graph that has only been created."""
+    """The path of a new graph."""
     return shell.init()

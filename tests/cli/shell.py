@@ -62,20 +62,20 @@ class Shell:
         return result
 
     def json(self, *args: str) -> Any:
-        """What a command that succeeds prints as JSON."""
+        """Run a command that succeeds, and return its JSON output."""
         result = self.run(*args, "--json")
         assert result.exit_code == 0, result.stderr
         return json.loads(result.stdout)
 
     def fails(self, *args: str, code: int = 1) -> str:
-        """What a command that fails says."""
+        """Run a command that fails, and return its error output."""
         result = self.run(*args)
         assert result.exit_code == code, result.output
         assert result.stdout == ""
         return result.stderr
 
     def init(self, name: str = "graph") -> str:
-        """A new graph in the directory."""
+        """Create a graph in the directory."""
         uri = str(self.root / name)
         assert self.run("init", uri, "--schema", self.schema).exit_code == 0
         return uri
@@ -83,7 +83,7 @@ class Shell:
     def add_person(
         self, uri: str, name: str, *, branch: str = "main", actor: str | None = None, message: str | None = None
     ) -> str:
-        """A commit that adds a person; returns its id."""
+        """Commit a person, and return the commit id."""
         rows = pa.table({"id": [name], "name": [name], "age": pa.array([None], pa.int32())})
         request = WriteRequest(branch=branch, actor=actor, message=message, labels=(("step", name),))
         with omnigraph.open(uri) as graph:

@@ -1,4 +1,4 @@
-"""`omnigraph analytics`: what algorithms find, printed, in a file, or as a property on a branch."""
+"""`omnigraph analytics`: results are printed, written to a file, or stored as a property on a branch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_ranks_are_printed(shell: Shell, web: str) -> None:
     assert shown[0] == "4 rows from branch main via triangles"
 
 
-def test_json(shell: Shell, web: str) -> None:
+def test_analytics_prints_json(shell: Shell, web: str) -> None:
     told = shell.json("analytics", "components", web)
     assert [row["component"] for row in told["rows"]] == ["Page:about", "Page:about", "Page:about", "Page:old"]
     told = shell.json("analytics", "paths", web, "--source", "home", "--weight", "cost")
@@ -52,7 +52,7 @@ def test_json(shell: Shell, web: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
-def test_into_a_file(ending: str, shell: Shell, web: str) -> None:
+def test_a_result_can_be_written_to_a_file(ending: str, shell: Shell, web: str) -> None:
     path = shell.root / f"ranks.{ending}"
     assert shell.run("analytics", "pagerank", web, "--out", str(path)).exit_code == 0
     readers = {
@@ -63,7 +63,7 @@ def test_into_a_file(ending: str, shell: Shell, web: str) -> None:
     assert readers[ending](path)["id"].to_pylist() == ["about", "blog", "home", "old"]
 
 
-def test_as_a_property(shell: Shell, web: str) -> None:
+def test_a_result_can_be_written_to_a_property(shell: Shell, web: str) -> None:
     result = shell.run("analytics", "pagerank", web, "--write", "rank", "--to", "ranked", "--message", "ranks")
     assert result.stdout == "wrote rank of 4 nodes on branch ranked\n"
     best = "query best() { match { $p: Page } return { $p.name } order { $p.rank desc } limit 1 }"
@@ -75,14 +75,14 @@ def test_as_a_property(shell: Shell, web: str) -> None:
     assert told["actor_id"] == "ann"
 
 
-def test_a_state_is_named(shell: Shell, web: str) -> None:
+def test_an_earlier_state_can_be_analysed(shell: Shell, web: str) -> None:
     shell.run("tag", "create", "v1", "--uri", web)
     shell.run("mutate", "--uri", web, "-e", 'query q() { delete Page where name = "old" }')
     assert len(shell.json("analytics", "triangles", web)["rows"]) == 3
     assert len(shell.json("analytics", "triangles", web, "--snapshot", "v1")["rows"]) == 4
 
 
-def test_what_is_wrong(shell: Shell, web: str, tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(shell: Shell, web: str, tmp_path: Path) -> None:
     assert "--write PROPERTY and --to BRANCH" in shell.fails("analytics", "labels", web, "--write", "part", code=2)
     assert "need a write" in shell.fails("analytics", "labels", web, "--message", "m", code=2)
     assert "must end in .parquet" in shell.fails("analytics", "labels", web, "--out", "x.json", code=2)

@@ -1,4 +1,4 @@
-"""`blob get` and `blob stat`: bytes as they are, references as such."""
+"""`blob get` and `blob stat`: exact bytes, and references as such."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def get(shell: Shell, uri: str, *args: str) -> bytes:
     return result.stdout_bytes
 
 
-def test_all_of_it_or_a_part(shell: Shell, ships: str) -> None:
+def test_a_whole_blob_or_a_range_can_be_read(shell: Shell, ships: str) -> None:
     content = bytes(range(8))
     assert get(shell, ships) == content
     assert get(shell, ships, "--offset", "3") == content[3:]
@@ -51,14 +51,14 @@ def test_all_of_it_or_a_part(shell: Shell, ships: str) -> None:
     assert edge.stdout_bytes == b"log"
 
 
-def test_an_empty_blob_has_nothing_but_itself(shell: Shell, ships: str) -> None:
+def test_an_empty_blob_has_no_range(shell: Shell, ships: str) -> None:
     empty = ("blob", "get", "node", "Ship", "empty", "photo", "--uri", ships)
     assert shell.run(*empty).stdout_bytes == b""
     assert shell.run(*empty).exit_code == 0
     assert "are outside of the blob, which has 0 bytes" in shell.fails(*empty, "--offset", "0")
 
 
-def test_what_cannot_be_had_leaves_the_file_alone(shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_read_keeps_the_output_file(shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out = shell.write("out", b"before")
     argo = ("blob", "get", "node", "Ship", "argo", "photo", "--uri", ships, "--out", out)
     assert "are outside of the blob, which has 8 bytes" in shell.fails(*argo, "--offset", "8")
@@ -79,7 +79,7 @@ def test_what_cannot_be_had_leaves_the_file_alone(shell: Shell, ships: str, monk
     assert Path(out).read_bytes() == b"before"
 
 
-def test_a_file_takes_the_bytes(shell: Shell, ships: str) -> None:
+def test_a_blob_can_be_written_to_a_file(shell: Shell, ships: str) -> None:
     out = shell.write("out", b"before")
     assert get(shell, ships, "--out", out, "--length", "4") == b""
     assert Path(out).read_bytes() == bytes(range(4))
@@ -88,7 +88,7 @@ def test_a_file_takes_the_bytes(shell: Shell, ships: str) -> None:
     )
 
 
-def test_a_range_that_means_nothing_fails_before_the_graph_is_looked_at(shell: Shell) -> None:
+def test_an_invalid_range_is_refused_before_the_graph_is_opened(shell: Shell) -> None:
     nowhere = ("blob", "get", "node", "Ship", "argo", "photo", "--uri", str(shell.root / "nowhere"))
     assert "--length is 0" in shell.fails(*nowhere, "--length", "0")
     assert "exceeds the size of any blob" in shell.fails(*nowhere, "--offset", str(2**64 - 1), "--length", "1")
@@ -97,7 +97,7 @@ def test_a_range_that_means_nothing_fails_before_the_graph_is_looked_at(shell: S
     assert "there is no graph" in shell.fails(*nowhere, "--length", "1")
 
 
-def test_stat_shows_what_there_is(shell: Shell, ships: str) -> None:
+def test_stat_shows_size_etag_and_reference(shell: Shell, ships: str) -> None:
     said = shell.json("blob", "stat", "node", "Ship", "argo", "photo", "--uri", ships)
     etag = said.pop("etag")
     assert etag.startswith('"')
@@ -133,7 +133,7 @@ def test_stat_shows_what_there_is(shell: Shell, ships: str) -> None:
     )
 
 
-def test_states_are_chosen(shell: Shell, ships: str) -> None:
+def test_blobs_of_branches_and_snapshots_can_be_read(shell: Shell, ships: str) -> None:
     with omnigraph.open(ships) as graph:
         graph.tags.create("first")
         graph.load({"Ship": pa.table({"name": ["argo"], "photo": [b"new"]})}, mode="merge")
@@ -144,7 +144,7 @@ def test_states_are_chosen(shell: Shell, ships: str) -> None:
     assert get(shell, ships, "--branch", "work") == b"work"
 
 
-def test_commands_that_write_allow_what_the_environment_says(
+def test_the_environment_sets_the_allowed_blob_sources(
     shell: Shell, ships: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert = 'query add($photo: String) { insert Ship { name: "new", photo: $photo } }'

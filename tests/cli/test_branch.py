@@ -11,7 +11,7 @@ import omnigraph
 from omnigraph.cli import scope
 
 
-def test_create_list_delete(shell: Shell, graph: str) -> None:
+def test_branches_can_be_created_listed_and_deleted(shell: Shell, graph: str) -> None:
     created = shell.run("branch", "create", "review/ann", "--uri", graph)
     assert created.exit_code == 0
     assert created.stdout == "created branch review/ann from main\n"
@@ -26,7 +26,7 @@ def test_create_list_delete(shell: Shell, graph: str) -> None:
     assert shell.run("branch", "list", graph).stdout == "alpha\nmain\n"
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_branch_commands_print_json(shell: Shell, graph: str) -> None:
     assert shell.json("branch", "create", "draft", "--uri", graph) == {"uri": graph, "from": "main", "name": "draft"}
     made = shell.json("branch", "create", "next", "--from", "draft", "--as", "act-kim", "--uri", graph)
     assert made == {"uri": graph, "from": "draft", "name": "next", "actor_id": "act-kim"}
@@ -50,7 +50,7 @@ def test_a_branch_begins_at_a_branch_a_commit_or_a_tag(shell: Shell, graph: str)
     assert people == {"main": 2, "head": 2, "old": 1, "tagged": 1}
 
 
-def test_an_unknown_start(shell: Shell, graph: str) -> None:
+def test_an_unknown_start_of_a_branch_is_reported(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "review", "--uri", graph)
     said = shell.fails("branch", "create", "x", "--from", "reviw", "--uri", graph)
     assert "there is no branch, commit or tag 'reviw'" in said
@@ -71,7 +71,7 @@ def test_an_unknown_start(shell: Shell, graph: str) -> None:
         (" ", "the name is empty"),
     ],
 )
-def test_a_name_that_cannot_be_used(shell: Shell, graph: str, name: str, reason: str) -> None:
+def test_an_invalid_branch_name_is_refused(shell: Shell, graph: str, name: str, reason: str) -> None:
     shell.run("branch", "create", "taken", "--uri", graph)
     assert reason in shell.fails("branch", "create", name, "--uri", graph)
 
@@ -83,12 +83,12 @@ def test_a_name_that_cannot_be_used(shell: Shell, graph: str, name: str, reason:
         ("reviw", "there is no branch 'reviw'\n  help: did you mean 'review'?"),
     ],
 )
-def test_what_cannot_be_deleted(shell: Shell, graph: str, name: str, reason: str) -> None:
+def test_main_and_missing_branches_cannot_be_deleted(shell: Shell, graph: str, name: str, reason: str) -> None:
     shell.run("branch", "create", "review", "--uri", graph)
     assert reason in shell.fails("branch", "delete", name, "--uri", graph)
 
 
-def test_a_branch_that_others_need_is_not_deleted(shell: Shell, graph: str) -> None:
+def test_a_branch_with_children_or_tags_is_not_deleted(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "parent", "--uri", graph)
     shell.run("branch", "create", "child", "--from", "parent", "--uri", graph)
     assert "made from it is child" in shell.fails("branch", "delete", "parent", "--uri", graph)
@@ -98,7 +98,7 @@ def test_a_branch_that_others_need_is_not_deleted(shell: Shell, graph: str) -> N
     assert "tagged on it is v1" in shell.fails("branch", "delete", "parent", "--uri", graph)
 
 
-def test_addresses(shell: Shell, graph: str) -> None:
+def test_a_graph_can_be_named_in_several_ways(shell: Shell, graph: str) -> None:
     assert shell.run("--store", graph, "branch", "list").stdout == "main\n"
     assert shell.run(f"--store={graph}", "--quiet", "branch", "create", "x").stdout == "created branch x from main\n"
     assert shell.run("branch", "list", f"file://{graph}").exit_code == 0
@@ -112,7 +112,7 @@ def test_addresses(shell: Shell, graph: str) -> None:
     )
 
 
-def test_a_moved_graph(shell: Shell, graph: str) -> None:
+def test_branches_of_a_moved_graph_work(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "x", "--uri", graph)
     moved = str(shell.root / "elsewhere")
     shutil.move(graph, moved)
@@ -120,10 +120,10 @@ def test_a_moved_graph(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "y", "--from", "x", "--uri", moved)
 
 
-# ---- what cannot be undone, where others may see it
+# ---- consent for destructive writes to remote graphs
 
 
-def test_a_destructive_write_elsewhere_wants_consent(shell: Shell) -> None:
+def test_a_destructive_write_to_a_remote_graph_needs_consent(shell: Shell) -> None:
     for extra in ([], ["--json"]):
         said = shell.fails("branch", "delete", "x", "--uri", "memory://nowhere", *extra)
         assert "deleting branch 'x' on memory://nowhere cannot be undone" in said
@@ -132,7 +132,9 @@ def test_a_destructive_write_elsewhere_wants_consent(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("answer", "said"), [("yes", "there is no graph"), ("n", "nothing was changed")])
-def test_a_person_is_asked(shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, said: str) -> None:
+def test_a_user_at_a_terminal_is_asked_for_consent(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, said: str
+) -> None:
     monkeypatch.setattr("click.prompt", lambda *_, **__: answer)
     monkeypatch.setattr(scope, "at_terminal", lambda: True)
     result = shell.run("branch", "delete", "x", "--uri", "memory://nowhere")

@@ -1,4 +1,4 @@
-"""`omnigraph check`: every error of every file, and an exit status to match."""
+"""`omnigraph check`: every error of every file, and the matching exit status."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.cli.shell import Shell
 BAD_QUERY = "query q() { match { $p: Persn } return { $p.name } }\n"
 
 
-def test_good_files(shell: Shell) -> None:
+def test_valid_files_pass(shell: Shell) -> None:
     result = shell.run("check", shell.schema, shell.queries)
     assert result.exit_code == 0
     assert result.output == f"OK    {shell.schema}\nOK    {shell.queries}\n"
 
 
-def test_the_only_schema_is_the_one_queries_are_checked_against(shell: Shell) -> None:
+def test_a_single_schema_is_used_for_all_queries(shell: Shell) -> None:
     assert shell.run("check", str(shell.root)).exit_code == 0
     shell.write("other.pg", "node Other { name: String @key }\n")
     result = shell.run("check", str(shell.root))
@@ -24,13 +24,13 @@ def test_the_only_schema_is_the_one_queries_are_checked_against(shell: Shell) ->
     assert "--schema" in result.stderr
 
 
-def test_queries_without_a_schema(shell: Shell) -> None:
+def test_queries_need_a_schema(shell: Shell) -> None:
     result = shell.run("check", shell.queries)
     assert result.exit_code == 1
     assert "none was given" in result.stderr
 
 
-def test_an_error_shows_the_place_and_help(shell: Shell) -> None:
+def test_an_error_shows_its_location_and_a_hint(shell: Shell) -> None:
     bad = shell.write("bad.gq", BAD_QUERY)
     result = shell.run("check", "--schema", shell.schema, bad)
     assert result.exit_code == 1
@@ -49,14 +49,14 @@ def test_all_errors_are_reported(shell: Shell) -> None:
     assert "worse.pg:1:13" in result.output
 
 
-def test_queries_wait_for_a_schema_that_compiles(shell: Shell) -> None:
+def test_queries_are_skipped_if_the_schema_does_not_compile(shell: Shell) -> None:
     schema = shell.write("broken.pg", "node A { x: Nope }\n")
     result = shell.run("check", "--schema", schema, shell.queries)
     assert result.exit_code == 1
     assert f"SKIP  {shell.queries}" in result.output
 
 
-def test_json(shell: Shell) -> None:
+def test_check_prints_json(shell: Shell) -> None:
     bad = shell.write("bad.gq", BAD_QUERY)
     result = shell.run("check", "--json", "--schema", shell.schema, bad)
     assert result.exit_code == 1
@@ -68,7 +68,7 @@ def test_json(shell: Shell) -> None:
     assert BAD_QUERY[slice(*error["span"])] == "Persn"
 
 
-def test_nothing_to_check_is_a_usage_error(shell: Shell) -> None:
+def test_check_without_files_is_a_usage_error(shell: Shell) -> None:
     assert shell.run("check").exit_code == 2
     assert shell.run("check", "no-such-file.pg").exit_code == 2
 
@@ -80,7 +80,7 @@ def test_other_files_are_refused(shell: Shell) -> None:
     assert "neither a .pg file, a .gq file nor a directory" in result.stderr
 
 
-def test_a_query_file_as_the_schema_is_named(shell: Shell) -> None:
+def test_a_query_file_given_as_schema_is_reported(shell: Shell) -> None:
     for command in (
         ("check", "--schema", shell.queries, shell.schema),
         ("lint", "--schema", shell.queries, "--query", shell.queries),
@@ -92,7 +92,7 @@ def test_a_query_file_as_the_schema_is_named(shell: Shell) -> None:
         assert "is a query file" in result.stderr
 
 
-def test_the_files_of_a_graph_are_nobodys_source(shell: Shell) -> None:
+def test_files_inside_a_graph_are_skipped(shell: Shell) -> None:
     shell.run("init", str(shell.root / "my.omni"), "--schema", shell.schema)
     assert (shell.root / "my.omni" / "_schema.pg").exists()
     assert shell.run("check", str(shell.root)).exit_code == 0

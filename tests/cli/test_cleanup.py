@@ -1,4 +1,4 @@
-"""`omnigraph cleanup`: what it says it would do, and doing it."""
+"""`omnigraph cleanup`: the preview, and the removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def aged(shell: Shell, graph: str) -> None:
         shell.add_person(graph, name)
 
 
-def test_without_consent_it_only_says_what_would_go(shell: Shell, graph: str) -> None:
+def test_without_consent_cleanup_is_a_preview(shell: Shell, graph: str) -> None:
     aged(shell, graph)
     said = shell.run("cleanup", graph, "--keep", "2")
     assert said.stdout == ""
@@ -30,7 +30,7 @@ def test_without_consent_it_only_says_what_would_go(shell: Shell, graph: str) ->
     assert shell.run("cleanup", graph, "--keep", "2").stderr == said.stderr
 
 
-def test_with_consent(shell: Shell, graph: str) -> None:
+def test_with_consent_cleanup_removes_versions(shell: Shell, graph: str) -> None:
     aged(shell, graph)
     done = shell.run("cleanup", "--uri", graph, "--keep", "1", "--older-than", "0s", "--confirm")
     assert done.stdout.startswith(f"cleanup {graph} (keep 1, older than 0:00:00) — removed 4 versions (")
@@ -42,7 +42,7 @@ def test_with_consent(shell: Shell, graph: str) -> None:
     assert "is gone" in shell.fails("export", "--uri", graph, "--snapshot", str(old))
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_cleanup_prints_json(shell: Shell, graph: str) -> None:
     aged(shell, graph)
     said = shell.json("cleanup", graph, "--keep", "3", "--older-than", "1w")
     assert (said["preview"], said["keep_versions"], said["older_than_secs"]) == (True, 3, 604800)
@@ -55,7 +55,7 @@ def test_json(shell: Shell, graph: str) -> None:
     assert (done["loads_removed"], done["load_bytes_removed"]) == (0, 0)
 
 
-def test_it_says_for_whose_sake_something_stayed(shell: Shell, graph: str) -> None:
+def test_cleanup_reports_the_running_job_that_protects_files(shell: Shell, graph: str) -> None:
     here, name = Owner.here(), ulid_at_time(1_000_000_000).lower()
     aside = ulid_at_time(1_000_000_001).lower()
     with at_work(open_store(graph), WorkKind.LOAD, name=name):
@@ -80,11 +80,11 @@ def test_it_says_for_whose_sake_something_stayed(shell: Shell, graph: str) -> No
 
 
 @pytest.mark.parametrize("said", [(), ("--older-than", "soon"), ("--keep", "-1"), ("--keep", "1", "--older-than", "3")])
-def test_what_is_no_policy(shell: Shell, graph: str, said: tuple[str, ...]) -> None:
+def test_an_invalid_retention_policy_is_refused(shell: Shell, graph: str, said: tuple[str, ...]) -> None:
     assert "Error" in shell.fails("cleanup", graph, *said, code=2)
 
 
-def test_on_a_remote_graph_it_asks(shell: Shell) -> None:
+def test_cleanup_of_a_remote_graph_needs_consent(shell: Shell) -> None:
     refused = shell.fails("cleanup", "s3://graphs/some", "--keep", "1", "--confirm")
     assert "cannot be undone" in refused
     assert "--yes" in refused

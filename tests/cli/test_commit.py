@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli.shell import Shell
 
 
-def test_list(shell: Shell, graph: str) -> None:
+def test_commits_are_listed_newest_first(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann", actor="act-kim", message='say "hi"\nto Ann')
     lines = shell.run("commit", "list", graph).stdout.splitlines()
     newest, genesis = shell.json("commit", "list", graph)["commits"]
@@ -16,7 +16,7 @@ def test_list(shell: Shell, graph: str) -> None:
     ]
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_commit_list_prints_json(shell: Shell, graph: str) -> None:
     made = shell.add_person(graph, "Ann", actor="act-kim", message="Ann")
     listed = shell.json("commit", "list", graph)
     assert listed["cursor"] is None
@@ -37,7 +37,7 @@ def test_json(shell: Shell, graph: str) -> None:
     assert genesis["actor_id"] is None
 
 
-def test_pages(shell: Shell, graph: str) -> None:
+def test_commits_are_listed_in_pages(shell: Shell, graph: str) -> None:
     ids = [shell.add_person(graph, f"p{i}", actor=f"a{i % 2}") for i in range(5)][::-1]
     found: list[str] = []
     cursor: list[str] = []
@@ -55,7 +55,7 @@ def test_pages(shell: Shell, graph: str) -> None:
     assert shell.fails("commit", "list", graph, "--limit", "0", code=2)
 
 
-def test_a_filter_by_actor(shell: Shell, graph: str) -> None:
+def test_commits_can_be_filtered_by_actor(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann", actor="a=b")
     shell.add_person(graph, "Ben", actor="kim")
     assert shell.run("commit", "list", graph, "--filter", "actor=a=b").stdout.count("actor=a=b") == 1
@@ -64,7 +64,7 @@ def test_a_filter_by_actor(shell: Shell, graph: str) -> None:
         assert "write actor=NAME" in shell.fails("commit", "list", graph, "--filter", bad, code=2)
 
 
-def test_the_history_of_a_branch(shell: Shell, graph: str) -> None:
+def test_the_history_of_a_branch_can_be_listed(shell: Shell, graph: str) -> None:
     shared = shell.add_person(graph, "Ann")
     shell.run("branch", "create", "draft", "--uri", graph)
     own = shell.add_person(graph, "Ben", branch="draft")
@@ -76,7 +76,7 @@ def test_the_history_of_a_branch(shell: Shell, graph: str) -> None:
     assert "there is no branch 'draf'\n  help: did you mean 'draft'?" in said
 
 
-def test_show(shell: Shell, graph: str) -> None:
+def test_a_single_commit_can_be_shown(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "draft", "--uri", graph)
     made = shell.add_person(graph, "Ann", branch="draft", actor="kim", message="Ann")
     members = shell.json("commit", "show", made, "--uri", graph)

@@ -1,4 +1,4 @@
-"""`omnigraph embed`: what it changes, what it says, and the bar that a person sees."""
+"""`omnigraph embed`: its changes, its output, and the progress bar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def newest(shell: Shell, graph: str) -> object:
     return shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
 
 
-def test_what_is_missing(shell: Shell, graph: str) -> None:
+def test_missing_vectors_are_computed(shell: Shell, graph: str) -> None:
     done = shell.run("embed", graph, "--missing", "--as", "ann", "--message", "at last")
     assert done.stdout == "Note (vec): 4 changed, 0 up to date; 2 texts computed with first, 0 cached\n"
     assert f"omnigraph embed → {graph} (direct, local)\n" in done.stderr
@@ -45,11 +45,11 @@ def test_what_is_missing(shell: Shell, graph: str) -> None:
     assert newest(shell, graph) == commit["graph_commit_id"]
 
 
-def test_another_model(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_another_model_are_recomputed(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.run("embed", graph, "--quiet")
     monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "second")
     assert shell.json("embed", graph, "--quiet", "--missing")["types"][0]["changed"] == 0
-    # The mock gives the same numbers under any name: every text is asked for, and every vector is right.
+    # The mock gives the same vectors under any name: every text is embedded again, and no vector changes.
     found = shell.json("embed", graph, "--quiet", "--stale")
     assert found == {
         "uri": graph,
@@ -72,13 +72,13 @@ def test_another_model(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch
     }
 
 
-def test_checking_writes_nothing(shell: Shell, graph: str) -> None:
+def test_a_check_writes_nothing(shell: Shell, graph: str) -> None:
     head = newest(shell, graph)
     assert "4 would change" in shell.run("embed", graph, "--quiet", "--check").stdout
     assert newest(shell, graph) == head
 
 
-def test_a_branch_and_the_expected_head(shell: Shell, graph: str) -> None:
+def test_embed_supports_a_branch_and_an_expected_head(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "draft", "--uri", graph)
     head = newest(shell, graph)
     receipt = shell.json("embed", graph, "--quiet", "--branch", "draft", "--if-commit", str(head))
@@ -88,7 +88,7 @@ def test_a_branch_and_the_expected_head(shell: Shell, graph: str) -> None:
     assert other.exit_code == 4
 
 
-def test_what_cannot_be_meant(shell: Shell, graph: str) -> None:
+def test_types_and_properties_without_computed_vectors_are_refused(shell: Shell, graph: str) -> None:
     assert "'Tag' has no computed vector" in shell.fails("embed", graph, "--quiet", "--type", "Tag")
     assert "'text' is not a computed vector" in shell.fails("embed", graph, "--quiet", "--property", "text")
     path = str(shell.root / "plain")
@@ -96,10 +96,10 @@ def test_what_cannot_be_meant(shell: Shell, graph: str) -> None:
     assert shell.run("embed", path, "--quiet").stdout == f"{path} has no @embed properties\n"
 
 
-# What a person sees
+# Progress bar
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_a_terminal_shows_a_progress_bar() -> None:
     seen = io.StringIO()
     console = Console(file=seen, force_terminal=True, width=120, color_system=None)
     with progress_display(shown=True, console=console) as shown:
@@ -115,7 +115,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert "50 rows, 30 computed, 20 cached" in text
 
 
-def test_what_the_bar_says_about_spark() -> None:
+def test_the_progress_bar_shows_spark_tasks() -> None:
     seen = io.StringIO()
     console = Console(file=seen, force_terminal=True, width=120, color_system=None)
     with progress_display(shown=True, console=console) as shown:
@@ -128,7 +128,7 @@ def test_what_the_bar_says_about_spark() -> None:
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_nothing_in_a_pipe(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_no_progress_bar(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with progress_display(shown=shown) as bar:
         assert (bar.rows, bar.tasks, bar.vectors, bar.notes) == (None, None, None, shown)
     assert capsys.readouterr() == ("", "")

@@ -22,7 +22,7 @@ def people(shell: Shell, graph: str) -> str:
     return graph
 
 
-def test_the_steps_of_a_query(shell: Shell, people: str) -> None:
+def test_explain_prints_the_steps_of_a_query(shell: Shell, people: str) -> None:
     result = shell.run("explain", "--uri", people, "--query", shell.queries, *ASKED)
     assert result.exit_code == 0
     assert result.stdout == (
@@ -46,7 +46,7 @@ def test_the_steps_of_a_query(shell: Shell, people: str) -> None:
     )
 
 
-def test_what_the_steps_did(shell: Shell, people: str) -> None:
+def test_explain_analyze_prints_rows_times_and_bytes(shell: Shell, people: str) -> None:
     text = shell.run("explain", "--uri", people, "--query", shell.queries, *ASKED, "--analyze").stdout
     assert re.search(r"^step +estimate +rows +ms +bytes +read +calls$", text, re.MULTILINE)
     assert re.search(r"^expand \$p to \$friend .* 0\.5 +1 +[\d.]+ +16 +\d+ +1$", text, re.MULTILINE)
@@ -54,7 +54,7 @@ def test_what_the_steps_did(shell: Shell, people: str) -> None:
     assert re.search(end, text, re.MULTILINE)
 
 
-def test_the_same_as_json(shell: Shell, people: str) -> None:
+def test_explain_prints_json(shell: Shell, people: str) -> None:
     plan = shell.json("explain", "--uri", people, "--query", shell.queries, *ASKED)
     assert plan["query_name"] == "friends"
     assert plan["target"] == {"branch": "main", "snapshot": None}
@@ -71,5 +71,5 @@ def test_the_same_as_json(shell: Shell, people: str) -> None:
     assert {"rows_looked_at", "peak_bytes", "bytes_read", "requests", "milliseconds"} < done["analyzed"].keys()
 
 
-def test_parameters_are_needed(shell: Shell, people: str) -> None:
+def test_explain_needs_the_parameters(shell: Shell, people: str) -> None:
     assert "$name: not given" in shell.fails("explain", "--uri", people, "--query", shell.queries)

@@ -32,7 +32,7 @@ LINES = [
 ]
 
 
-def test_ndjson_goes_to_stdout(shell: Shell, filled: str) -> None:
+def test_ndjson_is_written_to_stdout(shell: Shell, filled: str) -> None:
     for args in ([filled], ["--uri", filled], ["--store", filled], [filled, "--jsonl"], [filled, "--format", "ndjson"]):
         result = shell.run("export", *args)
         assert result.exit_code == 0
@@ -41,7 +41,7 @@ def test_ndjson_goes_to_stdout(shell: Shell, filled: str) -> None:
     assert "--jsonl" not in shell.run("export", "--help").stdout
 
 
-def test_types_and_states_are_chosen(shell: Shell, filled: str) -> None:
+def test_types_branches_and_snapshots_can_be_selected(shell: Shell, filled: str) -> None:
     with omnigraph.open(filled) as graph:
         first = next(commit for commit in graph.commits if commit.labels == (("step", "bob"),)).id
         graph.branches.create("work")
@@ -55,7 +55,7 @@ def test_types_and_states_are_chosen(shell: Shell, filled: str) -> None:
     assert "there is no branch" in shell.fails("export", filled, "--branch", "nope")
 
 
-def test_files(shell: Shell, filled: str) -> None:
+def test_an_export_can_be_written_to_files(shell: Shell, filled: str) -> None:
     out = shell.root / "people.ndjson"
     result = shell.run("export", filled, "--out", str(out))
     assert (result.exit_code, result.output) == (0, "")
@@ -69,7 +69,7 @@ def test_files(shell: Shell, filled: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(shell: Shell, filled: str, tmp_path: Path) -> None:
     rows = "".join(f'{{"type":"Person","data":{{"name":"p{number}"}}}}\n' for number in range(20_000))
     with omnigraph.open(filled) as graph:
         graph.load(shell.write("more.ndjson", rows), mode="append")
@@ -86,25 +86,25 @@ def test_a_reader_that_has_enough_is_no_error(shell: Shell, filled: str, tmp_pat
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
 @pytest.mark.parametrize("command", [["export"], ["snapshot", "--json"]])
-def test_a_full_disk_is_one_line(filled: str, command: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(filled: str, command: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         run = [sys.executable, "-m", "omnigraph.cli.main", *command, filled]
         ended = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "cannot use the output: No space left on device\n")
 
 
-def test_a_dash_is_stdout(shell: Shell, filled: str) -> None:
+def test_a_dash_means_stdout(shell: Shell, filled: str) -> None:
     assert shell.run("export", filled, "--out", "-").stdout == shell.run("export", filled).stdout != ""
     assert not Path("-").exists()
 
 
-def test_without_stdout(filled: str) -> None:
+def test_a_closed_stdout_is_reported(filled: str) -> None:
     run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
     ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, "cannot write to stdout: it is closed")
 
 
-def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_chosen_by_size(shell: Shell, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[object, ...]] = []
 
     def export(self: SparkBackend, session: object, view: object, parts: object, request: ExportRequest) -> None:
@@ -132,7 +132,7 @@ def test_the_size_decides_who_writes(shell: Shell, filled: str, monkeypatch: pyt
 
 
 @pytest.mark.s3
-def test_the_environment_leads_to_s3(
+def test_s3_options_are_read_from_the_environment(
     shell: Shell, filled: str, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3_root.options.items():

@@ -1,4 +1,4 @@
-"""`omnigraph fmt`: canonical form, comments kept, nothing lost."""
+"""`omnigraph fmt`: canonical form, without loss of comments or content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli.shell import Shell
 UGLY = "// people\nnode   Person{name:String @key /* who */ age:I32?}"
 
 
-def test_formatted_files_stay(shell: Shell) -> None:
+def test_formatted_files_are_unchanged(shell: Shell) -> None:
     result = shell.run("fmt", "--check", shell.schema, shell.queries)
     assert result.exit_code == 0
     assert result.output == "2 files, 0 would change\n"
@@ -38,7 +38,7 @@ def test_files_are_replaced_and_keep_their_mode(shell: Shell) -> None:
     assert [p.name for p in shell.root.iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_broken_file_is_left_alone_and_the_others_are_done(shell: Shell) -> None:
+def test_a_broken_file_is_skipped_and_the_others_are_formatted(shell: Shell) -> None:
     broken = shell.write("broken.gq", "query {")
     shell.write("ugly.pg", UGLY)
     result = shell.run("fmt", str(shell.root))
@@ -49,7 +49,7 @@ def test_a_broken_file_is_left_alone_and_the_others_are_done(shell: Shell) -> No
     assert broken in result.stderr
 
 
-def test_directories_are_searched_but_not_hidden_ones(shell: Shell) -> None:
+def test_hidden_directories_are_skipped(shell: Shell) -> None:
     shell.write("deep/er/ugly.pg", UGLY)
     shell.write(".hidden/ugly.pg", UGLY)
     assert shell.run("fmt", str(shell.root)).exit_code == 0
@@ -57,7 +57,7 @@ def test_directories_are_searched_but_not_hidden_ones(shell: Shell) -> None:
     assert shell.read(".hidden/ugly.pg") == UGLY
 
 
-def test_standard_input(shell: Shell) -> None:
+def test_standard_input_can_be_formatted(shell: Shell) -> None:
     result = shell.run("fmt", "--language", "pg", "-", stdin=UGLY)
     assert result.exit_code == 0
     assert result.output.startswith("// people\nnode Person {\n")
@@ -74,7 +74,7 @@ def test_standard_input_can_be_checked(shell: Shell) -> None:
     assert shell.run("fmt", "--json", "--language", "pg", "-", stdin=UGLY).exit_code == 2
 
 
-def test_json(shell: Shell) -> None:
+def test_fmt_prints_json(shell: Shell) -> None:
     shell.write("broken.gq", "query {")
     report = json.loads(shell.run("fmt", "--check", "--json", str(shell.root)).output)
     assert report["check"] is True
@@ -82,7 +82,7 @@ def test_json(shell: Shell) -> None:
     assert statuses == {"broken.gq": "error", "people.gq": "unchanged", "people.pg": "unchanged"}
 
 
-def test_not_utf8_is_a_clear_error(shell: Shell) -> None:
+def test_invalid_utf8_is_reported(shell: Shell) -> None:
     path = shell.write("latin.pg", b"// caf\xe9\nnode A { x: String @key }\n")
     result = shell.run("fmt", path)
     assert result.exit_code == 1

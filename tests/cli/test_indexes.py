@@ -1,4 +1,4 @@
-"""`omnigraph indexes`: what they cover, and building what they do not."""
+"""`omnigraph indexes`: the coverage of indexes, and building them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_listing_changes_nothing(shell: Shell, graph: str) -> None:
     assert newest(shell, graph) == head
 
 
-def test_building_covers_what_is_there(shell: Shell, graph: str) -> None:
+def test_building_covers_all_rows(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann")
     built = shell.run("indexes", "--build", "--uri", graph)
     assert built.stdout.splitlines()[0] == "node:Person.id btree: 1 of 1 rows"
@@ -30,7 +30,7 @@ def test_building_covers_what_is_there(shell: Shell, graph: str) -> None:
     assert shell.run("indexes", graph).stdout.splitlines()[0] == "node:Person.id btree: 1 of 2 rows"
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_indexes_prints_json(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann")
     first = shell.json("indexes", graph, "--build", "--quiet")
     assert first["indexes"][0] == {
@@ -46,7 +46,7 @@ def test_json(shell: Shell, graph: str) -> None:
     assert list(shell.json("indexes", graph)) == ["indexes"]
 
 
-def test_a_branch(shell: Shell, graph: str) -> None:
+def test_indexes_of_a_branch_can_be_built(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann")
     shell.run("branch", "create", "draft", "--uri", graph)
     shell.run("indexes", graph, "--branch", "draft", "--build", "--quiet")
@@ -57,7 +57,7 @@ def test_a_branch(shell: Shell, graph: str) -> None:
     assert "there is no branch 'x'" in shell.fails("indexes", graph, "--branch", "x")
 
 
-def test_what_stays_without_an_index_says_why(shell: Shell) -> None:
+def test_a_missing_index_is_listed_with_its_reason(shell: Shell) -> None:
     schema = shell.write("vectors.pg", "node Doc { name: String @key  vec: Vector(2) @index }")
     uri = str(shell.root / "vectors")
     shell.run("init", uri, "--schema", schema)
@@ -67,7 +67,7 @@ def test_what_stays_without_an_index_says_why(shell: Shell) -> None:
     assert "node:Doc.vec vector: 0 of 1 rows (fewer than 100000 vectors are searched exactly)" in lines
 
 
-def test_a_snapshot(shell: Shell, graph: str) -> None:
+def test_indexes_of_a_snapshot_can_be_listed(shell: Shell, graph: str) -> None:
     before = shell.add_person(graph, "Ann")
     shell.run("indexes", graph, "--build", "--quiet")
     line = "node:Person.id btree: 0 of 1 rows"

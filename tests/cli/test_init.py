@@ -1,4 +1,4 @@
-"""`omnigraph init`: a graph from a schema, or a reason why not."""
+"""`omnigraph init`: creates a graph from a schema, or reports the reason why not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cli.shell import SCHEMA, Shell
 import omnigraph
 
 
-def test_init(shell: Shell) -> None:
+def test_init_creates_a_graph(shell: Shell) -> None:
     result = shell.run("init", str(shell.root / "a" / ".." / "graph"), "--schema", shell.schema)
     assert result.exit_code == 0
     assert result.stdout == f"initialized {shell.root}/graph\n"
@@ -29,7 +29,7 @@ def test_a_graph_is_never_overwritten(shell: Shell, graph: str) -> None:
         assert opened.entity("Person", "Ann") is not None
 
 
-def test_force_replaces_what_a_failed_creation_left(shell: Shell) -> None:
+def test_force_replaces_files_of_a_failed_creation(shell: Shell) -> None:
     shell.write("graph/_schema.pg", "node Old { name: String @key }")
     said = shell.fails("init", str(shell.root / "graph"), "--schema", shell.schema)
     assert "_schema.pg" in said
@@ -37,20 +37,20 @@ def test_force_replaces_what_a_failed_creation_left(shell: Shell) -> None:
     assert shell.run("init", str(shell.root / "graph"), "--schema", shell.schema, "--force").exit_code == 0
 
 
-def test_a_schema_that_does_not_compile(shell: Shell) -> None:
+def test_a_schema_that_does_not_compile_creates_no_graph(shell: Shell) -> None:
     broken = shell.write("broken.pg", "node A { x: Strin }\n")
     said = shell.fails("init", str(shell.root / "graph"), "--schema", broken)
     assert f"{broken}:1:13" in said
     assert not (shell.root / "graph").exists()
 
 
-def test_a_schema_that_is_not_utf8(shell: Shell) -> None:
+def test_a_schema_that_is_not_utf8_creates_no_graph(shell: Shell) -> None:
     broken = shell.write("latin.pg", b"// caf\xe9\nnode A { x: String @key }\n")
     assert "not UTF-8" in shell.fails("init", str(shell.root / "graph"), "--schema", broken)
     assert not (shell.root / "graph").exists()
 
 
-def test_usage(shell: Shell) -> None:
+def test_wrong_arguments_are_usage_errors(shell: Shell) -> None:
     assert "--schema" in shell.fails("init", str(shell.root / "graph"), code=2)
     assert "does not exist" in shell.fails("init", "x", "--schema", "nowhere.pg", code=2)
     said = shell.fails("--store", "x", "init", "x", "--schema", shell.schema, code=2)
@@ -58,13 +58,13 @@ def test_usage(shell: Shell) -> None:
     assert "does not apply" in shell.fails("init", "x", "--schema", shell.schema, "--as", "kim", code=2)
 
 
-def test_a_server_is_no_place_for_a_graph(shell: Shell) -> None:
+def test_a_server_url_is_refused(shell: Shell) -> None:
     said = shell.fails("init", "https://graph.example", "--schema", shell.schema)
     assert "https:// is the address of a server" in said
     assert "give a path or s3://bucket/prefix" in said
 
 
-def test_a_place_that_cannot_be_written(shell: Shell) -> None:
+def test_an_unwritable_location_is_reported(shell: Shell) -> None:
     blocked = shell.write("file", "not a directory")
     said = shell.fails("init", str(Path(blocked) / "graph"), "--schema", shell.schema)
     assert blocked in said

@@ -23,7 +23,7 @@ def test_a_finding_about_a_property_names_its_queries(shell: Shell) -> None:
     assert 'INFO  L206 no index serves Person.name here; @index(name, kind="ngram") would (q)' in result.output
 
 
-def test_an_error_fails_and_the_other_queries_are_still_checked(shell: Shell) -> None:
+def test_an_error_in_one_query_does_not_hide_the_others(shell: Shell) -> None:
     queries = shell.write(
         "q.gq",
         "query bad() { match { $p: Person } return { $p.nam } }\n"
@@ -35,14 +35,14 @@ def test_an_error_fails_and_the_other_queries_are_still_checked(shell: Shell) ->
     assert "OK    good (read)" in result.output
 
 
-def test_a_file_that_does_not_parse(shell: Shell) -> None:
+def test_a_file_that_does_not_parse_is_one_error(shell: Shell) -> None:
     queries = shell.write("q.gq", "query q( { }")
     result = shell.run("lint", "--schema", shell.schema, "--query", queries)
     assert result.exit_code == 1
     assert "ERROR Q000 parse error" in result.output
 
 
-def test_json_report(shell: Shell) -> None:
+def test_lint_prints_json(shell: Shell) -> None:
     result = shell.run("lint", "--json", "--schema", shell.schema, "--query", shell.queries)
     report = json.loads(result.output)
     assert list(report) == [
@@ -53,7 +53,7 @@ def test_json_report(shell: Shell) -> None:
     assert report["results"][0]["operation"]["result"] == [{"name": "friend.name", "kind": "string", "nullable": False}]
 
 
-def test_a_schema_alone(shell: Shell) -> None:
+def test_a_schema_can_be_linted_alone(shell: Shell) -> None:
     lonely = shell.write("lonely.pg", "node Island { name: String @key }\n")
     result = shell.run("lint", "--schema", lonely)
     assert result.exit_code == 0
@@ -63,7 +63,7 @@ def test_a_schema_alone(shell: Shell) -> None:
     assert (report["warnings"], report["findings"][0]["code"]) == (1, "L210")
 
 
-def test_a_schema_that_does_not_compile(shell: Shell) -> None:
+def test_a_schema_that_does_not_compile_is_reported(shell: Shell) -> None:
     broken = shell.write("broken.pg", "node A { id: String }\n")
     result = shell.run("lint", "--schema", broken, "--query", shell.queries)
     assert result.exit_code == 1

@@ -37,7 +37,7 @@ def names(uri: str, branch: str = "main") -> list[str]:
     return sorted(found)
 
 
-def test_a_load(shell: Shell, graph: str, people: str) -> None:
+def test_a_load_prints_the_target_and_the_counts(shell: Shell, graph: str, people: str) -> None:
     result = shell.run("load", graph, "--data", people, "--mode", "append")
     assert result.exit_code == 0
     assert (
@@ -47,7 +47,7 @@ def test_a_load(shell: Shell, graph: str, people: str) -> None:
     assert names(graph) == ["ann", "bob"]
 
 
-def test_json(shell: Shell, graph: str, people: str) -> None:
+def test_load_prints_json(shell: Shell, graph: str, people: str) -> None:
     result = shell.json("load", graph, "--data", people, "--mode", "merge", "--as", "kim", "--message", "first")
     commit = result.pop("commit")
     assert commit["actor_id"] == "kim"
@@ -69,7 +69,7 @@ def test_json(shell: Shell, graph: str, people: str) -> None:
     assert shown["message"] == "first"
 
 
-def test_several_files_of_several_formats(shell: Shell, graph: str, people: str) -> None:
+def test_files_of_several_formats_can_be_loaded_together(shell: Shell, graph: str, people: str) -> None:
     csv = shell.write("Person.csv", "name,age\ncid,4\n")
     odd = shell.write("odd.csv", "name,age\ndee,5\n")
     assert "3 entities" in shell.run("load", graph, "--data", people, "--mode", "append").stdout
@@ -82,7 +82,7 @@ def test_several_files_of_several_formats(shell: Shell, graph: str, people: str)
     assert "there is no type 'odd'" in shell.fails("load", graph, "--data", pattern, "--mode", "merge", "--quiet")
 
 
-def test_stdin(shell: Shell, graph: str) -> None:
+def test_stdin_can_be_loaded_once(shell: Shell, graph: str) -> None:
     result = shell.run("load", graph, "--data", "-", "--mode", "append", stdin=PEOPLE)
     assert result.exit_code == 0, result.stderr
     assert names(graph) == ["ann", "bob"]
@@ -91,7 +91,7 @@ def test_stdin(shell: Shell, graph: str) -> None:
     )
 
 
-def test_a_branch_is_forked_where_it_is_missing(shell: Shell, graph: str, people: str) -> None:
+def test_a_missing_branch_is_created_from_its_base(shell: Shell, graph: str, people: str) -> None:
     args = ("load", graph, "--data", people, "--branch", "draft")
     assert "there is no branch 'draft'" in shell.fails(*args, "--mode", "append", "--quiet")
     made = shell.run(*args, "--mode", "append", "--from", "main")
@@ -120,7 +120,7 @@ def test_the_mode_has_no_default(shell: Shell, graph: str, people: str) -> None:
     assert "'replace' is not one of" in shell.fails("load", graph, "--data", people, "--mode", "replace", code=2)
 
 
-def test_lenient(shell: Shell, graph: str) -> None:
+def test_a_lenient_load_reports_coercions(shell: Shell, graph: str) -> None:
     odd = shell.write("odd.ndjson", '{"type": "Person", "data": {"name": "ann", "age": "31", "hat": 1}}\n')
     result = shell.run("load", graph, "--data", odd, "--mode", "append", "--lenient", "--quiet")
     assert result.exit_code == 0, result.stderr
@@ -139,7 +139,7 @@ def test_lenient(shell: Shell, graph: str) -> None:
 
 
 @pytest.mark.parametrize("variable", ["OMNIGRAPH_LOAD_MEMORY", "OMNIGRAPH_BLOB_SOURCES"])
-def test_what_is_wrong_with_the_environment(
+def test_wrong_environment_variables_are_named(
     shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "none://much")
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_the_environment(
     assert "none://much" in said
 
 
-def test_ingest_is_the_former_name(shell: Shell, graph: str) -> None:
+def test_ingest_is_a_deprecated_alias_of_load(shell: Shell, graph: str) -> None:
     odd = shell.write("odd.ndjson", '{"type": "Person", "data": {"name": "ann", "age": "31"}}\n')
     result = shell.run("ingest", graph, "--data", odd, "--branch", "inbox")
     assert result.exit_code == 0, result.stderr
@@ -158,7 +158,7 @@ def test_ingest_is_the_former_name(shell: Shell, graph: str) -> None:
     assert "ingest" not in shell.run("--help").stdout
 
 
-def test_a_lost_condition(shell: Shell, graph: str, people: str) -> None:
+def test_an_outdated_expected_commit_is_refused(shell: Shell, graph: str, people: str) -> None:
     head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
     args = ("load", graph, "--data", people, "--mode", "merge", "--if-commit", head, "--quiet")
     assert shell.run(*args).exit_code == 0
@@ -168,12 +168,12 @@ def test_a_lost_condition(shell: Shell, graph: str, people: str) -> None:
     assert json.loads(lost.stdout)["precondition_failure"]["expected"] == head
 
 
-def test_an_idempotency_key(shell: Shell, graph: str, people: str) -> None:
+def test_a_repeated_load_with_a_key_returns_the_first_commit(shell: Shell, graph: str, people: str) -> None:
     args = ("load", graph, "--data", people, "--mode", "append", "--idempotency-key", "monday", "--quiet")
     assert shell.json(*args)["commit"] == shell.json(*args)["commit"]
 
 
-def test_overwriting_elsewhere_wants_consent(shell: Shell, people: str) -> None:
+def test_overwriting_a_remote_graph_needs_consent(shell: Shell, people: str) -> None:
     args = ("load", "memory://nowhere", "--data", people, "--mode")
     said = shell.fails(*args, "overwrite")
     assert "overwriting on memory://nowhere cannot be undone" in said
@@ -182,7 +182,7 @@ def test_overwriting_elsewhere_wants_consent(shell: Shell, people: str) -> None:
     assert "there is no graph" in shell.fails(*args, "merge", "--quiet")
 
 
-# ---- the bar
+# ---- progress bar
 
 
 class Terminal(io.StringIO):
@@ -191,7 +191,7 @@ class Terminal(io.StringIO):
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal that stderr goes to."""
+    """A terminal that receives stderr."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
@@ -199,7 +199,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     with progress_display(shown=True) as shown:
         assert shown.rows is not None
@@ -211,7 +211,7 @@ def test_a_bar_for_people_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "23,456 rows" in terminal.getvalue()
 
 
-def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_progress_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     watched(monkeypatch)
     with progress_display(shown=False) as shown:
         assert (shown.rows, shown.tasks, shown.notes) == (None, None, False)
@@ -221,13 +221,13 @@ def test_no_bar_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
-def test_a_pipe_stays_clean(graph: str, people: str, flag: str) -> None:
+def test_a_pipe_gets_no_escape_sequences(graph: str, people: str, flag: str) -> None:
     result = CliRunner().invoke(cli, ["load", graph, "--data", people, "--mode", "merge", flag], prog_name="omnigraph")
     assert result.exit_code == 0
     assert "\x1b" not in result.output
 
 
-def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
+def test_an_empty_file_loads_nothing(shell: Shell, graph: str, tmp_path: Path) -> None:
     empty = shell.write("empty.ndjson", "")
     result = shell.run("load", graph, "--data", empty, "--mode", "append", "--quiet")
     assert (
@@ -236,7 +236,7 @@ def test_an_empty_file(shell: Shell, graph: str, tmp_path: Path) -> None:
     assert shell.json("load", graph, "--data", empty, "--mode", "append", "--quiet")["commit"] is None
 
 
-def test_an_id_beside_the_data_is_sent_inside(shell: Shell, graph: str) -> None:
+def test_an_id_outside_of_the_data_is_refused_with_a_hint(shell: Shell, graph: str) -> None:
     data = shell.write("people.ndjson", '{"type": "Person", "id": "ann", "data": {"name": "ann"}}\n')
     message = shell.fails("load", graph, "--data", data, "--mode", "append", "--quiet")
     assert "unknown member 'id' of the envelope; put it inside 'data'" in message
@@ -252,7 +252,7 @@ def test_a_check_writes_nothing(shell: Shell, graph: str, people: str) -> None:
 
 
 @pytest.mark.spark
-def test_spark_that_cannot_be_started(
+def test_a_missing_java_is_reported(
     shell: Shell, graph: str, people: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -260,14 +260,14 @@ def test_spark_that_cannot_be_started(
     assert "Spark needs Java" in said
 
 
-def test_a_threshold_means_something_whichever_way_the_load_goes(shell: Shell, graph: str, people: str) -> None:
+def test_an_invalid_merge_threshold_is_refused_by_every_engine(shell: Shell, graph: str, people: str) -> None:
     result = shell.run("load", graph, "--data", people, "--mode", "append", "--merge-threshold", "much")
     assert result.exit_code == 1
     assert "merge_threshold: 'much' is not an amount" in result.stderr
     assert names(graph) == []
 
 
-def test_who_merged_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_receipt_shows_types_merged_by_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     merges = (
         MergedType("node:Person", MergeWay.TASKS, "much"),
         MergedType("node:Town", MergeWay.PROCESS, "little"),

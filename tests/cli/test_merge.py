@@ -1,4 +1,4 @@
-"""`omnigraph branch merge`: what it prints, what it writes, and how it ends."""
+"""`omnigraph branch merge`: its output, its commit, and its exit status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omnigraph.settings import SPARK_THRESHOLD
 
 @pytest.fixture
 def place(shell: Shell) -> str:
-    """A graph with a branch `side`, on which something was done."""
+    """A graph with a changed branch `side`."""
     uri = shell.init()
     with omnigraph.open(uri) as graph:
         _do(graph, 'insert Person { name: "ann", age: 1 }')
@@ -35,7 +35,7 @@ def _disagree(place: str) -> None:
         _do(graph, 'update Person set { age: 3 } where name = "ann"')
 
 
-def test_fast_forward_and_up_to_date(shell: Shell, place: str) -> None:
+def test_a_merge_prints_its_outcome_and_counts(shell: Shell, place: str) -> None:
     done = shell.run("branch", "merge", "side", "--uri", place, "--message", "reviewed")
     assert done.exit_code == 0
     assert done.stdout == "merged side into main: fast_forward\n  node:Person: 1 inserted, 0 updated, 0 deleted\n"
@@ -44,7 +44,7 @@ def test_fast_forward_and_up_to_date(shell: Shell, place: str) -> None:
     assert (again.stdout, again.stderr) == ("merged side into main: already_up_to_date\n", "")
 
 
-def test_json(shell: Shell, place: str) -> None:
+def test_merge_prints_json(shell: Shell, place: str) -> None:
     found = shell.json("branch", "merge", "main", "--into", "side", "--uri", place, "--as", "act-kim")
     assert (found["source"], found["target"], found["outcome"]) == ("main", "side", "already_up_to_date")
     found = shell.json("branch", "merge", "side", "--uri", place, "--as", "act-kim", "--delete-branch")
@@ -54,7 +54,7 @@ def test_json(shell: Shell, place: str) -> None:
     assert (found["engine"], found["merge_conflicts"]) == ("local", [])
 
 
-def test_conflicts(shell: Shell, place: str) -> None:
+def test_conflicts_are_listed(shell: Shell, place: str) -> None:
     _disagree(place)
     refused = shell.run("branch", "merge", "side", "--uri", place)
     assert (refused.exit_code, refused.stdout) == (1, "")
@@ -81,7 +81,7 @@ def test_conflicts(shell: Shell, place: str) -> None:
         assert graph.entity("Person", "ann") == {"id": "ann", "name": "ann", "age": 2}
 
 
-def test_a_strategy(shell: Shell, place: str) -> None:
+def test_a_strategy_resolves_conflicts(shell: Shell, place: str) -> None:
     _disagree(place)
     assert shell.run("branch", "merge", "side", "--uri", place, "--strategy", "ours").exit_code == 0
     with omnigraph.open(place, read_only=True) as graph:
@@ -89,11 +89,11 @@ def test_a_strategy(shell: Shell, place: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["Person", "Person/ann", "Person/ann=mine", "ann=ours"])
-def test_what_cannot_be_resolved(shell: Shell, place: str, text: str) -> None:
+def test_an_invalid_resolution_is_refused(shell: Shell, place: str, text: str) -> None:
     assert shell.run("branch", "merge", "side", "--uri", place, "--resolve", text).exit_code == 2
 
 
-def test_a_branch_that_stays(shell: Shell, place: str) -> None:
+def test_a_source_with_children_is_merged_and_not_deleted(shell: Shell, place: str) -> None:
     with omnigraph.open(place) as graph:
         graph.branches.create("child", source="side")
     done = shell.run("branch", "merge", "side", "--uri", place, "--delete-branch", "--quiet")
@@ -101,13 +101,13 @@ def test_a_branch_that_stays(shell: Shell, place: str) -> None:
     assert done.stderr == "branch 'side' was not deleted: branch 'side' cannot be deleted: made from it is child\n"
 
 
-def test_a_lost_precondition(shell: Shell, place: str) -> None:
+def test_an_outdated_expected_commit_is_refused(shell: Shell, place: str) -> None:
     lost = shell.run("branch", "merge", "side", "--uri", place, "--if-commit", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert lost.exit_code == 4
 
 
-def test_the_size_decides_where_it_is_compared(shell: Shell, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the threshold on it goes to Spark, if there is one."""
+def test_the_engine_is_chosen_by_size(shell: Shell, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the threshold on it runs on Spark, if Spark is available."""
     asked: list[str] = []
 
     def none() -> None:

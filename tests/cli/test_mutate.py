@@ -38,23 +38,23 @@ def people(shell: Shell, graph: str) -> int:
     return int(next(found["entity_count"] for found in datasets if found["type_name"] == "Person"))
 
 
-def test_a_query_of_a_file(shell: Shell, graph: str, queries: str) -> None:
+def test_a_query_of_a_file_can_be_run(shell: Shell, graph: str, queries: str) -> None:
     params = '{"a": "ann", "b": "bob"}'
     result = shell.run("mutate", "meet", "--query", queries, "--params", params, "--store", graph, "--as", "act-kim")
-    assert (result.exit_code, result.stderr) == (0, "")  # a mutation names no target: its text says what it writes
+    assert (result.exit_code, result.stderr) == (0, "")  # a mutation prints no target, because its text names the types
     assert result.stdout == "changed main via meet: 2 nodes, 1 edges\nactor_id: act-kim\n"
     result = shell.run("mutate", "forget", "--query", queries, "--params", '{"name": "ann"}', "--uri", graph)
     assert result.stdout == "changed main via forget: 1 nodes, 1 edges\n"
 
 
-def test_a_text_and_a_file_of_parameters(shell: Shell, graph: str) -> None:
+def test_a_query_text_and_a_parameter_file_can_be_given(shell: Shell, graph: str) -> None:
     params = shell.write("params.json", '{"name": "Zoë", "extra": 1}')
     result = shell.run("mutate", "-e", ADD, "--params-file", params, "--store", graph)
     assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
     assert result.stderr == "warning: 'add' has no parameter 'extra'; known: name\n"
 
 
-def test_a_parameter_that_nobody_declared(shell: Shell, graph: str, queries: str) -> None:
+def test_an_undeclared_parameter_is_warned_about(shell: Shell, graph: str, queries: str) -> None:
     params = '{"name": "ann", "age": 3, "agee": 4}'
     result = shell.run("mutate", "add", "--query", queries, "--params", params, "--store", graph)
     assert (result.exit_code, result.stderr) == (0, "warning: 'add' has no parameter 'agee'; did you mean 'age'?\n")
@@ -69,12 +69,12 @@ def test_all_violations_are_listed(shell: Shell, graph: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--params", "--as", "--message", "--idempotency-key", "--branch", "--if-commit"])
-def test_arguments_that_are_no_text(shell: Shell, graph: str, option: str) -> None:
+def test_arguments_that_are_not_utf8_are_refused(shell: Shell, graph: str, option: str) -> None:
     said = shell.fails("mutate", "-e", ADD, "--store", graph, option, "x\udcff", code=2)
     assert "argument 7 is not UTF-8" in said
 
 
-def test_json(shell: Shell, graph: str, queries: str) -> None:
+def test_mutate_prints_json(shell: Shell, graph: str, queries: str) -> None:
     given = ["--params", '{"name": "ann", "age": "31"}', "--store", graph, "--message", "hello", "--as", "act-kim"]
     done = shell.json("mutate", "add", "--query", queries, *given)
     commit = shell.json("commit", "list", graph)["commits"][0]
@@ -91,14 +91,14 @@ def test_json(shell: Shell, graph: str, queries: str) -> None:
     assert (nothing["affected_nodes"], nothing["commit"], nothing["actor_id"]) == (0, None, None)
 
 
-def test_a_branch(shell: Shell, graph: str) -> None:
+def test_a_mutation_can_write_to_a_branch(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "draft", "--uri", graph)
     result = shell.run("mutate", "-e", ADD, "--params", '{"name": "a"}', "--store", graph, "--branch", "draft")
     assert result.stdout == "changed draft via add: 1 nodes, 0 edges\n"
     assert people(shell, graph) == 0
 
 
-def test_a_condition(shell: Shell, graph: str) -> None:
+def test_an_outdated_expected_commit_is_refused(shell: Shell, graph: str) -> None:
     head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
     first = ["mutate", "-e", ADD, "--store", graph, "--if-commit", head, "--params"]
     assert shell.run(*first, '{"name": "a"}').exit_code == 0
@@ -114,7 +114,7 @@ def test_a_condition(shell: Shell, graph: str) -> None:
     assert people(shell, graph) == 1
 
 
-def test_what_it_depends_on_has_not_changed(shell: Shell, graph: str, tmp_path: Path) -> None:
+def test_unchanged_since_refuses_only_changes_of_the_read_set(shell: Shell, graph: str, tmp_path: Path) -> None:
     head = shell.json("commit", "list", graph)["commits"][0]["graph_commit_id"]
     call = ["mutate", "-e", ADD, "--store", graph, "--timeout", "30", "--unchanged-since", head, "--params"]
     assert shell.run(*call, '{"name": "a"}').exit_code == 0
@@ -129,14 +129,14 @@ def test_what_it_depends_on_has_not_changed(shell: Shell, graph: str, tmp_path: 
     assert people(shell, graph) == 2
 
 
-def test_a_key_makes_a_repetition_harmless(shell: Shell, graph: str) -> None:
+def test_a_repeated_mutation_with_a_key_returns_the_first_receipt(shell: Shell, graph: str) -> None:
     call = ["mutate", "-e", ADD, "--store", graph, "--idempotency-key", "k", "--params", '{"name": "a"}']
     first = shell.json(*call)
     assert shell.json(*call) == first
     assert len(shell.json("commit", "list", graph)["commits"]) == 2
 
 
-def test_the_former_name_works_and_warns(shell: Shell, graph: str) -> None:
+def test_change_is_a_deprecated_alias_of_mutate(shell: Shell, graph: str) -> None:
     result = shell.run("change", "-e", ADD, "--params", '{"name": "a"}', "--store", graph)
     assert result.exit_code == 0
     assert result.stdout == "changed main via add: 1 nodes, 0 edges\n"
@@ -144,7 +144,7 @@ def test_the_former_name_works_and_warns(shell: Shell, graph: str) -> None:
     assert "change" not in shell.run("--help").stdout.split("Commands:")[1].split("Capabilities:")[0].split()
 
 
-def test_what_is_wrong_with_the_call(shell: Shell, graph: str, queries: str) -> None:
+def test_wrong_arguments_are_reported(shell: Shell, graph: str, queries: str) -> None:
     store = ["--store", graph]
     assert "give the query once" in shell.fails("mutate", "add", *store, code=2)
     assert "give the query once" in shell.fails("mutate", "-e", ADD, "--query", queries, *store, code=2)
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_the_call(shell: Shell, graph: str, queries: str) -> 
     assert people(shell, graph) == 0
 
 
-def test_what_is_wrong_with_the_query(shell: Shell, graph: str, queries: str) -> None:
+def test_wrong_queries_are_reported(shell: Shell, graph: str, queries: str) -> None:
     def says(*args: str) -> str:
         return shell.fails("mutate", *args, "--store", graph)
 

@@ -1,4 +1,4 @@
-"""`omnigraph optimize`: what it says that it did."""
+"""`omnigraph optimize`: its report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def grown(shell: Shell, graph: str) -> None:
         shell.add_person(graph, name)
 
 
-def test_for_people(shell: Shell, graph: str) -> None:
+def test_optimize_prints_a_report(shell: Shell, graph: str) -> None:
     grown(shell, graph)
     said = shell.run("optimize", graph)
     assert said.stderr == f"omnigraph optimize → {graph} (direct, local)\n"
@@ -22,7 +22,7 @@ def test_for_people(shell: Shell, graph: str) -> None:
     assert again.stdout.splitlines()[2] == "  node:Person: no-op"
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_optimize_prints_json(shell: Shell, graph: str) -> None:
     grown(shell, graph)
     done = shell.json("optimize", graph, "--quiet")
     assert (done["uri"], done["engine"]) == (graph, "local")

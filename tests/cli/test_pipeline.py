@@ -1,4 +1,4 @@
-"""`omnigraph pipeline`: what a run says, for people and for programs."""
+"""`omnigraph pipeline`: the output of a run, for people and for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(shell: Shell, graph: str) -> str:
     return shell.write("people.yaml", PIPELINE)
 
 
-def test_a_run_is_told(shell: Shell, graph: str, file: str) -> None:
+def test_a_run_prints_its_result_and_checks(shell: Shell, graph: str, file: str) -> None:
     result = shell.run("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -48,7 +48,7 @@ def test_a_run_is_told(shell: Shell, graph: str, file: str) -> None:
     assert again.stderr == ""
 
 
-def test_json(shell: Shell, graph: str, file: str) -> None:
+def test_pipeline_run_prints_json(shell: Shell, graph: str, file: str) -> None:
     told = shell.json("pipeline", "run", file, "--var", "day=mon", "--as", "ann")
     assert told["uri"] == graph
     assert told["stage"] == "merged"
@@ -60,7 +60,7 @@ def test_json(shell: Shell, graph: str, file: str) -> None:
     assert shell.json("pipeline", "run", file, "--var", "day=mon")["resumed"] is True
 
 
-def test_checking_writes_nothing(shell: Shell, graph: str, file: str) -> None:
+def test_a_check_writes_nothing(shell: Shell, graph: str, file: str) -> None:
     result = shell.run("pipeline", "run", file, "--var", "day=mon", "--check", "--run-id", "r1")
     assert result.stdout.splitlines() == [
         "pipeline people, run r1: checked 2 entities; nothing was written",
@@ -72,7 +72,7 @@ def test_checking_writes_nothing(shell: Shell, graph: str, file: str) -> None:
     assert shell.json("pipeline", "check", file, "--var", "day=tue")["then"] == "merge", "no source is opened"
 
 
-def test_what_is_wrong(shell: Shell, graph: str, file: str) -> None:
+def test_wrong_declarations_and_rows_are_reported(shell: Shell, graph: str, file: str) -> None:
     assert "people.yaml, line 3: variables.day: this variable has no value" in shell.fails("pipeline", "run", file)
     assert "sources.people: there is no" in shell.fails("pipeline", "run", file, "--var", "day=tue", "--quiet")
     assert "write NAME=VALUE" in shell.fails("pipeline", "check", file, "--var", "day", code=2)
@@ -83,7 +83,7 @@ def test_what_is_wrong(shell: Shell, graph: str, file: str) -> None:
     assert "the pipeline is for" in said
 
 
-def test_a_check_that_fails(shell: Shell, graph: str, file: str) -> None:
+def test_a_failed_check_is_reported(shell: Shell, graph: str, file: str) -> None:
     shell.write("people.yaml", PIPELINE.replace("expect: some", "expect: {rows: 3}"))
     said = shell.fails("pipeline", "run", file, "--var", "day=mon", "--run-id", "r1", "--quiet")
     assert said.splitlines() == [
@@ -94,7 +94,7 @@ def test_a_check_that_fails(shell: Shell, graph: str, file: str) -> None:
     assert shell.json("branch", "list", graph)["branches"] == ["main", "people-r1"]
 
 
-def test_the_graph_is_named_once(shell: Shell, graph: str) -> None:
+def test_the_graph_comes_from_the_file_or_the_option(shell: Shell, graph: str) -> None:
     shell.write("people-mon.csv", "name,age\nann,41\n")
     file = shell.write("people.yaml", PIPELINE.replace("graph: graph\n", ""))
     assert "name a graph" in shell.fails("pipeline", "run", file, "--var", "day=mon", code=2)

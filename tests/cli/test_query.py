@@ -1,4 +1,4 @@
-"""`omnigraph query`: what it asks, and every way to print the rows."""
+"""`omnigraph query`: its arguments, and every output format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOBODY = 'query nobody() { match { $p: Person { name: "zoe" } } return { $p.name
 
 @pytest.fixture
 def people(shell: Shell, graph: str) -> str:
-    """A graph of three people, one with a name that is hard to print."""
+    """A graph of three people, one of whom has a name that is hard to print."""
     with omnigraph.open(graph) as opened:
         opened.load(
             {
@@ -39,10 +39,10 @@ def printed(shell: Shell, *args: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-# ---- what is asked
+# ---- arguments
 
 
-def test_a_query_of_a_file_is_named(shell: Shell, people: str) -> None:
+def test_a_query_of_a_file_is_selected_by_name(shell: Shell, people: str) -> None:
     found = shell.json("query", "friends", "--uri", people, "--query", shell.queries, "--params", '{"name": "ann"}')
     assert found["rows"] == [{"friend.name": "cid"}]
     params = shell.write("params.json", '{"name": "cid"}')
@@ -50,7 +50,7 @@ def test_a_query_of_a_file_is_named(shell: Shell, people: str) -> None:
     assert "no query" in shell.fails("query", "foes", "--uri", people, "--query", shell.queries)
 
 
-def test_the_source_and_the_state_are_named_once(shell: Shell, people: str) -> None:
+def test_the_query_and_the_state_must_be_given_once(shell: Shell, people: str) -> None:
     assert "give the query once" in shell.fails("query", "--uri", people, code=2)
     assert "give the query once" in shell.fails(
         "query", "--uri", people, "-e", PEOPLE, "--query", shell.queries, code=2
@@ -61,7 +61,7 @@ def test_the_source_and_the_state_are_named_once(shell: Shell, people: str) -> N
     assert "(graph.omni); give the graph with --uri" in shell.fails("query", "people", "graph.omni", code=2)
 
 
-def test_the_body_alone_is_text_enough(shell: Shell, people: str) -> None:
+def test_a_query_may_be_given_without_its_head(shell: Shell, people: str) -> None:
     body = "// who\nmatch { $p: Person } return { count(*) as n } // all"
     assert printed(shell, "--uri", people, "-e", body) == ["1 row from branch main via given", "n", "-", "3"]
     assert shell.run("mutate", "--uri", people, "-e", 'insert Person { name: "dan" }').exit_code == 0
@@ -69,14 +69,14 @@ def test_the_body_alone_is_text_enough(shell: Shell, people: str) -> None:
     assert "qeury" in shell.fails("query", "--uri", people, "-e", "qeury q() { match { $p: Person } }")
 
 
-def test_a_tag_that_does_not_exist_is_told(shell: Shell, people: str) -> None:
+def test_a_missing_tag_is_reported(shell: Shell, people: str) -> None:
     assert shell.run("tag", "create", "v1", "--uri", people).exit_code == 0
     message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--snapshot", "v2")
     assert "there is no commit or tag 'v2'" in message
     assert "'v1'" in message or "known: v1" in message
 
 
-def test_a_query_that_is_interrupted_says_so(shell: Shell, people: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_query_prints_stopped(shell: Shell, people: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -99,13 +99,13 @@ def test_branches_and_snapshots_can_be_read(shell: Shell, people: str) -> None:
     )
 
 
-def test_a_query_that_writes_is_sent_elsewhere(shell: Shell, people: str) -> None:
+def test_a_mutation_is_refused_with_a_hint(shell: Shell, people: str) -> None:
     message = shell.fails("query", "--uri", people, "-e", 'query add() { insert Person { name: "x" } }')
     assert "'add' is a query that writes" in message
     assert "mutate" in message
 
 
-def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
+def test_budgets_are_command_line_options(shell: Shell, people: str) -> None:
     assert "its budget is 0.000 seconds" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--seconds", "0")
     assert "its budget is 1 byte of memory" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--memory", "1 B")
     assert "its budget is 1 row\n" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--rows", "1")
@@ -115,7 +115,7 @@ def test_budgets_are_given_on_the_line(shell: Shell, people: str) -> None:
     )
 
 
-def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
+def test_warnings_are_written_to_stderr(shell: Shell, people: str) -> None:
     text = "query two() { match { $a: Person  $b: Person } return { count(*) as n } }"
     result = shell.run("query", "--uri", people, "-e", text, "--format", "csv")
     assert result.stdout == "n\n9\n"
@@ -125,20 +125,20 @@ def test_what_may_be_wrong_goes_to_stderr(shell: Shell, people: str) -> None:
     )
 
 
-def test_read_is_the_former_name(shell: Shell, people: str) -> None:
+def test_read_is_a_deprecated_alias_of_query(shell: Shell, people: str) -> None:
     result = shell.run("read", "--uri", people, "-e", NOBODY, "--format", "csv")
     assert (result.exit_code, result.stdout) == (0, "name\n")
     assert "'read' is deprecated, use 'query'" in result.stderr
 
 
-def test_a_flag_of_writes_does_not_apply(shell: Shell, people: str) -> None:
+def test_an_option_of_writes_is_refused(shell: Shell, people: str) -> None:
     assert "'query' is a data command" in shell.fails("query", "--uri", people, "-e", PEOPLE, "--as", "me", code=2)
 
 
-# ---- how rows are printed
+# ---- output formats
 
 
-def test_a_table(shell: Shell, people: str) -> None:
+def test_rows_are_printed_as_a_table(shell: Shell, people: str) -> None:
     assert printed(shell, "--uri", people, "-e", PEOPLE) == [
         "3 rows from branch main via people",
         "name     | age",
@@ -149,11 +149,11 @@ def test_a_table(shell: Shell, people: str) -> None:
     ]
 
 
-def test_a_table_of_nothing(shell: Shell, people: str) -> None:
+def test_an_empty_result_has_a_header(shell: Shell, people: str) -> None:
     assert printed(shell, "--uri", people, "-e", NOBODY) == ["0 rows from branch main via nobody", "name", "----"]
 
 
-def test_wide_values_are_cut_and_wide_letters_count_twice(shell: Shell, people: str) -> None:
+def test_wide_values_are_truncated_and_wide_letters_take_two_columns(shell: Shell, people: str) -> None:
     shell.add_person(people, "x" * 100)
     shell.add_person(people, "漢字")
     lines = printed(shell, "--uri", people, "-e", PEOPLE)
@@ -162,14 +162,14 @@ def test_wide_values_are_cut_and_wide_letters_count_twice(shell: Shell, people: 
     assert ("漢字" + " " * 76 + " | null") in lines
 
 
-def test_values_cannot_steer_the_terminal(shell: Shell, people: str) -> None:
+def test_control_characters_in_values_are_escaped(shell: Shell, people: str) -> None:
     shell.add_person(people, "\x1b[31mred\x07")
     result = shell.run("query", "--uri", people, "-e", PEOPLE)
     assert "\x1b" not in result.stdout
     assert "\x07" not in result.stdout
 
 
-def test_blocks_of_keys_and_values(shell: Shell, people: str) -> None:
+def test_rows_are_printed_as_keys_and_values(shell: Shell, people: str) -> None:
     assert printed(shell, "--uri", people, "-e", PEOPLE, "--format", "kv") == [
         "3 rows from branch main via people",
         "row 1",
@@ -187,13 +187,13 @@ def test_blocks_of_keys_and_values(shell: Shell, people: str) -> None:
     assert printed(shell, "--uri", people, "-e", NOBODY, "--format", "kv")[1:] == ["(no rows)"]
 
 
-def test_comma_separated_values(shell: Shell, people: str) -> None:
+def test_rows_are_printed_as_csv(shell: Shell, people: str) -> None:
     text = shell.run("query", "--uri", people, "-e", PEOPLE, "--format", "csv").stdout
     assert text == 'name,age\nann,41\n"b,""o""\nb",27\ncid,null\n'
     assert list(csv.reader(io.StringIO(text)))[2] == ['b,"o"\nb', "27"]
 
 
-def test_lines_of_json(shell: Shell, people: str) -> None:
+def test_rows_are_printed_as_json_lines(shell: Shell, people: str) -> None:
     head, *rows = map(json.loads, printed(shell, "--uri", people, "-e", PEOPLE, "--format", "jsonl"))
     assert head == {
         "kind": "metadata",
@@ -204,14 +204,14 @@ def test_lines_of_json(shell: Shell, people: str) -> None:
     assert rows == [{"name": "ann", "age": 41}, {"name": 'b,"o"\nb', "age": 27}, {"name": "cid", "age": None}]
 
 
-def test_json(shell: Shell, people: str) -> None:
+def test_query_prints_json(shell: Shell, people: str) -> None:
     found = json.loads("\n".join(printed(shell, "--uri", people, "-e", PEOPLE, "--format", "json")))
     assert list(found) == ["query_name", "target", "row_count", "columns", "rows", "graph_commit_id"]
     assert found["columns"] == ["name", "age"]
     assert found == shell.json("query", "--uri", people, "-e", PEOPLE, "--format", "csv")  # --json wins
 
 
-def test_arrow(shell: Shell, people: str) -> None:
+def test_rows_are_written_as_an_arrow_stream(shell: Shell, people: str) -> None:
     command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", "arrow"]
     done = subprocess.run(command, capture_output=True, check=True)
     table = pa.ipc.open_stream(done.stdout).read_all()
@@ -221,7 +221,7 @@ def test_arrow(shell: Shell, people: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["table", "csv", "jsonl", "arrow"])
-def test_nobody_has_to_read_to_the_end(shell: Shell, people: str, format: str) -> None:
+def test_a_closed_pipe_is_not_an_error(shell: Shell, people: str, format: str) -> None:
     with omnigraph.open(people) as opened:
         opened.load({"Person": pa.table({"name": [f"p{i:05}" for i in range(20_000)]})}, mode="append")
     command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", format]
@@ -234,7 +234,7 @@ def test_nobody_has_to_read_to_the_end(shell: Shell, people: str, format: str) -
         assert process.wait(PATIENCE) in (0, 1)
 
 
-def test_a_format_that_does_not_exist_is_told(shell: Shell, people: str) -> None:
+def test_an_unknown_format_is_refused(shell: Shell, people: str) -> None:
     message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--format", "yaml", code=2)
     assert "'yaml' is not one of 'table', 'kv', 'csv', 'json', 'jsonl', 'arrow'" in message
 

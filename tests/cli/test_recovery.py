@@ -1,4 +1,4 @@
-"""`omnigraph recovery list`: what became of writes that were interrupted."""
+"""`omnigraph recovery list`: the outcome of interrupted writes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def crash(shell: Shell, graph: str, point: Failpoint) -> None:
         shell.add_person(graph, "Ann", actor="kim")
 
 
-def test_nothing_happened(shell: Shell, graph: str) -> None:
+def test_a_graph_without_interrupted_writes_lists_none(shell: Shell, graph: str) -> None:
     assert shell.run("recovery", "list", graph).stdout == "(no interrupted writes)\n"
     assert shell.json("recovery", "list", graph) == {"recoveries": [], "pending": []}
 
 
-def test_looking_settles_nothing(shell: Shell, graph: str) -> None:
+def test_listing_does_not_recover_pending_writes(shell: Shell, graph: str) -> None:
     crash(shell, graph, Failpoint.TABLES_COMMITTED)
     for _ in range(2):
         (waiting,) = shell.json("recovery", "list", graph)["pending"]
@@ -28,7 +28,7 @@ def test_looking_settles_nothing(shell: Shell, graph: str) -> None:
     assert said == f"{waiting['operation_id']} pending graph_branch=main writer=Load\n"
 
 
-def test_a_write_that_was_finished_and_one_that_was_undone(shell: Shell, graph: str) -> None:
+def test_completed_and_undone_writes_are_listed(shell: Shell, graph: str) -> None:
     crash(shell, graph, Failpoint.TABLES_COMMITTED)
     omnigraph.open(graph).close()
     crash(shell, graph, Failpoint.SIDECAR_WRITTEN)

@@ -1,4 +1,4 @@
-"""`omnigraph schema plan`: what a change takes, before anything is changed."""
+"""`omnigraph schema plan`: the steps of a schema change, before it is applied."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from tests.cli.shell import SCHEMA, Shell
 
 
-def test_no_change(shell: Shell) -> None:
+def test_equal_schemas_need_no_change(shell: Shell) -> None:
     result = shell.run("schema", "plan", "--from", shell.schema, "--to", shell.schema)
     assert result.exit_code == 0
     assert result.output == "supported: yes\nno schema changes\n"
 
 
-def test_a_supported_change(shell: Shell) -> None:
+def test_a_supported_change_lists_its_steps(shell: Shell) -> None:
     new = shell.write("new.pg", SCHEMA.replace("age: I32?", "age: I64?\n    city: String?"))
     result = shell.run("schema", "plan", "--from", shell.schema, "--to", new)
     assert result.exit_code == 0
@@ -21,7 +21,7 @@ def test_a_supported_change(shell: Shell) -> None:
     assert result.output.count("[safe]") == 2
 
 
-def test_a_refused_change_says_what_to_do(shell: Shell) -> None:
+def test_a_refused_change_has_a_code_and_a_hint(shell: Shell) -> None:
     new = shell.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n    email: String"))
     result = shell.run("schema", "plan", "--from", shell.schema, "--to", new)
     assert result.exit_code == 1
@@ -30,7 +30,7 @@ def test_a_refused_change_says_what_to_do(shell: Shell) -> None:
     assert "help:" in result.output
 
 
-def test_json(shell: Shell) -> None:
+def test_schema_plan_prints_json(shell: Shell) -> None:
     new = shell.write("new.pg", SCHEMA.replace("    age: I32?\n", ""))
     soft = json.loads(shell.run("schema", "plan", "--json", "--from", shell.schema, "--to", new).output)
     assert soft["supported"] is True
@@ -41,7 +41,7 @@ def test_json(shell: Shell) -> None:
     assert json.loads(hard.output)["steps"][0]["mode"] == "hard"
 
 
-def test_a_schema_that_does_not_compile(shell: Shell) -> None:
+def test_a_schema_that_does_not_compile_is_reported(shell: Shell) -> None:
     broken = shell.write("broken.pg", "node A {")
     result = shell.run("schema", "plan", "--from", shell.schema, "--to", broken)
     assert result.exit_code == 1

@@ -33,7 +33,7 @@ def people(shell: Shell, graph: str) -> str:
 
 
 def said(shell: Shell, uri: str, *lines: str, code: int = 0, args: tuple[str, ...] = ()) -> str:
-    """What a session prints that gets some lines from a pipe."""
+    """The output of a session that reads lines from a pipe."""
     result = shell.run("shell", uri, *args, stdin="".join(f"{line}\n" for line in lines))
     assert result.exit_code == code, result.output
     return result.stdout
@@ -42,13 +42,13 @@ def said(shell: Shell, uri: str, *lines: str, code: int = 0, args: tuple[str, ..
 # ---- from a pipe
 
 
-def test_queries_are_answered_in_turn(shell: Shell, people: str) -> None:
+def test_queries_from_a_pipe_are_run_in_order(shell: Shell, people: str) -> None:
     assert said(
         shell, people, "query all() {", "    match { $p: Person }", "    return { $p.name as name }", "}", ALL
     ) == ("2 rows from branch main via all\nname\n----\nann\nbob\n" * 2)
 
 
-def test_the_body_alone_works_too(shell: Shell, people: str) -> None:
+def test_a_query_may_be_given_without_its_head(shell: Shell, people: str) -> None:
     text = said(
         shell,
         people,
@@ -62,7 +62,7 @@ def test_the_body_alone_works_too(shell: Shell, people: str) -> None:
     assert text == "a\nann\nbob\nb\n2\nc\nbob\nd\nann\n"
 
 
-def test_parameters_are_set(shell: Shell, people: str) -> None:
+def test_parameters_can_be_set(shell: Shell, people: str) -> None:
     friends = "query f($who: String) { match { $p: Person { name: $who }  $p knows $f } return { $f.name as name } }"
     assert said(shell, people, ":set who ann", ":set n 3", ":params", friends, args=("--format", "csv")) == (
         '$who: "ann"\n$n: 3\nname\nbob\n'
@@ -71,7 +71,7 @@ def test_parameters_are_set(shell: Shell, people: str) -> None:
     assert ":params: not valid JSON" in shell.run("shell", people, stdin=":params {who\n").stderr
 
 
-def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) -> None:
+def test_an_error_is_reported_and_the_session_continues(shell: Shell, people: str) -> None:
     lines = (
         "query q() { match { $p: Persn } return { $p.name } }",
         ":nope",
@@ -93,13 +93,13 @@ def test_what_fails_is_told_and_the_rest_is_answered(shell: Shell, people: str) 
         assert message in result.stderr
 
 
-def test_the_schema_is_shown(shell: Shell, people: str) -> None:
+def test_the_schema_can_be_shown(shell: Shell, people: str) -> None:
     person = "node Person\n    age: I32?\n    name: String\n"
     assert said(shell, people, ":schema") == person + "edge Knows: Person -> Person\n    since: Date?\n"
     assert said(shell, people, ":schema Person") == person
 
 
-def test_branches_are_listed_and_changed(shell: Shell, people: str) -> None:
+def test_branches_can_be_listed_and_selected(shell: Shell, people: str) -> None:
     shell.run("branch", "create", "dev", "--uri", people)
     shell.add_person(people, "cid", branch="dev")
     lines = ":branch", ":format csv", ALL, ":branch dev", ALL, ":branch nowhere", ALL
@@ -109,28 +109,28 @@ def test_branches_are_listed_and_changed(shell: Shell, people: str) -> None:
     assert "nowhere" in result.stderr
 
 
-def test_a_snapshot_stays_as_it_is(shell: Shell, people: str) -> None:
+def test_a_session_on_a_snapshot_does_not_change(shell: Shell, people: str) -> None:
     commit = shell.json("commit", "list", people)["commits"][0]["graph_commit_id"]
     shell.add_person(people, "cid")
     text = said(shell, people, ALL, args=("--snapshot", commit))
     assert text.startswith(f"2 rows from snapshot {commit} via all\n")
 
 
-def test_the_last_query_is_explained(shell: Shell, people: str) -> None:
+def test_the_last_query_can_be_explained(shell: Shell, people: str) -> None:
     text = said(shell, people, ALL, ":explain", ":analyze")
     assert text.count("scan $p: Person") == 2
     assert "2 rows in" in text
     assert "there is no earlier query" in shell.run("shell", people, stdin=":explain\n").stderr
 
 
-def test_help_and_leaving(shell: Shell, people: str) -> None:
+def test_help_and_quit_work(shell: Shell, people: str) -> None:
     text = said(shell, people, ":help", ":quit", ALL)
     assert ":branch [NAME]" in text
     assert "rows" not in text.partition("Ctrl-C")[2]
 
 
 @pytest.mark.parametrize("word", ["exit", "quit", "Quit;", ":exit"])
-def test_words_that_are_no_query_mean_the_command(shell: Shell, people: str, word: str) -> None:
+def test_help_and_quit_work_without_a_colon(shell: Shell, people: str, word: str) -> None:
     assert ":branch [NAME]" in said(shell, people, "help", word)
     assert said(shell, people, word, ALL) == ""
 
@@ -141,14 +141,14 @@ def test_words_that_are_no_query_mean_the_command(shell: Shell, people: str, wor
 AT_A_TERMINAL = """
 import fcntl, os, sys, termios
 os.setsid()
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # now Ctrl-C goes to this process
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # now Ctrl-C interrupts this process
 from omnigraph.cli.main import main
 main(sys.argv[1:])
 """
 
 
 class Terminal:
-    """A session at a terminal of its own."""
+    """A session at its own terminal."""
 
     def __init__(self, uri: str, home: Path) -> None:
         self._here, there = pty.openpty()
@@ -162,7 +162,7 @@ class Terminal:
         os.write(self._here, text.encode())
 
     def waits_for(self, text: str) -> str:
-        """Read until something is on the screen; returns what came since the last time."""
+        """Read until a text is on the screen; returns the output since the last call."""
         until(lambda: text in self.text or not self._read())
         before, found, self.text = self.text.partition(text)
         assert found, f"{before!r} came instead of {text!r}"
@@ -172,7 +172,7 @@ class Terminal:
         ready, _, _ = select.select([self._here], [], [], 0.1)
         try:
             self.text += os.read(self._here, 65_536).decode() if ready else ""
-        except OSError:  # the other end is gone
+        except OSError:  # the other end is closed
             return False
         return True
 
@@ -190,7 +190,9 @@ def terminal(people: str, tmp_path: Path) -> Iterator[Terminal]:
 
 
 @pytest.mark.slow
-def test_a_conversation(terminal: Terminal, people: str, tmp_path: Path) -> None:
+def test_a_session_at_a_terminal_supports_completion_and_history(
+    terminal: Terminal, people: str, tmp_path: Path
+) -> None:
     terminal.waits_for("main> ")
     terminal.send("query all() {\n")
     terminal.waits_for("… ")
@@ -199,7 +201,7 @@ def test_a_conversation(terminal: Terminal, people: str, tmp_path: Path) -> None
     terminal.waits_for("main> ")
     terminal.send("match { $p: Pers\t")
     terminal.waits_for("Person")
-    terminal.send("\x03")  # Ctrl-C gives up what was typed
+    terminal.send("\x03")  # Ctrl-C discards the current input
     terminal.waits_for("main> ")
     terminal.send(":sch\t")
     terminal.waits_for(":schema")
@@ -215,13 +217,13 @@ def test_a_conversation(terminal: Terminal, people: str, tmp_path: Path) -> None
     again = Terminal(people, tmp_path / "home")
     try:
         again.waits_for("main> ")
-        again.send("\x10")  # Ctrl-P: what was typed last
+        again.send("\x10")  # Ctrl-P: the previous input
         again.waits_for(":schema")
     finally:
         again.end()
 
 
-# ---- words and statements
+# ---- completion and statements
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_a_conversation(terminal: Terminal, people: str, tmp_path: Path) -> None
         ("xyz", []),
     ],
 )
-def test_words_are_completed(before: str, expected: list[str]) -> None:
+def test_names_and_keywords_are_completed(before: str, expected: list[str]) -> None:
     completer = Completer(compile_schema(SCHEMA), {":branch": ["main", "dev"], ":help": []})
     assert completer.complete(before) == expected
 
@@ -263,7 +265,7 @@ def test_words_are_completed(before: str, expected: list[str]) -> None:
         (["match { $a knows{1,2} $b } limit 3;"], ["match { $a knows{1,2} $b } limit 3"], None),
     ],
 )
-def test_lines_become_statements(lines: list[str], expected: list[str], left: str | None) -> None:
+def test_lines_are_split_into_statements(lines: list[str], expected: list[str], left: str | None) -> None:
     statements = Statements()
     assert [statement for line in lines for statement in statements.add(line)] == expected
     assert statements.finish() == left

@@ -1,4 +1,4 @@
-"""`omnigraph snapshot`: which version of every table a branch sees."""
+"""`omnigraph snapshot`: the version of every table on a branch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.cli.shell import Shell
 
 
-def test_lines(shell: Shell, graph: str) -> None:
+def test_the_version_of_every_table_is_printed(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann")
     lines = shell.run("snapshot", graph).stdout.splitlines()
     assert lines[:3] == ["graph_branch: main", "graph_manifest_version: 2", "internal_schema_version: 2"]
@@ -16,7 +16,7 @@ def test_lines(shell: Shell, graph: str) -> None:
     assert len(lines) == 5
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_snapshot_prints_json(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "draft", "--uri", graph)
     shell.add_person(graph, "Ann", branch="draft")
     view = shell.json("snapshot", "--store", graph, "--branch", "draft")
@@ -34,7 +34,7 @@ def test_json(shell: Shell, graph: str) -> None:
     assert shell.json("snapshot", graph)["datasets"][1]["entity_count"] == 0
 
 
-def test_errors(shell: Shell, graph: str) -> None:
+def test_a_missing_branch_or_graph_is_reported(shell: Shell, graph: str) -> None:
     said = shell.fails("snapshot", graph, "--branch", "mian")
     assert "there is no branch 'mian'\n  help: did you mean 'main'?" in said
     assert "there is no graph at" in shell.fails("snapshot", str(shell.root / "nowhere"))

@@ -1,4 +1,4 @@
-"""The command line answers at once: help loads no engine and takes little time."""
+"""The command line starts quickly: help does not load the engine."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def test_help_loads_no_engine(args: list[str]) -> None:
     assert not loaded_by(*args) & HEAVY
 
 
-def test_the_languages_load_no_engine() -> None:
+def test_check_loads_no_engine() -> None:
     modules = loaded_by("check", "examples/papers/schema.pg", "examples/papers/queries.gq")
     assert "omnigraph.lang" in modules
     assert not modules & (HEAVY - {"re2", "omnigraph.lang"})
 
 
 def test_help_takes_under_100_ms_of_cpu(tmp_path: Path) -> None:
-    """CPU time, the best of several. A machine that is slow or busy is slow at starting Python itself, too.
+    """CPU time, the best of several runs, relative to the start of Python itself on this machine.
 
-    Where the promise was measured, starting Python takes 11 ms: nine times that is what it allows.
+    Starting Python takes 11 ms on the reference machine, and the limit is nine times that.
     """
-    # Compiled once, as on any machine that is not told to keep no compiled files.
+    # With compiled bytecode, as on a machine with default settings.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
 

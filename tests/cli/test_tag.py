@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli.shell import Shell
 
 
-def test_create_list_delete(shell: Shell, graph: str) -> None:
+def test_tags_can_be_created_listed_and_deleted(shell: Shell, graph: str) -> None:
     head = shell.add_person(graph, "Ann")
     created = shell.run("tag", "create", "v1", "--uri", graph)
     assert created.stdout == f"created tag v1 at {head}\n"
@@ -15,7 +15,7 @@ def test_create_list_delete(shell: Shell, graph: str) -> None:
     assert shell.run("tag", "list", graph).stdout == ""
 
 
-def test_a_tag_names_a_head_a_commit_or_what_another_tag_names(shell: Shell, graph: str) -> None:
+def test_a_tag_can_be_created_from_a_branch_a_commit_or_a_tag(shell: Shell, graph: str) -> None:
     first = shell.add_person(graph, "Ann")
     shell.run("branch", "create", "draft", "--uri", graph)
     second = shell.add_person(graph, "Ben", branch="draft")
@@ -27,7 +27,7 @@ def test_a_tag_names_a_head_a_commit_or_what_another_tag_names(shell: Shell, gra
     assert tags == {"a": (second, "draft"), "b": (first, None), "c": (second, "draft")}
 
 
-def test_json(shell: Shell, graph: str) -> None:
+def test_tag_commands_print_json(shell: Shell, graph: str) -> None:
     made = shell.json("tag", "create", "v1", "--uri", graph, "--as", "kim")
     assert list(made) == [
         *("uri", "name", "graph_commit_id", "graph_branch", "graph_manifest_version", "created_at", "actor_id")
@@ -37,7 +37,7 @@ def test_json(shell: Shell, graph: str) -> None:
     assert shell.json("tag", "delete", "v1", "--uri", graph) == {"uri": graph, "name": "v1"}
 
 
-def test_errors(shell: Shell, graph: str) -> None:
+def test_invalid_tags_are_refused(shell: Shell, graph: str) -> None:
     shell.run("tag", "create", "v1", "--uri", graph)
     assert "tag 'v1' exists already" in shell.fails("tag", "create", "v1", "--uri", graph, "--quiet")
     assert "did you mean 'v1'?" in shell.fails("tag", "delete", "v11", "--uri", graph, "--quiet")

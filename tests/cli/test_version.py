@@ -1,4 +1,4 @@
-"""`omnigraph version` says which version this is."""
+"""`omnigraph version` prints the version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.cli.shell import Shell
 from omnigraph import __version__
 
 
-def test_version(shell: Shell) -> None:
+def test_the_version_is_printed_as_text_and_json(shell: Shell) -> None:
     assert shell.run("version").output == f"omnigraph {__version__}\ninternal-schema 2\n"
     assert shell.run("--version").output == f"omnigraph {__version__}\n"
     printed = shell.run("version", "--json").output

@@ -1,4 +1,4 @@
-"""A plain `pip install omnigraph` has every command: those that need Spark say how to install it."""
+"""A plain `pip install omnigraph` has every command: those that need Spark print how to install it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def people(shell: Shell, graph: str) -> str:
     return path
 
 
-def test_commands_that_need_no_spark_work_and_others_say_what_is_missing(shell: Shell, graph: str, people: str) -> None:
+def test_only_commands_that_need_spark_report_a_missing_package(shell: Shell, graph: str, people: str) -> None:
     declared = shell.write(
         "p.yaml", f"pipeline: p\ngraph: {graph}\nsources: {{rows: {{files: {people}}}}}\nload: {{rows: rows}}\n"
     )
@@ -97,7 +97,7 @@ def test_commands_that_need_no_spark_work_and_others_say_what_is_missing(shell: 
         assert "internal error" not in said, (args, error)
 
 
-def test_a_handle_says_what_is_missing(graph: str, people: str) -> None:
+def test_a_handle_reports_the_missing_package(graph: str, people: str) -> None:
     program = [sys.executable, "-c", _HANDLE, graph, people]
     ran = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""What the tests of embeddings share."""
+"""Fixtures of the embedding tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.embed.provider import Provider, running_provider
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No provider, key or proxy of the machine takes part, and no vector from another test."""
+    """Hide the providers, keys and proxies of the machine, and the cached vectors of other tests."""
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     for name in list(os.environ):
         if name.startswith("OMNIGRAPH_EMBED") or name.endswith("_API_KEY") or name.lower().endswith("_proxy"):

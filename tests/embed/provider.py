@@ -1,4 +1,4 @@
-"""An embedding provider on this machine: it speaks the real protocols, and misbehaves on request."""
+"""A local embedding provider: it implements the real protocols, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = object
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it arrived; the names of headers in lower case."""
+    """A received request; header names are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -29,11 +29,11 @@ class Answer:
 
 
 Behaviour = Callable[["Provider", Seen, BaseHTTPRequestHandler], Answer | None]
-"""What is answered; None when the behaviour dealt with the connection itself."""
+"""The answer, or None if the behaviour handles the connection itself."""
 
 
 def vector(text: str, dimension: int) -> list[float]:
-    """What this provider's model gives: not of length 1, and different for different texts."""
+    """The vector of a text: not of length 1, and different for different texts."""
     return [float(len(text) + 1), *(float(ord(text[0]) + place) for place in range(1, dimension))]
 
 
@@ -66,7 +66,7 @@ def hang(provider: Provider, _: Seen, __: BaseHTTPRequestHandler) -> None:
 
 
 def drip(provider: Provider, _: Seen, handler: BaseHTTPRequestHandler) -> None:
-    """Answer a byte at a time, for ever."""
+    """Answer one byte at a time, without end."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(10**9))
     handler.end_headers()
@@ -81,7 +81,7 @@ def drop(_: Provider, __: Seen, handler: BaseHTTPRequestHandler) -> None:
 
 
 def cut_off(status: int) -> Behaviour:
-    """Promise more bytes than are sent."""
+    """Announce more bytes than are sent."""
 
     def behave(_: Provider, __: Seen, handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
@@ -97,7 +97,7 @@ class Provider:
     """A running provider.
 
     Attributes:
-        behaviours: one for each request; the last stays.
+        behaviours: one for each request; the last one repeats.
         seen: the requests so far.
         over: set at the end of the test.
     """
@@ -132,13 +132,13 @@ def running_provider() -> Iterator[Provider]:
             self.wfile.write(given.body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing on standard error."""
+            """Write nothing to standard error."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A client that gave up is expected here."""
+            """Ignore clients that closed the connection."""
 
     server = Server(("127.0.0.1", 0), Handler)
     provider = Provider(server.server_port)

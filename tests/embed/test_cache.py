@@ -1,4 +1,4 @@
-"""Vectors are kept on disk by model and text: nobody is asked twice, and what is damaged is not used."""
+"""Vectors are cached on disk by model and text: each text is embedded once, and damaged entries are not used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 class Own:
-    """An embedder that says how its vectors may be kept."""
+    """An embedder that declares how its vectors may be cached."""
 
     name = "own/model"
 
@@ -47,10 +47,10 @@ def segments(directory: Path) -> Iterator[Path]:
     return directory.rglob("*.vectors")
 
 
-# What is asked for
+# Requests to the embedder
 
 
-def test_a_text_is_asked_for_once() -> None:
+def test_each_text_is_embedded_once() -> None:
     first, second = Own(), Own()
     before = embed(first, ["one", "two"])
     tally = Tally()
@@ -64,14 +64,14 @@ def test_a_text_is_asked_for_once() -> None:
     ("key", "dimension", "purpose"),
     [("other", 4, Purpose.DOCUMENT), ("own", 5, Purpose.DOCUMENT), ("own", 4, Purpose.QUERY)],
 )
-def test_another_model_dimension_or_purpose_is_something_else(key: str, dimension: int, purpose: Purpose) -> None:
+def test_model_dimension_and_purpose_are_part_of_the_cache_key(key: str, dimension: int, purpose: Purpose) -> None:
     embed(Own(), ["one"])
     own = Own(key)
     embed_texts(own, ["one"], dimension, purpose)
     assert own.asked == ["one"]
 
 
-def test_an_embedder_that_names_no_key_is_asked_once_in_a_piece_of_work() -> None:
+def test_an_embedder_without_a_cache_key_is_cached_per_operation() -> None:
     own, tally = Own(None), Tally()
     for texts in (["one", "two"], ["two", "three"], ["three", "one"]):
         embed(own, texts, tally=tally)
@@ -81,7 +81,7 @@ def test_an_embedder_that_names_no_key_is_asked_once_in_a_piece_of_work() -> Non
     assert own.asked[-1] == "one"
 
 
-def test_what_was_asked_for_stays_when_the_rest_fails() -> None:
+def test_vectors_computed_before_a_failure_stay_cached() -> None:
     class Failing(Own):
         def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> np.ndarray:
             if len(self.asked) >= 2 * PORTION:
@@ -96,7 +96,7 @@ def test_what_was_asked_for_stays_when_the_rest_fails() -> None:
     assert own.asked == texts[2 * PORTION :]
 
 
-def test_the_offline_model_keeps_large_batches(directory: Path) -> None:
+def test_the_offline_model_caches_large_batches_only(directory: Path) -> None:
     model = OfflineEmbedder()
     embed_texts(model, ["a text"], 8, Purpose.DOCUMENT)
     assert not list(segments(directory))
@@ -107,7 +107,7 @@ def test_the_offline_model_keeps_large_batches(directory: Path) -> None:
     assert (tally.computed, tally.found) == (0, len(texts))
 
 
-def test_a_provider_is_asked_once(provider: Provider) -> None:
+def test_a_provider_gets_each_text_once(provider: Provider) -> None:
     environ = {"OMNIGRAPH_EMBED_BASE_URL": provider.url, "OMNIGRAPH_EMBED_MODEL": "acme/small"}
     texts = [f"text {n}" for n in range(70)]
     first = embed_texts(default_embedder(environ), texts, 3, Purpose.DOCUMENT)
@@ -120,7 +120,7 @@ def test_a_provider_is_asked_once(provider: Provider) -> None:
     assert len(provider.seen) == 4
 
 
-def test_an_answer_that_is_no_vector_is_not_kept(provider: Provider) -> None:
+def test_an_invalid_vector_is_not_cached(provider: Provider) -> None:
     environ = {"OMNIGRAPH_EMBED_BASE_URL": provider.url, "OMNIGRAPH_EMBED_MODEL": "acme/small"}
     zeros = always(answer({"data": [{"index": 0, "embedding": [0, 0, 0]}]}))
     provider.behaviours = [zeros, openai]
@@ -129,18 +129,18 @@ def test_an_answer_that_is_no_vector_is_not_kept(provider: Provider) -> None:
     assert embed_texts(default_embedder(environ), ["a"], 3, Purpose.DOCUMENT).shape == (1, 3)
 
 
-def test_a_provider_can_be_sent_to_other_processes(provider: Provider) -> None:
+def test_a_remote_embedder_can_be_pickled(provider: Provider) -> None:
     environ = {"OMNIGRAPH_EMBED_BASE_URL": provider.url, "OMNIGRAPH_EMBED_PROVIDER": "openai", "OPENAI_API_KEY": "k-1"}
     sent = pickle.loads(pickle.dumps(default_embedder(environ)))
     assert sent.embed(["a"], 3, purpose=Purpose.DOCUMENT).shape == (1, 3)
     assert provider.seen[0].headers["authorization"] == "Bearer k-1"
 
 
-# What is on disk
+# Files on disk
 
 
 @pytest.mark.parametrize("value", ["0", "0 GiB"])
-def test_nothing_is_kept_when_nothing_may_be(value: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+def test_a_disabled_cache_stores_nothing(value: str, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     monkeypatch.setenv(EMBED_CACHE.name, value)
     for _ in range(2):
         own = Own()
@@ -149,14 +149,14 @@ def test_nothing_is_kept_when_nothing_may_be(value: str, monkeypatch: pytest.Mon
     assert not list(segments(directory))
 
 
-def test_a_size_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_cache_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EMBED_CACHE.name, "much")
     with pytest.raises(InputError, match=EMBED_CACHE.name):
         embed(Own(), ["one"])
 
 
 @pytest.mark.parametrize("place", ["header", "key", "check", "vector", "end", "cut", "longer", "empty"])
-def test_what_is_damaged_is_computed_again(place: str, directory: Path) -> None:
+def test_damaged_entries_are_computed_again(place: str, directory: Path) -> None:
     texts = [f"text {n}" for n in range(50)]
     good = embed(Own(), texts)
     (path,) = segments(directory)
@@ -166,14 +166,14 @@ def test_what_is_damaged_is_computed_again(place: str, directory: Path) -> None:
         data[places[place]] ^= 0x40
     path.unlink()
     path.write_bytes({"cut": data[:-16], "longer": data + b"\0", "empty": bytearray()}.get(place, data))
-    _vector_cache.cache_clear()  # as another process finds it
+    _vector_cache.cache_clear()  # empty the memory cache, as in another process
     own = Own()
     assert np.array_equal(embed(own, texts), good)
     assert 1 <= len(own.asked) <= 50
     assert len(own.asked) == 1 or place in ("header", "cut", "longer", "empty")
 
 
-def test_a_file_that_is_cut_while_it_is_open_is_not_read(directory: Path) -> None:
+def test_a_segment_truncated_while_it_is_open_is_not_read(directory: Path) -> None:
     own = Own()
     embed(own, ["one", "two"])
     embed(own, ["one", "two"])
@@ -184,13 +184,13 @@ def test_a_file_that_is_cut_while_it_is_open_is_not_read(directory: Path) -> Non
     assert own.asked == ["one", "two"] * 2
 
 
-def test_a_directory_that_cannot_be_written_is_no_error(directory: Path) -> None:
+def test_an_unwritable_cache_directory_is_not_an_error(directory: Path) -> None:
     (directory / "vectors").write_text("in the way")
     own = Own()
     assert embed(own, ["one"]).shape == (1, 4)
 
 
-def test_many_small_segments_become_few(directory: Path) -> None:
+def test_small_segments_are_compacted(directory: Path) -> None:
     own = Own()
     texts = [f"text {n}" for n in range(10 * MAX_SMALL_SEGMENTS)]
     for text in texts:
@@ -202,7 +202,7 @@ def test_many_small_segments_become_few(directory: Path) -> None:
     assert np.array_equal(vectors, embed(Own(None), texts))
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_segments_are_evicted_first(tmp_path: Path) -> None:
     vectors = np.ones((10, 256), np.float32)
     cache = VectorCache(tmp_path / "v", 40_000)
     names = ["old", "used", "new"]
@@ -210,7 +210,9 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
         cache.model(name, 256).put(text_keys([f"{name} {n}" for n in range(10)]), vectors)
         for path in segments(tmp_path):
             os.utime(path, (path.stat().st_mtime - 1000, path.stat().st_mtime - 1000))
-    assert VectorCache(tmp_path / "v", 40_000).model("old", 256).find(text_keys(["old 3"]))[0].all()  # so it is used
+    assert (
+        VectorCache(tmp_path / "v", 40_000).model("old", 256).find(text_keys(["old 3"]))[0].all()
+    )  # this counts as a use
     cache.model("more", 256).put(text_keys([f"more {n}" for n in range(10)]), vectors)
     fresh = VectorCache(tmp_path / "v", 40_000)
     there = [bool(fresh.model(name, 256).find(text_keys([f"{name} 3"]))[0].all()) for name in [*names, "more"]]
@@ -218,13 +220,13 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in segments(tmp_path)) <= 40_000
 
 
-def test_what_is_larger_than_all_that_may_be_kept_is_not_kept(tmp_path: Path) -> None:
+def test_entries_larger_than_the_cache_are_not_stored(tmp_path: Path) -> None:
     model = VectorCache(tmp_path / "v", 1000).model("x", 256)
     model.put(text_keys([str(n) for n in range(10)]), np.ones((10, 256), np.float32))
     assert not list(segments(tmp_path))
 
 
-def test_many_write_and_read_at_once(directory: Path) -> None:
+def test_threads_read_and_write_the_cache_concurrently(directory: Path) -> None:
     texts = [f"text {n}" for n in range(300)]
     good = embed(Own(None), texts)
 

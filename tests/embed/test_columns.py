@@ -1,4 +1,4 @@
-"""The vectors of a property: one call, each distinct text once, nothing for no text, and only what is a vector."""
+"""Vectors of a property: one call, each distinct text once, no vector for a blank text, and only valid vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VECTOR = Property("vec", ValueType(Scalar.VECTOR, dim=3, nullable=True), embed=E
 
 
 class Own:
-    """An embedder that somebody brought along."""
+    """An embedder of the user."""
 
     name = "own/model"
 
@@ -46,14 +46,14 @@ def test_each_distinct_text_is_embedded_once() -> None:
     vectors.validate(full=True)
 
 
-def test_vectors_belong_to_their_texts() -> None:
+def test_vectors_are_assigned_to_their_texts() -> None:
     own = Own(np.eye(3)[[2, 0, 1]])
     vectors = embed_column(own, pa.array(["x", None, "y", "z", "x"]), VECTOR, "Doc")
     assert vectors.to_pylist() == [[0, 0, 1], None, [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 @pytest.mark.parametrize("texts", [[], [None], ["", None, " \t"]])
-def test_without_a_text_nobody_is_asked(texts: list[str | None]) -> None:
+def test_blank_and_null_texts_are_not_embedded(texts: list[str | None]) -> None:
     own = Own(EmbeddingError("must not be asked"))
     vectors = embed_column(own, pa.array(texts, pa.utf8()), VECTOR, "Doc")
     assert vectors.to_pylist() == [None] * len(texts)
@@ -72,7 +72,7 @@ def test_a_recorded_model_must_be_the_configured_one() -> None:
     assert embed_column(own, pa.array(["x"]), recorded, "Doc").null_count == 0
 
 
-def test_a_query_is_embedded_as_one() -> None:
+def test_a_search_text_is_embedded_as_a_query() -> None:
     own = Own()
     assert embed_queries(own, [SearchText("x", VECTOR, "Doc")])[0].tolist() == [1.0, 0.0, 0.0]
     assert own.calls == [(["x"], 3, Purpose.QUERY)]
@@ -93,14 +93,14 @@ def test_a_query_is_embedded_as_one() -> None:
         (ValueError("boom"), "the embedder 'own/model' failed: ValueError: boom"),
     ],
 )
-def test_what_an_embedder_gives_is_checked(answer: object, said: str) -> None:
+def test_invalid_output_of_an_embedder_is_refused(answer: object, said: str) -> None:
     with pytest.raises(EmbeddingError, match=said) as caught:
         embed_column(Own(answer), pa.array(["x"]), VECTOR, "Doc")
     assert caught.value.subject == "Doc.vec"
     assert str(caught.value).startswith("Doc.vec: ")
 
 
-def test_an_error_keeps_its_kind() -> None:
+def test_an_error_of_the_embedder_keeps_its_class() -> None:
     with pytest.raises(EmbeddingUnavailableError, match=r"Doc\.vec: busy") as caught:
         embed_column(Own(EmbeddingUnavailableError("busy")), pa.array(["x"]), VECTOR, "Doc")
     assert caught.value.retryable

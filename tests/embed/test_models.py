@@ -1,4 +1,4 @@
-"""The models that are at hand: the offline one means something, the mock is pinned, both are the same everywhere."""
+"""The built-in models: offline vectors reflect meaning, mock vectors are fixed, and both are the same everywhere."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_offline_vectors_have_length_one(dimension: int) -> None:
 
 
 @pytest.mark.parametrize("dimension", [64, 256])
-def test_what_is_alike_is_near(dimension: int) -> None:
+def test_similar_texts_have_near_vectors(dimension: int) -> None:
     near = embed(OfflineEmbedder(), TEXTS[:4], dimension)
     likeness = near @ near.T
     assert likeness[0, 1] > max(likeness[0, 2], likeness[0, 3]) + 0.1
     assert likeness[2, 3] > max(likeness[2, 0], likeness[2, 1]) + 0.1
 
 
-def test_fewer_dimensions_are_the_beginning() -> None:
+def test_fewer_dimensions_are_a_prefix_of_the_full_vector() -> None:
     whole, part = embed(OfflineEmbedder(), TEXTS), embed(OfflineEmbedder(), TEXTS, 64)
     start = whole[:, :64]
     assert part == pytest.approx(start / np.linalg.norm(start, axis=1, keepdims=True), abs=1e-6)
@@ -64,8 +64,8 @@ def test_more_dimensions_than_the_model_has_are_refused() -> None:
     assert "OMNIGRAPH_EMBED_PROVIDER" in str(caught.value.hint)
 
 
-def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
-    """To the bit: in batches of any size, and across the pieces that tokens are added up in."""
+def test_a_vector_does_not_depend_on_the_batch() -> None:
+    """Bit by bit: in batches of any size, and across the blocks in which tokens are summed."""
     long = [f"{text} " * 700 for text in TEXTS]  # thousands of tokens each
     texts = [*TEXTS, *long, *(f"{text} {number}" for number in range(200) for text in TEXTS)]
     together = embed(OfflineEmbedder(), texts)
@@ -73,7 +73,7 @@ def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
         assert np.array_equal(embed(OfflineEmbedder(), [texts[number]])[0], together[number])
 
 
-def test_texts_are_embedded_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_embedded_in_bounded_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = embed(OfflineEmbedder(), TEXTS)
     monkeypatch.setattr(offline, "_BLOCK_TEXTS", 2)
     monkeypatch.setattr(offline, "_TOKENS_PER_LOOKUP", 3)
@@ -82,7 +82,7 @@ def test_texts_are_embedded_in_pieces_of_bounded_size(monkeypatch: pytest.Monkey
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
 
 
-def test_a_long_text_counts_with_its_beginning() -> None:
+def test_a_long_text_is_truncated() -> None:
     beginning = ("all work and no play " * 2000)[: offline.CHARACTERS]
     one, other, shorter = embed(OfflineEmbedder(), [beginning, beginning + " makes Jack dull" * 5000, beginning[:-9]])
     assert np.array_equal(one, other)
@@ -90,7 +90,7 @@ def test_a_long_text_counts_with_its_beginning() -> None:
 
 
 def test_offline_vectors_are_the_same_in_every_process() -> None:
-    """And in every release: what is stored must stay comparable with what is embedded later."""
+    """And in every release: stored vectors must stay comparable with new ones."""
     program = (
         "import hashlib, sys\n"
         "from omnigraph.embed import OfflineEmbedder, Purpose\n"
@@ -104,8 +104,8 @@ def test_offline_vectors_are_the_same_in_every_process() -> None:
     assert first[:4] == pytest.approx([-0.0204994, -0.0991729, 0.0967166, 0.0503919], abs=1e-6)
 
 
-def test_only_the_files_of_the_package_are_used() -> None:
-    """Its code would log, and could download."""
+def test_the_code_of_the_model_package_is_not_imported() -> None:
+    """The package's code logs, and may download files."""
     program = (
         "import sys\n"
         "from omnigraph.embed import OfflineEmbedder, Purpose\n"
@@ -116,7 +116,7 @@ def test_only_the_files_of_the_package_are_used() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-def test_nothing_is_read_before_it_is_needed() -> None:
+def test_the_model_is_loaded_on_first_use() -> None:
     program = (
         "import sys\nfrom omnigraph.embed import default_embedder\ndefault_embedder({})\n"
         "print(sorted({'tokenizers', 'safetensors', 'urllib.request', 'ssl'} & set(sys.modules)))"
@@ -133,7 +133,7 @@ def fresh_model() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh_model")
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline, "find_spec", lambda name: util.find_spec(f"{name}_missing"))
     with pytest.raises(EmbeddingError, match="not installed") as caught:
         embed(OfflineEmbedder(), ["x"])
@@ -142,7 +142,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("fresh_model")
 @pytest.mark.parametrize("file", ["_WEIGHTS", "_TOKENIZER"])
-def test_a_package_without_the_files_is_an_error(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+def test_missing_model_files_are_an_error(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     monkeypatch.setattr(offline, file, "weights/other")
     with pytest.raises(EmbeddingError, match="cannot be read"):
         embed(OfflineEmbedder(), ["x"])
@@ -152,7 +152,7 @@ def test_a_package_without_the_files_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 
 def mocked(text: str, dimension: int) -> list[float]:
-    """The mock's definition, a step at a time."""
+    """The mock's definition, step by step."""
     state = 14695981039346656037
     for byte in text.encode():
         state = ((state ^ byte) * 1099511628211) % 2**64
@@ -167,12 +167,12 @@ def mocked(text: str, dimension: int) -> list[float]:
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.integers(1, 40))
-def test_the_mock_is_its_definition(texts: list[str], dimension: int) -> None:
+def test_the_mock_agrees_with_its_definition(texts: list[str], dimension: int) -> None:
     vectors = embed(MockEmbedder(), texts, dimension)
     assert vectors == pytest.approx(np.array([mocked(text, dimension) for text in texts]), abs=1e-5)
 
 
-def test_the_mock_is_pinned() -> None:
+def test_the_mock_vectors_do_not_change() -> None:
     assert embed(MockEmbedder(), ["hello"], 4)[0] == pytest.approx(
         [-0.3528140, 0.5743784, 0.4915006, -0.5513971], abs=1e-6
     )

@@ -1,4 +1,4 @@
-"""Providers behind HTTP: what is sent, what is retried and for how long, and what is not taken for a vector."""
+"""Providers over HTTP: requests, retries and their limits, and invalid responses."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def expected(*texts: str) -> np.ndarray:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between attempts, which the test does not sit through."""
+    """The pauses between attempts; the test does not wait for them."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     return slept
 
 
-# ---- what is sent
+# ---- requests
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-compatible"])
-def test_the_openai_shape(provider: Provider, kind: str) -> None:
+def test_requests_have_the_openai_form(provider: Provider, kind: str) -> None:
     vectors = embed(configured(provider, kind, MODEL="m/small"), "one", "seven")
     assert vectors.dtype == np.float32
     assert vectors == pytest.approx(expected("one", "seven"), abs=1e-6)
@@ -79,7 +79,7 @@ def test_the_openai_shape(provider: Provider, kind: str) -> None:
 @pytest.mark.parametrize(
     ("purpose", "task"), [(Purpose.QUERY, "RETRIEVAL_QUERY"), (Purpose.DOCUMENT, "RETRIEVAL_DOCUMENT")]
 )
-def test_the_gemini_shape(provider: Provider, purpose: Purpose, task: str) -> None:
+def test_requests_have_the_gemini_form(provider: Provider, purpose: Purpose, task: str) -> None:
     provider.behaviours = [gemini]
     vectors = embed(configured(provider, "gemini", MODEL="gem/x"), "one", "seven", purpose=purpose)
     assert vectors == pytest.approx(expected("one", "seven"), abs=1e-6)
@@ -94,7 +94,7 @@ def test_the_gemini_shape(provider: Provider, purpose: Purpose, task: str) -> No
     }
 
 
-def test_many_texts_go_in_batches_and_come_back_in_order(provider: Provider) -> None:
+def test_many_texts_are_sent_in_batches_and_returned_in_order(provider: Provider) -> None:
     texts = [chr(65 + number % 26) * (number + 1) for number in range(70)]
     assert embed(configured(provider), *texts) == pytest.approx(expected(*texts), abs=1e-6)
     inputs = [seen.body["input"] for seen in provider.seen]
@@ -102,7 +102,7 @@ def test_many_texts_go_in_batches_and_come_back_in_order(provider: Provider) -> 
     assert sorted(str(text) for texts in inputs if isinstance(texts, list) for text in texts) == sorted(texts)
 
 
-def test_long_texts_share_no_request(provider: Provider) -> None:
+def test_long_texts_are_sent_in_separate_requests(provider: Provider) -> None:
     texts = ["a" * 60_000, "b" * 60_000, "c" * 200_000, "d"]
     embed(configured(provider), *texts)
     sent = [
@@ -111,30 +111,30 @@ def test_long_texts_share_no_request(provider: Provider) -> None:
     assert sorted(sent) == [["a"], ["b"], ["c"], ["d"]]
 
 
-def test_a_server_of_your_own_needs_no_key(provider: Provider) -> None:
+def test_a_self_hosted_server_needs_no_key(provider: Provider) -> None:
     embed(default_embedder({"OMNIGRAPH_EMBED_BASE_URL": f"{provider.url}/"}), "one")
     assert "authorization" not in provider.seen[0].headers
     assert provider.seen[0].path == "/v1/embeddings"
 
 
-def test_no_text_is_no_request(provider: Provider) -> None:
+def test_no_text_sends_no_request(provider: Provider) -> None:
     assert embed(configured(provider)).shape == (0, SIZE)
     assert provider.seen == []
 
 
-# ---- what is tried again
+# ---- retries
 
 
 @pytest.mark.parametrize(
     "failure", [always(Answer(status)) for status in (429, 500, 502, 503, 529)] + [drop, cut_off(200), cut_off(503)]
 )
-def test_a_passing_failure_is_tried_again(provider: Provider, failure: Behaviour) -> None:
+def test_a_transient_failure_is_retried(provider: Provider, failure: Behaviour) -> None:
     provider.behaviours = [failure, failure, openai]
     assert embed(configured(provider), "one") == pytest.approx(expected("one"), abs=1e-6)
     assert len(provider.seen) == 3
 
 
-def test_it_gives_up_after_the_attempts(provider: Provider, pauses: list[float]) -> None:
+def test_retries_stop_after_the_maximum_of_attempts(provider: Provider, pauses: list[float]) -> None:
     provider.behaviours = [always(Answer(503))]
     with pytest.raises(EmbeddingUnavailableError, match=r"HTTP status 503 \(4 attempts\)") as caught:
         embed(configured(provider, RETRY_BACKOFF_MS=200), "one")
@@ -143,7 +143,7 @@ def test_it_gives_up_after_the_attempts(provider: Provider, pauses: list[float])
     assert pauses == [0.2, 0.4, 0.8]
 
 
-def test_the_pause_stops_growing(provider: Provider, pauses: list[float]) -> None:
+def test_the_backoff_is_bounded(provider: Provider, pauses: list[float]) -> None:
     provider.behaviours = [always(Answer(503))]
     with pytest.raises(EmbeddingUnavailableError):
         embed(configured(provider, RETRY_ATTEMPTS=14, RETRY_BACKOFF_MS=1, DEADLINE_MS=0), "one")
@@ -155,7 +155,7 @@ def test_the_pause_stops_growing(provider: Provider, pauses: list[float]) -> Non
     ["7", format_datetime(datetime.now(UTC) + timedelta(hours=9), usegmt=True)],
     ids=["seconds", "date"],
 )
-def test_a_provider_says_how_long_to_wait(provider: Provider, pauses: list[float], asked: str) -> None:
+def test_the_retry_after_header_is_respected(provider: Provider, pauses: list[float], asked: str) -> None:
     provider.behaviours = [always(Answer(429, headers={"Retry-After": asked})), openai]
     embed(configured(provider, DEADLINE_MS=0), "one")
     (pause,) = pauses
@@ -163,13 +163,13 @@ def test_a_provider_says_how_long_to_wait(provider: Provider, pauses: list[float
 
 
 @pytest.mark.parametrize("asked", ["soon", "-3", "Fri, 99 Foo 2020 00:00:00 GMT"])
-def test_a_wait_that_makes_no_sense_is_not_waited(provider: Provider, pauses: list[float], asked: str) -> None:
+def test_an_invalid_retry_after_header_is_ignored(provider: Provider, pauses: list[float], asked: str) -> None:
     provider.behaviours = [always(Answer(429, headers={"Retry-After": asked})), openai]
     embed(configured(provider), "one")
     assert pauses == [0.001]
 
 
-def test_no_wait_goes_past_the_deadline(provider: Provider) -> None:
+def test_no_pause_exceeds_the_deadline(provider: Provider) -> None:
     provider.behaviours = [always(Answer(429, headers={"Retry-After": "3600"}))]
     with pytest.raises(EmbeddingUnavailableError, match=r"the deadline leaves no time for a retry \(1 attempt\)"):
         embed(configured(provider, DEADLINE_MS=600_000), "one")
@@ -177,7 +177,7 @@ def test_no_wait_goes_past_the_deadline(provider: Provider) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [hang, drip])
-def test_an_answer_that_does_not_come_in_time_is_asked_for_again(provider: Provider, behaviour: Behaviour) -> None:
+def test_a_timeout_is_retried(provider: Provider, behaviour: Behaviour) -> None:
     provider.behaviours = [behaviour]
     with pytest.raises(EmbeddingUnavailableError, match=r"timeout \(2 attempts\)"):
         embed(configured(provider, TIMEOUT_MS=50, RETRY_ATTEMPTS=2, DEADLINE_MS=0), "one")
@@ -190,7 +190,7 @@ def test_the_deadline_ends_an_attempt(provider: Provider) -> None:
         embed(configured(provider, TIMEOUT_MS=3_600_000, DEADLINE_MS=50), "one")
 
 
-def test_a_provider_that_is_not_there() -> None:
+def test_an_unreachable_provider_is_an_error() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -205,11 +205,11 @@ def test_one_failing_batch_fails_the_call(provider: Provider) -> None:
         embed(configured(provider), *(f"text {number}" for number in range(200)))
 
 
-# ---- what is not tried again
+# ---- errors without a retry
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_a_refusal_is_final(provider: Provider, status: int) -> None:
+def test_a_client_error_is_not_retried(provider: Provider, status: int) -> None:
     provider.behaviours = [always(Answer(status))]
     with pytest.raises(EmbeddingError, match=f"HTTP status {status}") as caught:
         embed(configured(provider), "one")
@@ -217,7 +217,7 @@ def test_a_refusal_is_final(provider: Provider, status: int) -> None:
     assert len(provider.seen) == 1
 
 
-def test_a_refusal_without_all_of_its_reason_is_one(provider: Provider) -> None:
+def test_a_client_error_with_a_truncated_body_is_not_retried(provider: Provider) -> None:
     provider.behaviours = [cut_off(400)]
     with pytest.raises(EmbeddingError, match="HTTP status 400"):
         embed(configured(provider), "one")
@@ -226,7 +226,7 @@ def test_a_refusal_without_all_of_its_reason_is_one(provider: Provider) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(provider: Provider, status: int) -> None:
-    """It would carry the key elsewhere."""
+    """A redirect would send the key to another host."""
     provider.behaviours = [always(Answer(status, headers={"Location": f"{provider.url}/other"})), openai]
     with pytest.raises(EmbeddingError, match=f"HTTP status {status}"):
         embed(configured(provider), "one")
@@ -242,7 +242,7 @@ def test_a_redirect_is_not_followed(provider: Provider, status: int) -> None:
         ({"other": 1}, ': {"other": 1}'),
     ],
 )
-def test_what_a_refusal_says_is_shown(provider: Provider, body: object, said: str) -> None:
+def test_the_message_of_a_client_error_is_shown(provider: Provider, body: object, said: str) -> None:
     provider.behaviours = [always(answer(body, 400))]
     with pytest.raises(EmbeddingError) as caught:
         embed(configured(provider), "one")
@@ -262,7 +262,7 @@ def test_the_key_is_never_shown(provider: Provider, status: int, caplog: pytest.
         assert status not in (401, 403) or "sk-" not in text
 
 
-# ---- what is not a vector
+# ---- invalid vectors
 
 GOOD = vector("one", SIZE)
 
@@ -298,7 +298,7 @@ def listed(*rows: object) -> Answer:
         (Answer(204), "not JSON"),
     ],
 )
-def test_an_answer_that_is_no_vector(provider: Provider, given: Answer, said: str) -> None:
+def test_an_invalid_openai_response_is_refused(provider: Provider, given: Answer, said: str) -> None:
     provider.behaviours = [always(given)]
     with pytest.raises(EmbeddingError, match=said) as caught:
         embed(configured(provider), "one")
@@ -307,24 +307,24 @@ def test_an_answer_that_is_no_vector(provider: Provider, given: Answer, said: st
 
 
 @pytest.mark.parametrize("body", [{"embedding": {"values": "x"}}, {"embedding": [1.0] * SIZE}, {}, [], "x"])
-def test_an_answer_that_is_no_gemini_vector(provider: Provider, body: object) -> None:
+def test_an_invalid_gemini_response_is_refused(provider: Provider, body: object) -> None:
     provider.behaviours = [always(answer(body))]
     with pytest.raises(EmbeddingError, match="returned no valid vector"):
         embed(configured(provider, "gemini"), "one")
 
 
-def test_huge_numbers_are_a_direction_like_any_other(provider: Provider) -> None:
+def test_huge_numbers_are_normalised(provider: Provider) -> None:
     provider.behaviours = [always(listed([1e300, 1e-300, -1e300, 0.0, 0.0]))]
     assert embed(configured(provider), "one")[0] == pytest.approx([0.5**0.5, 0, -(0.5**0.5), 0, 0])
 
 
-def test_vectors_of_different_lengths(provider: Provider) -> None:
+def test_vectors_of_different_lengths_are_refused(provider: Provider) -> None:
     provider.behaviours = [always(listed(GOOD, GOOD[:-1]))]
     with pytest.raises(EmbeddingError, match="different lengths"):
         embed(configured(provider), "one", "two")
 
 
-def test_an_answer_without_end_is_not_read(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_response_is_limited(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_LARGEST_ANSWER", 1000)
     provider.behaviours = [always(Answer(200, b" " * 5000))]
     with pytest.raises(EmbeddingError, match="more than 1000 bytes"):

@@ -1,4 +1,4 @@
-"""Texts that are looked for are embedded when a query runs, by the provider and the model that made the vectors."""
+"""Search texts are embedded when a query runs, by the provider and model of the stored vectors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCS = [{"slug": text, "text": text} for text in ("a", "a longer text", "zebra")
 
 
 def at(provider: Provider, place: Path, model: str = "m/small", **settings: object) -> Graph:
-    """The graph, with an embedder that asks a provider."""
+    """The graph, with an embedder that uses the provider."""
     variables = {
         "OMNIGRAPH_EMBED_PROVIDER": "openai",
         "OMNIGRAPH_EMBED_BASE_URL": provider.url,
@@ -61,20 +61,20 @@ def found(graph: Graph, text: str) -> list[str]:
     return [row["slug"] for row in graph.query(NEAREST, {"text": text})]
 
 
-def test_the_provider_is_asked_once_for_each_query(provider: Provider, place: Path) -> None:
+def test_a_query_sends_one_embedding_request(provider: Provider, place: Path) -> None:
     with at(provider, place) as graph:
         assert found(graph, "zebra") == ["zebra"]
         assert [(seen.body["model"], seen.body["input"]) for seen in provider.seen] == [("m/small", ["zebra"])]
 
 
-def test_a_passing_failure_is_not_one_of_the_query(provider: Provider, place: Path) -> None:
+def test_a_transient_failure_does_not_fail_the_query(provider: Provider, place: Path) -> None:
     provider.behaviours = [always(Answer(503)), always(Answer(429)), openai]
     with at(provider, place) as graph:
         assert found(graph, "a longer text") == ["a longer text"]
     assert len(provider.seen) == 3
 
 
-def test_a_provider_that_does_not_answer_fails_the_query_and_nothing_else(provider: Provider, place: Path) -> None:
+def test_an_unavailable_provider_fails_only_queries_with_texts(provider: Provider, place: Path) -> None:
     provider.behaviours = [always(Answer(503))]
     with at(provider, place, RETRY_ATTEMPTS=2) as graph:
         with pytest.raises(EmbeddingUnavailableError, match="HTTP status 503"):
@@ -82,7 +82,7 @@ def test_a_provider_that_does_not_answer_fails_the_query_and_nothing_else(provid
         assert graph.query("query q() { match { $d: Doc } return { count($d) as n } }").to_pylist() == [{"n": 3}]
 
 
-def test_another_model_is_refused_before_anybody_is_asked(provider: Provider, place: Path) -> None:
+def test_another_model_is_refused_before_any_request(provider: Provider, place: Path) -> None:
     with (
         at(provider, place, model="m/large") as graph,
         pytest.raises(EmbeddingModelError, match=r"m/small[\s\S]*m/large|m/large[\s\S]*m/small"),
@@ -91,7 +91,7 @@ def test_another_model_is_refused_before_anybody_is_asked(provider: Provider, pl
     assert provider.seen == []
 
 
-def test_all_texts_of_a_query_are_embedded_at_once(provider: Provider, place: Path) -> None:
+def test_all_texts_of_a_query_are_embedded_in_one_request(provider: Provider, place: Path) -> None:
     near = 'nearest($d.place, "zebra")'
     text = f"""query near($text: String) {{
         match {{ $d: Doc }}
@@ -105,7 +105,7 @@ def test_all_texts_of_a_query_are_embedded_at_once(provider: Provider, place: Pa
 
 
 class Slow:
-    """An embedder that takes its time over a query: until it is told, or half a minute."""
+    """An embedder that blocks until it is released, or for half a minute."""
 
     name = "m/small"
 
@@ -129,7 +129,7 @@ def slow() -> Iterator[Slow]:
     made.finish.set()
 
 
-def test_a_query_that_is_being_embedded_can_be_cancelled(place: Path, slow: Slow) -> None:
+def test_a_query_can_be_cancelled_during_embedding(place: Path, slow: Slow) -> None:
     cancel = Cancellation()
     with omnigraph.open(place, embedder=slow) as graph, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(graph.query, NEAREST, {"text": "a"}, cancel=cancel)
@@ -140,14 +140,14 @@ def test_a_query_that_is_being_embedded_can_be_cancelled(place: Path, slow: Slow
         assert not slow.ended.is_set()
 
 
-def test_embedding_takes_no_longer_than_the_query_may(place: Path, slow: Slow) -> None:
+def test_the_time_budget_of_a_query_covers_embedding(place: Path, slow: Slow) -> None:
     with omnigraph.open(place, embedder=slow) as graph:
         with pytest.raises(BudgetExceededError, match="seconds"):
             graph.query(NEAREST, {"text": "a"}, budget=Budget(seconds=0.2))
         assert not slow.ended.is_set()
 
 
-def test_an_analysis_in_blocks_embeds_once(place: Path, slow: Slow) -> None:
+def test_a_query_that_runs_in_blocks_embeds_once(place: Path, slow: Slow) -> None:
     slow.finish.set()
     text = """query q($text: String) {
         match { $a: Doc $b: Doc $c: Doc }

@@ -1,4 +1,4 @@
-"""Which embedder the environment asks for."""
+"""The embedder that the environment selects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def remote(**settings: str) -> OpenAiEmbedder | GeminiEmbedder:
     return embedder
 
 
-def test_nothing_configured_is_the_offline_model() -> None:
+def test_the_offline_model_is_the_default() -> None:
     assert isinstance(default_embedder({}), OfflineEmbedder)
 
 
-def test_a_key_alone_sends_no_text_anywhere() -> None:
+def test_a_key_alone_selects_no_provider() -> None:
     assert isinstance(default_embedder(KEYS), OfflineEmbedder)
 
 
@@ -47,19 +47,21 @@ def test_a_key_alone_sends_no_text_anywhere() -> None:
         ),
     ],
 )
-def test_each_provider_has_its_address_model_and_key(kind: str, url: str, model: str, headers: dict[str, str]) -> None:
+def test_each_provider_has_its_default_url_model_and_key(
+    kind: str, url: str, model: str, headers: dict[str, str]
+) -> None:
     embedder = remote(PROVIDER=kind)
     assert (embedder.endpoint.base_url, embedder.name, embedder.endpoint.headers) == (url, model, headers)
     assert embedder.endpoint.limits == Limits(deadline=60, timeout=30, attempts=4, backoff=0.2)
 
 
-def test_a_model_or_an_address_means_an_openai_compatible_provider() -> None:
+def test_a_model_or_a_url_selects_an_openai_compatible_provider() -> None:
     assert (remote(MODEL="m").name, remote(MODEL="m").endpoint.host) == ("m", "openrouter.ai")
     own = remote(BASE_URL="http://localhost:8080/v1/")
     assert (own.name, own.endpoint.base_url) == ("openai/text-embedding-3-large", "http://localhost:8080/v1")
 
 
-def test_the_limits() -> None:
+def test_limits_are_read_from_the_environment() -> None:
     limits = remote(
         MODEL="m", DEADLINE_MS="0", TIMEOUT_MS="5", RETRY_ATTEMPTS="1", RETRY_BACKOFF_MS="0"
     ).endpoint.limits
@@ -67,7 +69,7 @@ def test_the_limits() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "true", "yes", "on"])
-def test_the_mock_is_forced_and_says_so(value: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_forced_mock_logs_a_warning(value: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         embedder = default_embedder({"OMNIGRAPH_EMBEDDINGS_MOCK": value, "OMNIGRAPH_EMBED_PROVIDER": "openai"})
     assert embedder == MockEmbedder("mock")
@@ -75,18 +77,18 @@ def test_the_mock_is_forced_and_says_so(value: str, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", "No", "OFF"])
-def test_the_mock_can_be_off(value: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_mock_variable_can_be_off(value: str, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(default_embedder({"OMNIGRAPH_EMBEDDINGS_MOCK": value}), OfflineEmbedder)
     assert caplog.text == ""
 
 
-def test_the_mock_stands_in_for_a_model(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_mock_can_have_the_name_of_a_model(caplog: pytest.LogCaptureFixture) -> None:
     variables = {"OMNIGRAPH_EMBED_PROVIDER": "mock", "OMNIGRAPH_EMBED_MODEL": "acme/embed-small"}
     assert default_embedder(variables) == MockEmbedder("acme/embed-small")
     assert caplog.text == ""
 
 
-def test_the_offline_model_by_name() -> None:
+def test_the_offline_model_can_be_selected_by_name() -> None:
     assert isinstance(default_embedder({"OMNIGRAPH_EMBED_PROVIDER": "offline"}), OfflineEmbedder)
     named = {"OMNIGRAPH_EMBED_PROVIDER": "offline", "OMNIGRAPH_EMBED_MODEL": offline.NAME}
     assert default_embedder(named).name == offline.NAME
@@ -114,7 +116,7 @@ def test_the_offline_model_by_name() -> None:
         ({**KEYS, "OMNIGRAPH_EMBED_MODEL": "m", "OMNIGRAPH_EMBED_RETRY_ATTEMPTS": "0"}, "ATTEMPTS is '0'"),
     ],
 )
-def test_what_cannot_be_used_is_named(variables: dict[str, str], said: str) -> None:
+def test_invalid_settings_are_named(variables: dict[str, str], said: str) -> None:
     with pytest.raises(EmbeddingError, match=said) as caught:
         default_embedder(variables)
     assert "pw" not in caught.value.render()

@@ -1,4 +1,4 @@
-"""Random conditions over a type with a property of every kind, as text, and rows and parameters to try them with."""
+"""Random conditions as text over a type with a property of every kind, with rows and parameters to evaluate them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ F32S = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_f
 
 
 def scalars(scalar: Scalar) -> st.SearchStrategy[Any]:
-    """Values of a type, as Python has them."""
+    """Values of a type, as Python represents them."""
     if scalar.is_integer:
         low, high = INTEGER_RANGES[scalar]
         edges = [edge for edge in EDGES if low <= edge <= high]
@@ -73,7 +73,7 @@ ROWS = st.lists(st.fixed_dictionaries({name: values(kind) for name, kind in PROP
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as they would be stored, with ids."""
+    """Rows in stored form, with ids."""
     columns = {"id": pa.array([row["id"] for row in rows], pa.utf8())}
     for name, kind in PROPERTIES.items():
         given = [row[name] for row in rows]
@@ -90,7 +90,7 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 @dataclass
 class Builder:
-    """Draws one condition. Parameters are remembered with their values."""
+    """Draws one condition, and records its parameters with their values."""
 
     draw: st.DrawFn
     params: dict[str, tuple[ValueType, Any]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Builder:
         return f"{function}({self.numbers(depth - 1)})"
 
     def measures(self, depth: int) -> str:
-        """Numbers that come from other things."""
+        """Numbers that are computed from other values."""
         match self.draw(st.integers(0, 3)):
             case 0:
                 return f"length({self.texts(depth - 1)})"
@@ -246,7 +246,7 @@ class Builder:
 
 
 def literal(text: str) -> str:
-    """A text as the language writes it."""
+    """A text literal of the language."""
     return json.dumps(text, ensure_ascii=False).replace("\\u0000", "\0")
 
 

@@ -1,4 +1,4 @@
-"""What expressions mean, written down one value at a time with the exact numbers and dates of Python."""
+"""The meaning of expressions, one value at a time, with exact Python numbers and dates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MONTHS = {"month": 1, "year": 12}
 
 
 class TooLargeError(Exception):
-    """A value that its type does not hold."""
+    """A value that its type cannot hold."""
 
 
 def value(expr: Any, row: Mapping[str, Any], request: Mapping[str, Any], now: int) -> Any:
@@ -34,13 +34,13 @@ def value(expr: Any, row: Mapping[str, Any], request: Mapping[str, Any], now: in
 
 
 def computed(expr: Any, of: Callable[[ir.Expr], Any], request: Mapping[str, Any], now: int) -> Any:
-    """The value of an expression that is computed from the values of its parts.
+    """The value of an expression, computed from the values of its parts.
 
-    All parts are computed, whether they decide or not.
+    All parts are computed, even if one of them decides.
 
     Args:
         expr: the expression.
-        of: gives the value of a part.
+        of: returns the value of a part.
         request: the parameters.
         now: the time of the request.
     """
@@ -95,7 +95,7 @@ def f32(number: float) -> float:
 
 
 def beside(found: Any, expr: ir.Expr, other: ValueType) -> Any:
-    """A float that was written or given is taken as the F32 beside it has it, if one is near."""
+    """A float constant beside an F32 value is rounded to F32, if it is near enough."""
     if other.scalar is not Scalar.F32 or expr.type.scalar is not Scalar.F64 or found is None:
         return found
     if isinstance(expr, ir.Negate):
@@ -113,7 +113,7 @@ def beside(found: Any, expr: ir.Expr, other: ValueType) -> Any:
 
 
 def compared(op: ir.CompareOp, left: Any, right: Any) -> bool | None:
-    """Python compares integers and floats exactly. Texts go by their UTF-8 bytes."""
+    """Python compares integers and floats exactly. Texts are compared by their UTF-8 bytes."""
     if op in ir.NULL_IS_FALSE and (left is None or right is None):
         return False
     match op:
@@ -149,7 +149,7 @@ def contained(member: Any, items: Any) -> bool | None:
 
 
 def held(number: Any, kind: ValueType) -> Any:
-    """The number, if the type holds it."""
+    """The number, if its type can hold it."""
     if kind.scalar.is_integer:
         low, high = INTEGER_RANGES[kind.scalar]
         if not low <= number <= high:
@@ -225,7 +225,7 @@ def applied(function: ir.Function, args: list[Any], kind: ValueType) -> Any:
 
 
 def rounded(number: Any, digits: int, kind: ValueType) -> Any:
-    """Half away from zero, of the exact decimal expansion."""
+    """Round half away from zero, from the exact decimal expansion."""
     digits = max(-400, min(1200, digits))
     with localcontext(prec=3000):
         unit = Decimal(1).scaleb(-digits)
@@ -233,7 +233,7 @@ def rounded(number: Any, digits: int, kind: ValueType) -> Any:
     return held(int(exact), kind) if kind.scalar.is_integer else held(float(exact), kind)
 
 
-# The calendar, for any day: 400 years have a whole number of days, so every day has a twin that Python knows.
+# The calendar for any day: 400 years have a whole number of days, so every day maps to a day that Python supports.
 
 
 def civil(days: int) -> tuple[int, int, int]:
@@ -260,7 +260,7 @@ def calendar(function: ir.Function, when: int | None, kind: ValueType) -> int | 
 
 
 def plus(unit: str, amount: int, when: int, kind: ValueType) -> int:
-    """A date or time some units later, in days or milliseconds, however far."""
+    """A date or time plus some units, in days or milliseconds, without a range limit."""
     is_date = kind.scalar is Scalar.DATE
     if unit not in MONTHS:
         return when + amount * (SIZES[unit] // DAY if is_date else SIZES[unit])
@@ -286,7 +286,7 @@ def added(unit: str, amount: int | None, when: int | None, kind: ValueType) -> i
 
 
 def distance(unit: str, start: int | None, end: int | None, kind: ValueType) -> int | None:
-    """The most units that can be added, or taken, without passing the end."""
+    """The largest number of units that can be added or subtracted without passing the end."""
     if start is None or end is None:
         return None
     if unit not in MONTHS:
@@ -298,7 +298,7 @@ def distance(unit: str, start: int | None, end: int | None, kind: ValueType) -> 
     most = days // 28 + 1
     step = 1 if end >= start else -1
     least = 0
-    while least < most:  # the greatest that does not pass
+    while least < most:  # the greatest number that does not pass the end
         middle = (least + most + 1) // 2
         landed = plus(unit, step * middle, start, kind)
         if landed <= end if step == 1 else landed >= end:

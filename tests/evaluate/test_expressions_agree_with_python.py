@@ -1,4 +1,4 @@
-"""Every expression has the value that plain Python gives it, one row and one exact number at a time."""
+"""Every expression has the same value as in plain Python, one row and one exact number at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from omnigraph.lang.types import Scalar
 
 NOW = 1_773_480_600_123
 NOTHING = dict.fromkeys([*PROPERTIES, "id"])
-"""A row in which everything is null."""
+"""A row of nulls."""
 
 
 def compiled(condition: Condition) -> ir.Expr:
     try:
         query = compile_query(condition.query, CATALOG)
     except TypeCheckError as error:
-        # Integers of a list that no type holds together, and an integer beyond 64 bits.
+        # List items without a common integer type, and an integer beyond 64 bits.
         assume(error.diagnostic not in ("T28", "T41"))
         raise
     assert isinstance(query.body, ir.Write)
@@ -37,7 +37,7 @@ def compiled(condition: Condition) -> ir.Expr:
 
 
 def plain(column: pa.Array) -> list[Any]:
-    """Values as the reference has them: dates as numbers, lists as tuples."""
+    """Values as the reference represents them: dates as numbers, lists as tuples."""
     if pa.types.is_list(column.type):
         items = plain(column.values)
         bounds = column.offsets.to_pylist()
@@ -51,7 +51,7 @@ def plain(column: pa.Array) -> list[Any]:
 
 
 def expected(expr: ir.Expr, rows: list[dict[str, Any]], params: dict[str, Any]) -> list[Any] | None:
-    """One value per row, or None when a row has none."""
+    """One value per row, or None if a row has no value."""
     try:
         return [reference.value(expr, row, params, NOW) for row in rows]
     except reference.TooLargeError:
@@ -60,7 +60,7 @@ def expected(expr: ir.Expr, rows: list[dict[str, Any]], params: dict[str, Any]) 
 
 @settings(max_examples=400)
 @given(condition=conditions(), rows=ROWS)
-def test_every_part_of_a_condition(condition: Condition, rows: list[dict[str, Any]]) -> None:
+def test_every_part_of_a_condition_agrees_with_python(condition: Condition, rows: list[dict[str, Any]]) -> None:
     where = compiled(condition)
     rows = [{"id": str(i), **row} for i, row in enumerate(rows)]
     params = {name: given for name, (_, given) in condition.params.items()}
@@ -74,7 +74,7 @@ def test_every_part_of_a_condition(condition: Condition, rows: list[dict[str, An
                 evaluate(part, columns, request)
             continue
         if not rows and expected(part, [NOTHING], params) is None:
-            continue  # a constant without a value, which matters to no row
+            continue  # a constant that cannot be computed affects no row
         found = evaluate(part, columns, request)
         assert found.type == arrow_type(part.type)
         assert plain(found) == wanted, part
@@ -85,7 +85,7 @@ def test_every_part_of_a_condition(condition: Condition, rows: list[dict[str, An
 
 
 @pytest.mark.parametrize("word", ["contains", "starts_with", "ends_with"])
-def test_zeros_at_the_end_of_texts_count(word: str) -> None:
+def test_trailing_zero_characters_of_texts_are_compared(word: str) -> None:
     texts = ["-5", "a\0", "a\0b", "\0", "", "a\0\0"]
     rows = [{**NOTHING, "id": str(i), "text": a, "word": b} for i, (a, b) in enumerate(product(texts, texts))]
     where = compiled(Condition(f"text {word} word", {}))

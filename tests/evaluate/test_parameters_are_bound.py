@@ -1,4 +1,4 @@
-"""Parameters take what JSON and Python have for their type, exactly, and say which one does not fit and why."""
+"""Parameters accept the JSON and Python values of their type exactly, and errors name the parameter and the reason."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def test_the_largest_unsigned_integer_fits() -> None:
 @pytest.mark.parametrize(
     "value", [True, False, 3.0, 3.5, "", "3.0", "1e3", "0x1", "+3", " 3", "٣", "9" * 5000, [3], {}]
 )
-def test_what_is_no_integer(value: object) -> None:
+def test_invalid_integers_are_refused(value: object) -> None:
     refused("I64", value)
 
 
-def test_leading_zeros_do_not_matter() -> None:
+def test_leading_zeros_of_an_integer_are_ignored() -> None:
     assert one("I32", "-" + "0" * 6000 + "7") == -7
 
 
 @given(number=st.integers(2**53, 2**63 - 1), sign=st.sampled_from([1, -1]))
-def test_javascript_cannot_send_large_integers_as_numbers(number: int, sign: int) -> None:
+def test_js_safe_mode_refuses_large_integers_as_numbers(number: int, sign: int) -> None:
     assert "send it as a text" in str(refuse_hint("I64", sign * number))
     assert one("I64", str(sign * number), js_safe=True) == sign * number
     assert one("I64", sign * number) == sign * number
@@ -84,7 +84,7 @@ def refuse_hint(kind: str, value: object) -> str | None:
 
 
 @given(number=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**30), 10**30))
-def test_floats_are_any_number(number: float) -> None:
+def test_floats_accept_any_number_in_range(number: float) -> None:
     assert one("F64", number) == float(number)
     try:
         narrow = struct.unpack("<f", struct.pack("<f", number))[0]
@@ -95,12 +95,12 @@ def test_floats_are_any_number(number: float) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1.5", True, None, 10**400, Decimal("nan"), []])
-def test_what_is_no_float(value: object) -> None:
+def test_invalid_floats_are_refused(value: object) -> None:
     refused("F64", value)
 
 
 @given(moment=st.datetimes(), offset=st.integers(-14 * 60, 14 * 60), digits=st.integers(0, 6))
-def test_times_from_text_and_python(moment: datetime, offset: int, digits: int) -> None:
+def test_times_are_read_from_text_and_python_values(moment: datetime, offset: int, digits: int) -> None:
     zone = timezone(timedelta(minutes=offset))
     aware = moment.replace(tzinfo=zone)
     text = moment.isoformat(timespec="microseconds")
@@ -118,7 +118,7 @@ def test_times_from_text_and_python(moment: datetime, offset: int, digits: int) 
     assert one("DateTime", moment.date()) == one("Date", moment.date()) * 86_400_000
 
 
-def test_time_below_a_millisecond_is_dropped() -> None:
+def test_times_are_truncated_to_milliseconds() -> None:
     assert one("DateTime", datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)) == -1
 
 
@@ -127,11 +127,11 @@ def test_time_below_a_millisecond_is_dropped() -> None:
     ["", "2026-02-30", "yesterday", 20_000, True, None, np.datetime64("NaT", "s"), np.datetime64("30000-01-01")],
 )
 @pytest.mark.parametrize("kind", ["Date", "DateTime"])
-def test_what_is_no_date(kind: str, value: object) -> None:
+def test_invalid_dates_are_refused(kind: str, value: object) -> None:
     refused(kind, value)
 
 
-def test_texts_and_truths() -> None:
+def test_strings_and_booleans_are_checked() -> None:
     assert one("String", "") == ""
     assert one("String", "é😀") == "é😀"
     assert one("Bool", True) is True
@@ -152,7 +152,7 @@ def test_enums_are_checked() -> None:
     assert "item 1" in refused("Person.moods", ["sad", "mad"])
 
 
-def test_blobs_are_texts_or_bytes() -> None:
+def test_blobs_are_strings_or_bytes() -> None:
     assert one("Blob", "base64:aGk=") == "base64:aGk="
     assert one("Blob", b"hi") == "base64:" + base64.b64encode(b"hi").decode()
     assert one("Blob", bytearray()) == "base64:"
@@ -173,7 +173,7 @@ def test_a_wrong_item_is_named() -> None:
     refused("[I32]", np.zeros((2, 2), np.int64))
 
 
-def test_vectors_have_exactly_their_numbers() -> None:
+def test_vectors_must_have_their_dimension() -> None:
     assert one("Vector(3)", [1, 2.5, -0.0]) == (1.0, 2.5, -0.0)
     assert one("Vector(2)", np.array([0.1, 0.2], np.float32)) == (np.float32(0.1), np.float32(0.2))
     assert one("Vector(2)?", None) is None
@@ -184,13 +184,13 @@ def test_vectors_have_exactly_their_numbers() -> None:
     refused("Vector(1)", "1")
 
 
-def test_null_only_where_the_type_allows_it() -> None:
+def test_null_needs_a_nullable_type() -> None:
     for kind in ("String", "I32", "F64", "Date", "[I32]", "Vector(2)", "Person.mood"):
         assert "null" in refused(kind, None)
         assert one(f"{kind}?", None) is None
 
 
-def test_what_is_left_out() -> None:
+def test_omitted_parameters_are_defaults_or_null() -> None:
     params = declared('$a: I64 = 10, $b: I64?, $c: String = "x", $d: I64? = 5')
     assert bind(params, {}) == {"a": 10, "b": None, "c": "x", "d": 5}
     assert bind(params, {"a": 1, "b": 2, "c": "y", "d": None}) == {"a": 1, "b": 2, "c": "y", "d": None}
@@ -198,7 +198,7 @@ def test_what_is_left_out() -> None:
         bind(params, {"a": None})
 
 
-def test_a_missing_parameter_is_an_error_that_names_it() -> None:
+def test_a_missing_parameter_is_named() -> None:
     params = declared("$name: String, $age: I32")
     with pytest.raises(ParameterError, match=r"^\$age: not given") as caught:
         bind(params, {"name": "x"})
@@ -207,7 +207,7 @@ def test_a_missing_parameter_is_an_error_that_names_it() -> None:
         bind(params, {"name": "x", "unrelated": 3})
 
 
-def test_a_misspelt_parameter_is_told_the_declared_name() -> None:
+def test_a_misspelt_parameter_gets_a_suggestion() -> None:
     params = declared("$name: String, $age: I32")
     with pytest.raises(ParameterError, match="there is no parameter 'agee'") as caught:
         bind(params, {"name": "x", "agee": 3})
@@ -217,7 +217,7 @@ def test_a_misspelt_parameter_is_told_the_declared_name() -> None:
     assert caught.value.hint == "give it as 'age', without $"
 
 
-def test_undeclared_names_are_left_alone() -> None:
+def test_undeclared_parameters_are_ignored_and_listed() -> None:
     params = declared("$name: String")
     given_ = {"name": "x", "other": 1, "more": None}
     assert bind(params, given_) == {"name": "x"}
@@ -225,8 +225,8 @@ def test_undeclared_names_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["String?", 'String = "x"'])
-def test_a_misspelt_name_is_no_reason_to_write_null(kind: str) -> None:
-    """Whoever gives an unknown name and leaves a known one out has probably misspelt it."""
+def test_a_misspelt_optional_parameter_is_refused(kind: str) -> None:
+    """An unknown name together with an omitted known one is probably a misspelling."""
     params = declared(f"$number: I64, $mail: {kind}")
     with pytest.raises(ParameterError, match=r"^\$mial: there is no parameter 'mial'") as caught:
         bind(params, {"number": 1, "mial": "ann@x"})
@@ -244,8 +244,8 @@ def test_a_misspelt_name_is_no_reason_to_write_null(kind: str) -> None:
         st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates(), st.lists
     )
 )
-def test_any_value_is_taken_or_refused(value: object) -> None:
-    """Whatever comes: a value of the type, or an error that names the parameter; never anything else."""
+def test_any_value_is_converted_or_refused(value: object) -> None:
+    """Every input gives a value of the type, or an error that names the parameter."""
     for kind in ("String", "I32", "U64", "F32", "Bool", "Date", "DateTime", "Blob", "[I64]?", "[Date]", "Vector(2)"):
         (param,) = declared(f"$x: {kind}")
         try:
@@ -257,13 +257,13 @@ def test_any_value_is_taken_or_refused(value: object) -> None:
         assert fine, (kind, value)
 
 
-def test_the_day_of_a_date_is_not_that_of_a_zone() -> None:
+def test_a_date_from_a_datetime_uses_utc() -> None:
     assert one("Date", datetime(2026, 3, 14, 23, 30, tzinfo=timezone(timedelta(hours=-2)))) == parse_date("2026-03-15")
     assert one("Date", date(2026, 3, 14)) == parse_date("2026-03-14")
 
 
 @pytest.mark.parametrize("params", ["$age: I64", "$age: I64?"])
-def test_a_name_with_its_sign_says_so(params: str) -> None:
+def test_a_parameter_name_with_a_dollar_sign_is_refused(params: str) -> None:
     with pytest.raises(ParameterError) as caught:
         bind(declared(params), {"$age": 3})
     assert caught.value.hint == "give it as 'age', without $"

@@ -1,4 +1,4 @@
-"""Entities, types, paths and earlier columns come from the rows; patterns that are none are errors."""
+"""Entities, types, paths and earlier columns are read from the rows; invalid patterns are errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTOR = ValueType(Scalar.VECTOR, nullable=True, dim=2)
 
 @dataclass
 class Joined:
-    """Rows of `$a`, of one type, and `$b`, of several or nothing."""
+    """Rows of `$a`, which has one type, and `$b`, which has several types or is null."""
 
     count: int = 4
     ids: dict[str, list[str | None]] = field(
@@ -62,7 +62,7 @@ def test_the_same_node_has_the_same_type_and_id() -> None:
     assert other.to_pylist() == [False, True, None, True]
 
 
-def test_searches_are_asked_of_the_rows() -> None:
+def test_searches_use_the_results_of_the_rows() -> None:
     text = ir.Prop("a", "text", ir.STRING)
     found = ir.TextMatch(ir.TextMode.ANY, text, ir.Const("x", ir.STRING))
     assert holds(ir.Not(found), Joined(), REQUEST).to_pylist() == [False, True, False, True]
@@ -70,12 +70,12 @@ def test_searches_are_asked_of_the_rows() -> None:
     assert evaluate(score, Joined(), REQUEST).to_pylist() == [0.5, None, 2.0, 1.0]
 
 
-def test_a_variable_that_found_nothing() -> None:
+def test_an_unbound_optional_variable_is_null() -> None:
     assert holds(ir.VarIsNull("b", False), Joined(), REQUEST).to_pylist() == [False, False, True, False]
     assert holds(ir.VarIsNull("b", True), Joined(), REQUEST).to_pylist() == [True, True, False, True]
 
 
-def test_entities_types_paths_and_columns() -> None:
+def test_entities_types_paths_and_columns_can_be_evaluated() -> None:
     assert evaluate(ir.Entity("b", True), Joined(), REQUEST).to_pylist() == ["1", "2", None, "4"]
     assert evaluate(ir.TypeOf("b", True), Joined(), REQUEST).to_pylist() == ["X", "Y", None, "X"]
     assert evaluate(ir.PathValue("p", ir.PathPart.LENGTH, ir.I64), Joined(), REQUEST).to_pylist() == [1, 2, None, 0]
@@ -85,26 +85,26 @@ def test_entities_types_paths_and_columns() -> None:
     assert evaluate(ir.TypeOf(ir.SELF), table_rows(pa.table({"id": ["x"]}), "Thing"), REQUEST).to_pylist() == ["Thing"]
 
 
-def test_vectors_can_be_chosen() -> None:
+def test_coalesce_accepts_vectors() -> None:
     chosen = ir.Apply(ir.Function.COALESCE, (ir.Prop("a", "vec", VECTOR), ir.Const((0.5, 0.5), VECTOR)), VECTOR)
     found = evaluate(chosen, Joined(), REQUEST)
     assert found.type == pa.list_(pa.float32(), 2)
     assert found.to_pylist() == [[1.0, 2.0], [0.5, 0.5], [3.0, 4.0], [0.5, 0.5]]
 
 
-def test_a_blob_stays_the_text_that_was_given() -> None:
+def test_a_blob_parameter_stays_unchanged() -> None:
     blob = ir.Param("blob", ValueType(Scalar.BLOB))
     found = evaluate(blob, Joined(), Request({"blob": "base64:aGk="}, 0))
     assert found.to_pylist() == ["base64:aGk="] * 4
 
 
-def test_a_given_pattern_that_is_none_names_the_parameter() -> None:
+def test_an_invalid_pattern_parameter_is_named() -> None:
     matches = ir.Compare(ir.CompareOp.MATCHES, ir.Entity("b", True), ir.Param("p", ir.STRING))
     with pytest.raises(ParameterError, match=r"^\$p: '\(' is not a regular expression"):
         evaluate(matches, Joined(), REQUEST)
 
 
-def test_patterns_may_stand_in_the_rows() -> None:
+def test_patterns_may_be_values_of_rows() -> None:
     patterns = table_rows(pa.table({"id": ["ab", "ab", "ab", None], "p": ["^a", "^b", None, "^a"]}))
     matches = ir.Compare(ir.CompareOp.MATCHES, ir.Ident(ir.SELF, ir.Role.ID), ir.Prop(ir.SELF, "p", TEXT))
     assert evaluate(matches, patterns, REQUEST).to_pylist() == [True, False, False, False]
@@ -113,7 +113,7 @@ def test_patterns_may_stand_in_the_rows() -> None:
         evaluate(matches, broken, REQUEST)
 
 
-def test_items_that_lie_behind_a_null_are_not_there() -> None:
+def test_list_items_behind_a_null_are_ignored() -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pa.array([1, 2, 3]), mask=pa.array([True, False]))
     rows = table_rows(pa.table({"id": ["a", "b"], "n": pa.array([2, 3]), "l": lists}))
     contains = ir.Compare(
@@ -124,6 +124,6 @@ def test_items_that_lie_behind_a_null_are_not_there() -> None:
     assert evaluate(contains, rows, REQUEST).to_pylist() == [False, True]
 
 
-def test_what_is_ranked_or_aggregated_is_not_computed_here() -> None:
+def test_aggregates_are_not_evaluated_row_by_row() -> None:
     with pytest.raises(AssertionError, match="Aggregate is not computed row by row"):
         evaluate(ir.Aggregate(ir.AggregateFunction.COUNT, None, False, ir.I64), Joined(), REQUEST)

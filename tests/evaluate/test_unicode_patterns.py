@@ -1,4 +1,4 @@
-r"""Patterns mean in every alphabet what they mean in English: `\w`, `\d`, `\s`, `\b` and case."""
+r"""Patterns have the same meaning in every alphabet: `\w`, `\d`, `\s`, `\b` and case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.lang.schema.regex import matches_part, pattern_error, translated
 
 
 def found(pattern: str, text: str) -> bool:
-    """Whether a pattern is found, by both ways to ask, which have to agree."""
+    """Whether a pattern matches, by both evaluation methods, which must agree."""
     one = matches_part(pattern, text)
     assert matches(pa.array([text, None, "plain"]), pattern).to_pylist()[:2] == [one, None]
     return one
@@ -64,7 +64,7 @@ def found(pattern: str, text: str) -> bool:
         (r"\b(?:ja|né)\b", "ano, né!", True),
     ],
 )
-def test_patterns(pattern: str, text: str, expected: bool) -> None:
+def test_patterns_match_as_expected(pattern: str, text: str, expected: bool) -> None:
     assert pattern_error(pattern) is None
     assert found(pattern, text) is expected
 
@@ -76,14 +76,14 @@ _ATOMS = [*_SINGLE, *_CLASSES, "(?:ö|b)", "a?", r"\w*"]
 
 @given(st.lists(st.sampled_from(_ATOMS), min_size=1, max_size=6), st.text("aäöb_- 1٣\n", max_size=8))
 def test_patterns_agree_with_python(atoms: list[str], text: str) -> None:
-    assume(text or r"\B" not in atoms)  # Python before 3.14 finds no \B in an empty text
+    assume(text or r"\B" not in atoms)  # Python before 3.14 does not match \B in an empty text
     pattern = "".join(atoms)
-    python = pattern.replace("$", r"\Z")  # only in Python, $ also means before the last line end
+    python = pattern.replace("$", r"\Z")  # only in Python, $ also matches before the last line end
     assert found(pattern, text) is (re.search(python, text) is not None)
 
 
 @pytest.mark.parametrize("pattern", ["[", "a\\", "(?", "[[:", r"\p{", "{", "(?P<", r"\x{", "[a-", r"\Q", "[]", "[^]"])
-def test_broken_patterns_are_read_to_the_end(pattern: str) -> None:
+def test_broken_patterns_do_not_crash_the_translation(pattern: str) -> None:
     translated(pattern)
     pattern_error(pattern)
 
@@ -99,5 +99,5 @@ def test_broken_patterns_are_read_to_the_end(pattern: str) -> None:
         (r"(a)\1", "invalid escape sequence"),
     ],
 )
-def test_what_re2_lacks_or_reads_differently_is_refused(pattern: str, reason: str) -> None:
+def test_patterns_that_re2_lacks_or_reads_differently_are_refused(pattern: str, reason: str) -> None:
     assert reason in str(pattern_error(pattern))

@@ -1,4 +1,4 @@
-"""The example library that the contracts are checked against."""
+"""The generated example library for the tests."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "papers"
 
 @pytest.fixture(scope="session")
 def folder() -> Path:
-    """Where the example lives."""
+    """The directory of the example."""
     return FOLDER
 
 
@@ -25,7 +25,7 @@ def catalog() -> Catalog:
 
 @pytest.fixture(scope="session")
 def tables() -> dict[str, pa.Table]:
-    """A whole library, one table for each type."""
+    """A whole library, one table per type."""
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in TYPES}
     for name, batch in generate(PAPERS, seed=7, batch_rows=700):
         batches[name].append(batch)

@@ -35,7 +35,7 @@ def columns(table: pa.Table, fields: Sequence[str]) -> pa.Table:
 
 
 def repeated(table: pa.Table) -> int:
-    """How many rows are there once too often; rows with a null do not count."""
+    """The number of duplicate rows; rows with a null do not count."""
     whole = table.drop_null()
     return int(whole.num_rows - whole.group_by(whole.column_names).aggregate([]).num_rows)
 
@@ -45,7 +45,7 @@ def constraints(catalog: Catalog, name: str, kind: type[Constraint]) -> list[Con
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_required_values_are_there_and_optional_ones_are_sometimes_missing(tables: Tables, name: str) -> None:
+def test_only_optional_values_are_sometimes_null(tables: Tables, name: str) -> None:
     for field in TYPES[name]:
         nulls = tables[name][field.name].null_count
         if field.nullable:
@@ -80,13 +80,13 @@ def test_ranges_and_patterns_hold(catalog: Catalog, tables: Tables, name: str) -
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_keys_and_unique_groups_do_not_repeat(catalog: Catalog, tables: Tables, name: str) -> None:
+def test_keys_and_unique_groups_have_no_duplicates(catalog: Catalog, tables: Tables, name: str) -> None:
     for constraint in [*constraints(catalog, name, Key), *constraints(catalog, name, Unique)]:
         assert isinstance(constraint, Key | Unique)
         assert repeated(columns(tables[name], constraint.fields)) == 0, constraint
 
 
-def test_ids_of_the_type_without_a_key_do_not_repeat(tables: Tables) -> None:
+def test_ids_of_the_type_without_a_key_are_unique(tables: Tables) -> None:
     assert repeated(tables["Note"].select(["id"])) == 0
 
 
@@ -107,12 +107,12 @@ def test_cardinalities_hold_for_every_node(catalog: Catalog, tables: Tables, nam
         counts = tables[name].group_by(end).aggregate([([], "count_all")])
         assert bounds.max is None or pc.max(counts["count_all"]).as_py() <= bounds.max
         if bounds.min:
-            # Stricter than the rule, which leaves nodes without any such edge alone.
+            # Stricter than the rule, which ignores nodes without such an edge.
             assert counts.num_rows == tables[node].num_rows
             assert pc.min(counts["count_all"]).as_py() >= bounds.min
 
 
-def test_dates_make_sense(tables: Tables) -> None:
+def test_dates_are_in_chronological_order(tables: Tables) -> None:
     for name in ("AffiliatedWith", "Advises"):
         ended = tables[name].filter(pc.is_valid(tables[name]["until"]))
         assert pc.all(pc.less(ended["since"], ended["until"])).as_py(), name

@@ -1,4 +1,4 @@
-"""What the generator promises: the same library every time, realistic in shape, in the formats that load reads."""
+"""The generator gives the same library every time, with a realistic shape, in the formats that load reads."""
 
 import subprocess
 import sys
@@ -36,14 +36,14 @@ def test_same_size_and_seed_give_the_same_library() -> None:
 
 
 def test_the_library_does_not_change_between_versions() -> None:
-    """Benchmarks compare over time. Change the digest only when the data is meant to change."""
+    """Benchmarks are compared over time. Change the digest only if the data changes on purpose."""
     digest = sha256()
     for name, batch in generate(300, seed=7, types=["Wrote", "Cites"]):
         digest.update("".join(ndjson_lines(name, batch).to_pylist()).encode())
     assert digest.hexdigest()[:16] == "a018147a81b06ed5"
 
 
-def test_batch_size_does_not_matter() -> None:
+def test_the_library_does_not_depend_on_the_batch_size() -> None:
     whole = library(300, batch_rows=10_000)
     for batch_rows in (1_000, 97, 13):
         assert library(300, batch_rows=batch_rows) == whole
@@ -73,7 +73,7 @@ def test_counts_scale_with_the_number_of_papers() -> None:
     assert large["Topic"] == small["Topic"]
 
 
-def test_the_smallest_library_is_whole() -> None:
+def test_the_smallest_library_is_complete() -> None:
     tiny = library(1)
     assert tiny["Paper"].num_rows == 1
     assert tiny["Wrote"].num_rows >= 1
@@ -81,7 +81,7 @@ def test_the_smallest_library_is_whole() -> None:
         library(0)
 
 
-def test_some_types_only() -> None:
+def test_selected_types_can_be_generated() -> None:
     assert {name for name, _ in generate(50, types=["Cites", "Topic"])} == {"Cites", "Topic"}
     with pytest.raises(ValueError, match="unknown types: Citse"):
         next(generate(50, types=["Citse"]))
@@ -94,7 +94,7 @@ def test_citations_authorship_and_topics_are_skewed(tables: Tables) -> None:
         assert top_tenth.sum() / counts.sum() > share, name
 
 
-def test_names_go_beyond_ascii(tables: Tables) -> None:
+def test_names_have_non_ascii_letters(tables: Tables) -> None:
     names = " ".join(tables["Author"]["name"].to_pylist())
     for letter in ("é", "ł", "Ş", "ễ", "王", "김"):
         assert letter in names
@@ -118,13 +118,13 @@ def test_vectors_are_the_embedding_of_the_abstract(tables: Tables) -> None:
     assert tables["Paper"]["abstract_vec"].is_valid().equals(tables["Paper"]["abstract"].is_valid())
 
 
-def test_only_terms_carry_meaning() -> None:
+def test_only_terms_affect_the_embedding() -> None:
     fragments = [text for parts in SENTENCES for part in parts for text in part]
     assert not sums(fragments).any()
     assert len(TERMS) == len(set(TERMS)) == len(SUBJECTS) * TERMS_PER_SUBJECT
 
 
-def test_nearest_papers_are_about_what_was_asked(tables: Tables) -> None:
+def test_nearest_papers_are_about_the_subject_of_the_query(tables: Tables) -> None:
     about = tables["About"].filter(tables["About"]["primary"])
     subject_of = dict(zip(about["from"].to_pylist(), about["to"].to_pylist(), strict=True))
     described = tables["Paper"].filter(pc.is_valid(tables["Paper"]["abstract_vec"]))
@@ -175,7 +175,7 @@ def test_ndjson_values_are_the_generated_ones(tables: Tables, tmp_path: Path) ->
     )
 
 
-def test_json_columns_are_what_a_json_reader_expects() -> None:
+def test_json_columns_are_valid_json() -> None:
     for values, kind in (
         (['say "hi"', "back\\slash", "line\nbreak", "é 王", None], pa.string()),
         ([[], [1, 2], None, [3]], pa.list_(pa.uint32())),

@@ -23,7 +23,7 @@ NEW = "10.5555/new.1"
 
 @pytest.fixture(scope="module")
 def library(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
-    """One library for all steps of the test, which tells a story."""
+    """One library for all steps of the test, which run in order."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FSYNC.name, "0")
         with omnigraph.init(tmp_path_factory.mktemp("papers") / "graph", folder / "schema.pg") as graph:

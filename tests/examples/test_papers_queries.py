@@ -1,4 +1,4 @@
-"""The example query files follow the grammar, say what each query is for, and show the whole query language."""
+"""The example queries follow the grammar, have descriptions, and cover the whole query language."""
 
 import re
 from pathlib import Path
@@ -107,7 +107,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize(("file", "least"), [("queries.gq", 25), ("mutations.gq", 10)])
-def test_every_query_parses_and_has_a_name_of_its_own_and_a_description(folder: Path, file: str, least: int) -> None:
+def test_every_query_parses_and_has_a_unique_name_and_a_description(folder: Path, file: str, least: int) -> None:
     queries = parse_queries((folder / file).read_text(encoding="utf-8"), file).queries
     assert len(queries) >= least
     assert len({query.name for query in queries}) == len(queries)
@@ -123,6 +123,6 @@ def test_every_query_fits_the_schema(catalog: Catalog, folder: Path, file: str) 
 @pytest.mark.parametrize(
     ("file", "construct"), [*(("queries.gq", text) for text in READS), *(("mutations.gq", text) for text in WRITES)]
 )
-def test_construct_is_shown(folder: Path, file: str, construct: str) -> None:
+def test_the_example_queries_use_every_construct(folder: Path, file: str, construct: str) -> None:
     code = re.sub(r'//.*|"[^"]*"', '""', (folder / file).read_text(encoding="utf-8"))
     assert re.search(construct, code)

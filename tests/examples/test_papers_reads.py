@@ -1,4 +1,4 @@
-"""Every read of the example runs against a library, and gives what its description says."""
+"""Every read of the example runs against a library, and gives the rows that its description promises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Library:
-    """A graph, its rows as they were generated, and its queries."""
+    """A graph, its generated rows, and its queries."""
 
     graph: Graph
     rows: Mapping[str, Rows]
@@ -33,22 +33,22 @@ class Library:
         return self.graph.query(self.text, params, name=query)
 
     def _most(self, edge: str, end: str) -> str:
-        """The node that most edges of a type have at one end."""
+        """The node with the most edges of a type at one end."""
         return str(Counter(row[end] for row in self.rows[edge]).most_common(1)[0][0])
 
     @property
     def author(self) -> str:
-        """Who wrote most."""
+        """The author with the most papers."""
         return self._most("Wrote", "from")
 
     @property
     def cited(self) -> str:
-        """What is cited most."""
+        """The paper that is cited most."""
         return self._most("Cites", "to")
 
     @property
     def citing(self) -> str:
-        """What cites most."""
+        """The paper with the most citations of others."""
         return self._most("Cites", "from")
 
 
@@ -67,7 +67,7 @@ def library(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def parameters(library: Library) -> dict[str, dict[str, object]]:
-    """What each query is asked with; it gives rows for that."""
+    """The parameters of each query, chosen so that it returns rows."""
     rows = library.rows
     venue = next(
         v for v in rows["Venue"] if f'["{v["series"]}","{v["year"]}"]' in {e["to"] for e in rows["PublishedIn"]}
@@ -156,7 +156,7 @@ def test_coauthors_are_counted_by_papers(library: Library) -> None:
     assert {row["orcid"]: row["papers"] for row in found} == dict(together)
 
 
-def test_what_references_cite_is_two_steps_away_and_no_less(library: Library) -> None:
+def test_second_hand_citations_are_exactly_two_hops_away(library: Library) -> None:
     cites: dict[str, set[str]] = {}
     for edge in library.rows["Cites"]:
         cites.setdefault(edge["from"], set()).add(edge["to"])

@@ -1,4 +1,4 @@
-"""The example schema shows the whole schema language, and its next version is a realistic change."""
+"""The example schema covers the whole schema language, and its next version is a realistic change."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def test_generated_columns_are_the_properties(catalog: Catalog, name: str) -> No
             assert field.nullable == declared[field.name].type.nullable, field.name
 
 
-def test_next_version_compiles_and_says_what_was_renamed(catalog: Catalog, folder: Path) -> None:
+def test_the_next_version_compiles_and_declares_its_renames(catalog: Catalog, folder: Path) -> None:
     after = compile_schema((folder / "schema_next.pg").read_text(encoding="utf-8"), "schema_next.pg")
     assert after.nodes["Remark"].rename_from == "Note"
     assert after.nodes["Author"].properties["contact_email"].rename_from == "email"

@@ -1,4 +1,4 @@
-"""A small Lance table, without anything of ours around it."""
+"""A small plain Lance table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rows(*ids: str, n: int = 0) -> pa.Table:
 
 
 def create(place: Path) -> LanceDataset:
-    """A table as the store makes one."""
+    """A table as the store creates it."""
     return LanceDataset.commit(str(place), LanceOperation.Overwrite(SCHEMA, []), enable_stable_row_ids=True)
 
 
@@ -28,14 +28,14 @@ def staged_append(dataset: LanceDataset, *ids: str) -> Transaction:
 
 
 def staged_overwrite(dataset: LanceDataset, *ids: str, keep: bool = False) -> Transaction:
-    """A new content; with the fragments that are there in front, if they are kept."""
+    """Stage an overwrite with new rows, after the existing fragments if they are kept."""
     kept = [fragment.metadata for fragment in dataset.get_fragments()] if keep else []
     added = write_fragments(rows(*ids), dataset, mode="append") if ids else []
     return Transaction(dataset.version, LanceOperation.Overwrite(dataset.schema, [*kept, *added]))
 
 
 def commit(dataset: LanceDataset, transaction: Transaction) -> LanceDataset:
-    """One attempt."""
+    """Commit without retries."""
     return LanceDataset.commit(dataset, transaction, max_retries=0)
 
 

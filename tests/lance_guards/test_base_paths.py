@@ -1,4 +1,4 @@
-"""Base paths of branches: how Lance stores them, and that a handle can be given others."""
+"""Base paths of branches: how Lance stores them, and how to open a table with other ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = "nodes/t"
 
 @pytest.fixture
 def moved(tmp_path: Path) -> str:
-    """The root of a table with a branch of a branch that was moved, and whose old place is gone."""
+    """The root of a moved table with nested branches; the old location does not exist any more."""
     old = tmp_path / "old"
     append(create(old / T), "gone", "m", "o").delete("id = 'gone'")
     dev = append(newest(old / T).create_branch("dev", 3), "d")
@@ -33,8 +33,8 @@ def manifests(root: str) -> list[Path]:
     return sorted(Path(root, T, "tree").rglob("*.manifest"))
 
 
-def test_a_manifest_file_is_a_message_between_two_parts(moved: str) -> None:
-    """Given the root that it names, it comes out byte by byte."""
+def test_rewriting_a_manifest_file_is_reversible(moved: str) -> None:
+    """With the original root, the result equals the file byte by byte."""
     for file in manifests(moved):
         content = file.read_bytes()
         there = moved_manifest(content, T, moved)
@@ -44,7 +44,7 @@ def test_a_manifest_file_is_a_message_between_two_parts(moved: str) -> None:
         assert moved_manifest(there, T, moved) is None
 
 
-def test_what_is_no_manifest(moved: str) -> None:
+def test_an_invalid_manifest_is_reported_as_corruption(moved: str) -> None:
     content = manifests(moved)[0].read_bytes()
     broken = [b"", b"LANC", content[:-1], content[1:], bytes(len(content)), content + b"x", content[:-16] + bytes(16)]
     for each in broken:
@@ -54,8 +54,8 @@ def test_what_is_no_manifest(moved: str) -> None:
         moved_manifest(content, "nodes/other", moved)
 
 
-def test_rewritten_manifests(moved: str) -> None:
-    """Lance takes them as its own: it reads, commits, and branches."""
+def test_lance_accepts_rewritten_manifests(moved: str) -> None:
+    """Lance reads them, commits, and creates branches."""
     for file in manifests(moved):
         file.write_bytes(moved_manifest(file.read_bytes(), T, moved) or b"")
     kid = newest(Path(moved, T), "kid")
@@ -64,8 +64,8 @@ def test_rewritten_manifests(moved: str) -> None:
     assert ids(append(kid.create_branch("baby", kid.version), "b")) == ["b", "d", "k", "o"]
 
 
-def test_a_handle_with_other_base_paths(moved: str) -> None:
-    """It reads and commits in the new place, and the commit has the new paths."""
+def test_a_handle_with_other_base_paths_reads_and_commits(moved: str) -> None:
+    """It reads and commits at the new location, and the commit has the new paths."""
     with pytest.raises((OSError, ValueError)):
         ids(newest(Path(moved, T), "kid"))
     kid = open_dataset(moved, T, "kid")
@@ -78,7 +78,7 @@ def test_a_handle_with_other_base_paths(moved: str) -> None:
     assert not isinstance(open_dataset(moved, T, "kid"), MovedDataset)
 
 
-def test_what_reads_base_paths_from_disk(moved: str) -> None:
+def test_branch_restore_and_delta_read_base_paths_from_disk(moved: str) -> None:
     """A branch copies them, a restore brings them back, and a delta fails."""
     kid = open_dataset(moved, T, "kid")
     with pytest.raises((OSError, ValueError)):
@@ -101,7 +101,7 @@ def test_the_trunk_has_no_base_paths(tmp_path: Path) -> None:
     assert moved_manifest(content, T, "anywhere") is None
 
 
-def test_the_message_in_memory(moved: str) -> None:
+def test_the_manifest_in_memory_has_the_expected_fields(moved: str) -> None:
     """Field 3 is the version, and field 18 the base paths."""
     dataset: LanceDataset = lance.dataset(f"{moved}/{T}/tree/kid")
     message = bytes(dataset._ds.serialized_manifest())

@@ -1,4 +1,4 @@
-"""What the store believes about Lance's blobs. A release that changes one of these changes what we may do."""
+"""Assumptions of the store about Lance's blobs. A release that changes one of them requires changes in the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_scan_gives_descriptors_with_sizes(tmp_path: Path) -> None:
     assert all(said["blob_uri"] == "" for said in found.values() if said)
 
 
-def test_a_reference_is_stored_in_the_spelling_that_we_compare_and_is_not_looked_at(tmp_path: Path) -> None:
+def test_a_reference_is_stored_in_normal_form_and_not_accessed(tmp_path: Path) -> None:
     written = ["file:///no/where", "s3://no-such-bucket/a b/ü+%41~!$&'()*,;=:@x.bin"]
     dataset = append(create(tmp_path), {str(i): uri for i, uri in enumerate(written)})
     expected = [str(SourceUri.parse(uri)) for uri in written]
@@ -75,8 +75,8 @@ def test_a_reference_is_stored_in_the_spelling_that_we_compare_and_is_not_looked
     assert len(descriptors(dataset)) == 2
 
 
-def test_a_merge_takes_no_references(tmp_path: Path) -> None:
-    """So rows that have some are rewritten by hand."""
+def test_merge_insert_refuses_references(tmp_path: Path) -> None:
+    """So the store rewrites rows with references itself."""
     dataset = append(create(tmp_path), CELLS)
     merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     with pytest.raises(OSError, match="outside registered external bases"):
@@ -84,7 +84,7 @@ def test_a_merge_takes_no_references(tmp_path: Path) -> None:
 
 
 def test_reading_a_reference_opens_it(tmp_path: Path) -> None:
-    """So nothing but bytes that the graph holds is ever asked for."""
+    """So the store only reads bytes that the graph contains."""
     source = tmp_path / "source"
     source.write_bytes(b"from outside")
     dataset = append(create(tmp_path / "t"), {"a": source.as_uri()})
@@ -111,8 +111,8 @@ def test_content_survives_updates_deletes_compaction_and_forks(tmp_path: Path) -
         assert [data for _, _, data in ranges] == [b"dd"]
 
 
-def test_each_row_lies_in_one_file_whose_name_no_other_has(tmp_path: Path) -> None:
-    """The name of that file, and the place in it, are what a tag is made of."""
+def test_every_data_file_has_a_unique_name(tmp_path: Path) -> None:
+    """The etag consists of the file name and the position in the file."""
     dataset = append(append(create(tmp_path), {"a": b"1"}), {"b": b"1"})
     files = [file.path for fragment in dataset.get_fragments() for file in fragment.metadata.files]
     assert len(set(files)) == 2

@@ -1,4 +1,4 @@
-"""Which files Lance says that its versions need, and what removing versions by hand does."""
+"""The files that Lance lists for its versions, and the effect of deleting versions directly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on_disk(place: Path) -> set[str]:
     return {str(file) for file in place.rglob("*") if file.is_file() and not set(file.parts) & set(skipped)}
 
 
-def test_every_file_of_a_version_is_named(tmp_path: Path) -> None:
+def test_every_file_of_a_version_is_listed(tmp_path: Path) -> None:
     """Data, deletions, indexes of every kind, the transaction and the manifest."""
     dataset = append(create(tmp_path), "a", "b", "c")
     dataset.create_scalar_index("id", "BTREE")
@@ -39,7 +39,7 @@ def test_every_file_of_a_version_is_named(tmp_path: Path) -> None:
     assert kinds == {"data", "_deletions", "_transactions", "_versions"} | uuids
 
 
-def test_what_was_staged_belongs_to_no_version(tmp_path: Path) -> None:
+def test_staged_files_belong_to_no_version(tmp_path: Path) -> None:
     dataset = append(create(tmp_path), "a")
     before = on_disk(tmp_path)
     write_fragments(rows("b"), dataset)
@@ -47,8 +47,8 @@ def test_what_was_staged_belongs_to_no_version(tmp_path: Path) -> None:
     assert not any(orphan in tracked(dataset, v) for v in (1, 2))
 
 
-def test_blobs_are_left_out(tmp_path: Path) -> None:
-    """They lie in a directory that is called like their data file, and go and stay with it."""
+def test_blob_files_are_not_listed(tmp_path: Path) -> None:
+    """They are in a directory with the name of their data file, and are removed together with it."""
     schema = pa.schema([pa.field("id", pa.utf8()), lance.blob_field("photo")])
     dataset = LanceDataset.commit(str(tmp_path), LanceOperation.Overwrite(schema, []), enable_stable_row_ids=True)
     table = pa.table({"id": ["a"], "photo": lance.blob_array([b"x" * 300_000])}, schema=schema)
@@ -61,8 +61,8 @@ def test_blobs_are_left_out(tmp_path: Path) -> None:
         assert f"{blob.parent}.lance" in tracked(dataset, 2)
 
 
-def test_indexes_of_the_parent_are_left_out_of_a_fork(tmp_path: Path) -> None:
-    """Its data files are named with their place; the index is known by its id alone."""
+def test_indexes_of_the_parent_are_not_listed_in_a_fork(tmp_path: Path) -> None:
+    """Its data files are listed with their location; the index only by its id."""
     dataset = append(create(tmp_path), "a", "b")
     dataset.create_scalar_index("id", "BTREE")
     dataset = newest(tmp_path)
@@ -75,8 +75,8 @@ def test_indexes_of_the_parent_are_left_out_of_a_fork(tmp_path: Path) -> None:
     assert (tmp_path / "_indices" / uuid).is_dir()
 
 
-def test_a_version_goes_with_its_manifest(tmp_path: Path) -> None:
-    """Also one that forks began at: the rest can be read, written, forked and cleared away."""
+def test_deleting_a_manifest_removes_only_its_version(tmp_path: Path) -> None:
+    """Also a version at which forks begin: the rest can be read, written, forked and cleaned up."""
     dataset = append(append(create(tmp_path), "a"), "b")
     fork = append(dataset.create_branch("dev", 2), "c")
     kid = append(fork.create_branch("kid", 3), "d")

@@ -1,4 +1,4 @@
-"""How Lance builds indexes that nobody sees before they are committed."""
+"""How Lance builds indexes that are invisible until they are committed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def commit(dataset: LanceDataset, built: list[Index], gone: list[Index]) -> Lanc
 
 
 @pytest.mark.parametrize(("column", "kind", "parameters"), KINDS)
-def test_other_kinds_are_whole_without_merging(
+def test_other_kinds_are_complete_without_merging(
     dataset: LanceDataset, column: str, kind: str, parameters: dict[str, Any]
 ) -> None:
     before = dataset.version
@@ -87,12 +87,12 @@ def test_segments_can_be_dropped_with_the_commit_that_builds_others(dataset: Lan
     assert after.to_table(filter="n = 7").num_rows == ROWS // 50
 
 
-def test_nothing_can_be_learnt_from_no_vectors(dataset: LanceDataset) -> None:
+def test_a_vector_index_needs_vectors(dataset: LanceDataset) -> None:
     with pytest.raises(RuntimeError, match="0 vectors"):
         build(dataset, "none", "IVF_FLAT", metric="l2", num_partitions=1)
 
 
-def test_values_are_counted_by_fragment(dataset: LanceDataset) -> None:
+def test_values_that_are_not_null_can_be_counted_by_fragment(dataset: LanceDataset) -> None:
     (fragment,) = dataset.get_fragments()
     assert fragment.count_rows("`vec` IS NOT NULL") == ROWS
     assert fragment.count_rows("`none` IS NOT NULL") == 0

@@ -1,4 +1,4 @@
-"""What we rely on about Lance's manifest files, which we read ourselves."""
+"""Assumptions about Lance's manifest files, which the store parses itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[LanceDataset, Path]
 
 @pytest.fixture
 def made(tmp_path: Path) -> Place:
-    """A table with two fragments, deletions, an index, blobs and a branch with rows of its own."""
+    """A table with two fragments, deletions, an index, blobs, and a branch with its own rows."""
     place = tmp_path / "t"
     schema = pa.schema([pa.field("id", pa.utf8()), lance.blob_field("b")])
 
@@ -52,7 +52,7 @@ def newest(directory: Path) -> bytes:
     return files[max(files)].read_bytes()
 
 
-def test_files_of_a_version(made: Place) -> None:
+def test_a_manifest_lists_all_files_of_its_version(made: Place) -> None:
     table, place = made
     found = read(newest(place))
     files = [file for fragment in found.fragments for file in fragment_files(fragment)]
@@ -66,7 +66,7 @@ def test_files_of_a_version(made: Place) -> None:
         assert file.base is None
 
 
-def test_files_of_a_branch_lie_with_its_parent(made: Place) -> None:
+def test_inherited_files_of_a_branch_are_in_its_parent(made: Place) -> None:
     _, place = made
     found = read(newest(place / "tree" / "x"))
     assert set(found.bases.values()) == {str(place)}
@@ -80,7 +80,7 @@ def test_files_of_a_branch_lie_with_its_parent(made: Place) -> None:
         assert (root / file.name).exists()
 
 
-def test_every_cut_and_zeroed_tail_shows(made: Place) -> None:
+def test_every_truncated_or_zeroed_manifest_is_detected(made: Place) -> None:
     table, place = made
     data = newest(place)
     assert damage(data, table.version) is None
@@ -90,7 +90,7 @@ def test_every_cut_and_zeroed_tail_shows(made: Place) -> None:
         assert damage(data[:end] + bytes(len(data) - end), table.version) is not None
 
 
-def test_a_seal_shows_every_bit_but_the_place(made: Place) -> None:
+def test_a_seal_covers_every_bit_except_the_location(made: Place) -> None:
     _, place = made
     data = newest(place / "tree" / "x")
     moved = data.replace(str(place).encode(), b"/" * len(str(place)))
@@ -108,7 +108,7 @@ def test_a_seal_shows_every_bit_but_the_place(made: Place) -> None:
             continue
 
 
-def test_a_version_without_its_indexes(made: Place) -> None:
+def test_a_version_can_be_opened_without_its_indexes(made: Place) -> None:
     table, _ = made
     plain = opened_without_indexes(table, None)
     assert [index.name for index in table.describe_indices()] == ["id_idx"]
@@ -121,8 +121,8 @@ def test_a_version_without_its_indexes(made: Place) -> None:
     assert after.to_table(columns=["id"])["id"].to_pylist() == ["c", "d", "e"]
 
 
-def test_zeros_are_an_empty_version_to_lance(made: Place) -> None:
-    """So who opens the newest version has to look."""
+def test_lance_opens_a_zeroed_manifest_as_an_empty_version(made: Place) -> None:
+    """So the store has to check the newest version when it opens a table."""
     table, place = made
     (place / "_versions" / f"{2**64 - 2 - table.version:020d}.manifest").write_bytes(bytes(900))
     assert lance.dataset(str(place)).version == 0
@@ -144,7 +144,7 @@ def test_blobs_are_named_by_their_number(made: Place) -> None:
         assert (place / stem / f"{bits}.blob").exists()
 
 
-def test_operations_of_transactions(made: Place) -> None:
+def test_transaction_files_name_their_operation(made: Place) -> None:
     table, place = made
     table.optimize.compact_files()
     table = lance.dataset(str(place))

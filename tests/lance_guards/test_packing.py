@@ -1,4 +1,4 @@
-"""What the store believes about packing and segments of indexes. A release that changes this changes what we may do."""
+"""Assumptions of the store about packing and index segments. If a release changes them, the store must change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def covered(dataset: LanceDataset) -> dict[str, list[set[int]]]:
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> LanceDataset:
-    """Three fragments that one segment of each index covers."""
+    """Three fragments; one segment of each index covers them."""
     for i in range(3):
         mode = "append" if i else "create"
         made = lance.write_dataset(rows(range(i * 9, i * 9 + 9)), tmp_path / "t", mode=mode, enable_stable_row_ids=True)
@@ -54,8 +54,8 @@ def packed(dataset: LanceDataset) -> list[CompactedGroup]:
     return [compact_group(dataset, pack) for pack in plan(dataset, 1 << 20)]
 
 
-def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: LanceDataset) -> None:
-    """All but that of a B-tree, which knows rows by their place."""
+def test_a_rewrite_updates_the_coverage_of_indexes(indexed: LanceDataset) -> None:
+    """Except for a B-tree, which identifies rows by their address."""
     staged = Transaction(indexed.version, rewrite(indexed, packed(indexed)))
     done = LanceDataset.commit(indexed, staged, max_retries=0)
     assert done.version == indexed.version + 1
@@ -68,7 +68,7 @@ def test_the_coverage_of_indexes_follows_the_numbers_in_a_rewrite(indexed: Lance
     assert made.uuid == staged.uuid
 
 
-def test_the_manifest_says_which_number_was_the_highest(indexed: LanceDataset) -> None:
+def test_the_manifest_records_the_highest_fragment_number(indexed: LanceDataset) -> None:
     assert _highest_fragment(indexed) == 2
     indexed.delete("id IN ('r18', 'r19', 'r20', 'r21', 'r22', 'r23', 'r24', 'r25', 'r26')")
     assert [fragment.fragment_id for fragment in indexed.get_fragments()] == [0, 1]
@@ -76,21 +76,21 @@ def test_the_manifest_says_which_number_was_the_highest(indexed: LanceDataset) -
 
 
 def test_a_rewrite_is_refused_after_a_restore(indexed: LanceDataset) -> None:
-    """What a writer does that was asleep while others put the table back."""
+    """The case of a writer that was paused while others restored the table."""
     staged = Transaction(indexed.version, rewrite(indexed, packed(indexed)))
     LanceDataset.commit(indexed, Transaction(indexed.version, LanceOperation.Restore(indexed.version)))
     with pytest.raises((CommitConflictError, OSError)):
         LanceDataset.commit(indexed, staged, max_retries=0)
 
 
-def test_fragments_that_segments_cover_apart_are_not_packed_together(indexed: LanceDataset) -> None:
+def test_fragments_of_different_index_segments_are_not_packed_together(indexed: LanceDataset) -> None:
     more = lance.write_dataset(rows(range(27, 30)), indexed.uri, mode="append")
     more = LanceDataset.commit(more, Transaction(more.version, LanceOperation.CreateIndex(segments(more, [3]), [])))
     assert [pack.fragments for pack in plan(more, 1 << 20)] == [3]
 
 
-def test_two_segments_of_a_bitmap_tell_both_values_of_a_row(indexed: LanceDataset) -> None:
-    """When this fails, a bitmap may have segments like other indexes."""
+def test_two_bitmap_segments_return_old_and_new_values_of_a_row(indexed: LanceDataset) -> None:
+    """If this fails, a bitmap may have several segments, as other indexes do."""
     indexed.merge_insert("id").when_matched_update_all().execute(rows(range(1, 2), m=1))
     changed = lance.dataset(indexed.uri)
     (new,) = [f.fragment_id for f in changed.get_fragments() if f.fragment_id > 2]

@@ -1,4 +1,4 @@
-"""Branches and tags of Lance, with their sharp edges."""
+"""Branches and tags of Lance, and their pitfalls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.storage.table_ref import branch_ref_path
 
 
 def test_a_branch_begins_at_an_exact_version(tmp_path: Path) -> None:
-    """A number means a version of the branch that the handle is on."""
+    """A number is a version of the branch of the handle."""
     dataset = append(append(create(tmp_path), "m1"), "m2")
     dev = dataset.create_branch("dev", 2)
     assert (dev.version, ids(dev)) == (2, ["m1"])
@@ -27,8 +27,8 @@ def test_a_branch_begins_at_an_exact_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dev", "a/b", "é", "x-y.z_1"])
-def test_a_ref_is_a_file_with_an_identifier(tmp_path: Path, name: str) -> None:
-    """It can be read by itself, and a branch that is made again has another."""
+def test_a_branch_ref_is_a_file_with_a_unique_identifier(tmp_path: Path, name: str) -> None:
+    """It can be read directly, and a branch that is created again has another identifier."""
     dataset = create(tmp_path)
     seen = set()
     for _ in range(2):
@@ -42,8 +42,8 @@ def test_a_ref_is_a_file_with_an_identifier(tmp_path: Path, name: str) -> None:
     assert len(seen) == 2
 
 
-def test_files_without_a_ref(tmp_path: Path) -> None:
-    """They open by address, and stand in the way of a new branch: the store asks the ref, and removes them."""
+def test_files_without_a_ref_block_a_new_branch(tmp_path: Path) -> None:
+    """They open by path, and block a new branch: the store checks the ref, and removes them."""
     dataset = create(tmp_path)
     dataset.create_branch("dev", 1)
     (tmp_path / branch_ref_path("dev")).unlink()
@@ -56,7 +56,7 @@ def test_files_without_a_ref(tmp_path: Path) -> None:
     dataset.create_branch("dev", 1)
 
 
-def test_a_ref_without_files(tmp_path: Path) -> None:
+def test_a_ref_without_files_can_be_deleted(tmp_path: Path) -> None:
     dataset = create(tmp_path)
     dataset.create_branch("dev", 1)
     shutil.rmtree(tmp_path / "tree" / "dev")
@@ -80,7 +80,7 @@ def test_deleting_a_branch_keeps_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_a_listing_fails_when_a_ref_cannot_be_read(tmp_path: Path) -> None:
-    """All of it: so a listing is tried again when a ref was deleted under it."""
+    """The whole listing fails, so it is retried if a ref was deleted during it."""
     dataset = create(tmp_path)
     dataset.create_branch("dev", 1)
     (tmp_path / branch_ref_path("dev")).write_bytes(b"{")
@@ -97,7 +97,7 @@ def test_branches_hold_absolute_paths(tmp_path: Path) -> None:
         ids(newest(tmp_path / "there", "dev"))
 
 
-def test_tags(tmp_path: Path) -> None:
+def test_tags_name_a_branch_and_a_version(tmp_path: Path) -> None:
     dataset = append(create(tmp_path), "a")
     dev = append(dataset.create_branch("dev", dataset.version), "b")
     dataset.tags.create("on-main", dataset.version)
@@ -112,17 +112,17 @@ def test_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "./dev", "a..b", "x.lock"])
-def test_names_that_lance_refuses(tmp_path: Path, name: str) -> None:
+def test_invalid_branch_names_are_refused(tmp_path: Path, name: str) -> None:
     dataset = create(tmp_path)
     with pytest.raises(OSError, match=r"."):
         dataset.create_branch(name, 1)
 
 
-# What opening says
+# Errors of opening a table
 
 
-def test_missing_is_told_from_unreadable(tmp_path: Path) -> None:
-    """Both are a ValueError; only the words differ."""
+def test_a_missing_table_is_distinguished_from_an_unreadable_one(tmp_path: Path) -> None:
+    """Both are a ValueError; only the messages differ."""
     dataset = create(tmp_path / "t")
     for place, version in ((tmp_path / "nothing", None), (tmp_path / "t", 99), (tmp_path / "t" / "tree" / "x", None)):
         with pytest.raises(ValueError, match="was not found") as missing:
@@ -137,7 +137,7 @@ def test_missing_is_told_from_unreadable(tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_a_store_out_of_reach_is_not_missing() -> None:
+def test_an_unreachable_store_is_not_a_missing_table() -> None:
     options = {"aws_endpoint": "http://127.0.0.1:9", "allow_http": "true", "aws_region": "us-east-1"}
     options |= {"aws_access_key_id": "x", "aws_secret_access_key": "y", "client_max_retries": "0"}
     with pytest.raises(ValueError, match=r".") as caught:
@@ -145,8 +145,8 @@ def test_a_store_out_of_reach_is_not_missing() -> None:
     assert not is_missing(caught.value)
 
 
-def test_a_branch_has_the_files_of_its_parent_by_the_same_names(tmp_path: Path) -> None:
-    """The search for merge bases reads a part once that two branches share, and knows it by its file."""
+def test_a_branch_shares_the_file_names_of_its_parent(tmp_path: Path) -> None:
+    """The search for merge bases reads a shared fragment once, and identifies it by its file."""
     dataset = append(append(create(tmp_path), "m1"), "m2")
     dev = append(dataset.create_branch("dev", dataset.version), "d1")
     of = [[fragment.metadata.files[0].path for fragment in one.get_fragments()] for one in (dataset, dev)]
@@ -154,7 +154,7 @@ def test_a_branch_has_the_files_of_its_parent_by_the_same_names(tmp_path: Path) 
     assert len(set(of[1])) == 3
 
 
-def test_chosen_fragments_are_read_in_the_order_that_is_given(tmp_path: Path) -> None:
+def test_selected_fragments_are_read_in_the_given_order(tmp_path: Path) -> None:
     dataset = append(append(append(create(tmp_path), "m1"), "m2"), "m3")
     chosen = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id != 1]
     assert dataset.scanner(columns=["id"], fragments=chosen).to_table()["id"].to_pylist() == ["m1", "m3"]

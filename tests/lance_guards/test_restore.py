@@ -1,4 +1,4 @@
-"""Restoring: how a write is undone, and why a writer that only slept cannot go on after it."""
+"""Restore undoes a write, and refuses writes that a paused writer staged before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def restore(place: Path, version: int, branch: str | None = None) -> int:
 
 
 @pytest.mark.parametrize("branch", [None, "dev"])
-def test_restore_is_the_next_version(tmp_path: Path, branch: str | None) -> None:
+def test_a_restore_is_the_next_version(tmp_path: Path, branch: str | None) -> None:
     dataset = append(create(tmp_path), "kept")
     if branch is not None:
         dataset = dataset.create_branch(branch, dataset.version)
@@ -29,7 +29,7 @@ def test_restore_is_the_next_version(tmp_path: Path, branch: str | None) -> None
 
 @pytest.mark.parametrize("operation", ["append", "upsert", "delete", "overwrite"])
 def test_a_write_staged_before_a_restore_is_refused(tmp_path: Path, operation: str) -> None:
-    """Also one that would be rebased over anything else, and also a restore to the very version it was staged on."""
+    """Also a write that would be rebased over any other, and also after a restore to the version it was staged on."""
     base = append(create(tmp_path), "a", "b")
     if operation == "append":
         late = staged_append(base, "c")
@@ -47,7 +47,7 @@ def test_a_write_staged_before_a_restore_is_refused(tmp_path: Path, operation: s
 
 
 def test_a_restore_itself_is_never_refused(tmp_path: Path) -> None:
-    """Which is why it happens only under the lease."""
+    """So a restore runs only under the lease."""
     base = append(create(tmp_path), "a")
     late = Transaction(base.version, LanceOperation.Restore(1))
     append(base, "b")

@@ -1,4 +1,4 @@
-"""Changing rows by hand-made updates, and finding out what changed: what the store takes for granted about Lance."""
+"""Row changes with hand-made updates, and detection of changes: assumptions of the store about Lance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def system(dataset: LanceDataset) -> dict[str, tuple[int, int, int, int]]:
 
 
 def staged_change(dataset: LanceDataset, written: list[str], deleted: list[str]) -> Transaction:
-    """Rows written first keep their row ids, the others are new; all in one fragment."""
+    """Stage a change: rows written first keep their row ids, the others are new; all in one fragment."""
     at = system(dataset)
     old = [name for name in written if name in at]
     offsets: dict[int, list[int]] = {}
@@ -40,7 +40,7 @@ def staged_change(dataset: LanceDataset, written: list[str], deleted: list[str])
 
 
 @pytest.mark.parametrize("branch", [None, "dev"])
-def test_a_change_keeps_the_row_ids_of_what_it_replaces(tmp_path: Path, branch: str | None) -> None:
+def test_a_change_keeps_the_row_ids_of_replaced_rows(tmp_path: Path, branch: str | None) -> None:
     base = append(append(create(tmp_path), "a", "b", "c", "d"), "e")
     if branch is not None:
         base = base.create_branch(branch, base.version)
@@ -60,8 +60,8 @@ def test_a_change_keeps_the_row_ids_of_what_it_replaces(tmp_path: Path, branch: 
         assert not {path.parent for path in (tmp_path / "_deletions").glob("*")}, "a fork has deletion files of its own"
 
 
-def test_what_a_fork_deleted(tmp_path: Path) -> None:
-    """Row ids, however they went: the version that a fork begins at can be asked for on the fork."""
+def test_a_delta_lists_the_rows_that_a_fork_deleted(tmp_path: Path) -> None:
+    """Row ids of deleted rows: a delta on the fork can begin at the version of the fork."""
     base = append(create(tmp_path), "a", "b", "c", "d").create_branch("dev", 2)
     before = system(base)
     head = commit(base, staged_change(base, ["b", "new"], ["a"]))
@@ -75,8 +75,8 @@ def test_what_a_fork_deleted(tmp_path: Path) -> None:
     assert sorted(found["id"].to_pylist()) == ["a", "b", "c", "d"]
 
 
-def test_a_fragment_that_was_there_is_the_same_fragment(tmp_path: Path) -> None:
-    """No number of a fragment is used twice, so what was written since can be told by the numbers."""
+def test_fragment_numbers_are_never_reused(tmp_path: Path) -> None:
+    """No fragment number is used twice, so the numbers tell which fragments are new."""
     base = append(append(create(tmp_path), "a"), "b")
     seen = {fragment.fragment_id: [f.path for f in fragment.metadata.files] for fragment in base.get_fragments()}
     head = commit(base, staged_overwrite(base, "c"))
@@ -88,7 +88,7 @@ def test_a_fragment_that_was_there_is_the_same_fragment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["append", "change", "restore"])
-def test_a_change_that_comes_second_is_noticed(tmp_path: Path, other: str) -> None:
+def test_a_concurrent_change_is_detected(tmp_path: Path, other: str) -> None:
     """It is refused, or makes a version that is not the next one."""
     base = append(create(tmp_path), "a", "b")
     late = staged_change(base, ["a", "c"], ["b"])
@@ -102,10 +102,10 @@ def test_a_change_that_comes_second_is_noticed(tmp_path: Path, other: str) -> No
         commit(base, late)
 
 
-def test_a_second_part_of_a_text_index_brings_old_texts_back(tmp_path: Path) -> None:
-    """A row that was rewritten is found by its old text once its new place is indexed as well.
+def test_a_second_text_index_segment_finds_old_texts(tmp_path: Path) -> None:
+    """A search finds a rewritten row by its old text once its new location is indexed, too.
 
-    So a text index must be built anew, and not extended, after rows that it covers were changed.
+    So a text index must be rebuilt, and not extended, after changes of rows that it covers.
     """
     schema = pa.schema([pa.field("id", pa.utf8(), nullable=False), pa.field("n", pa.utf8())])
     dataset = LanceDataset.commit(str(tmp_path), LanceOperation.Overwrite(schema, []), enable_stable_row_ids=True)

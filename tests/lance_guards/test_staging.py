@@ -1,4 +1,4 @@
-"""Staging writes files and moves nothing; what a staged write says about itself is right."""
+"""Staging writes files without creating a version, and reports correct counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from omnigraph.storage.tables import TableStorage
 HINT = "latest_version_hint.json"
 
 
-def test_staging_moves_nothing(tmp_path: Path) -> None:
+def test_staging_creates_no_version(tmp_path: Path) -> None:
     base = append(create(tmp_path), "a", "b")
     staged_append(base, "c")
     base.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute_uncommitted(rows("a", "d"))
@@ -27,7 +27,7 @@ def test_staging_moves_nothing(tmp_path: Path) -> None:
     assert ids(newest(tmp_path)) == ["a", "b"]
 
 
-def test_upsert_counts(tmp_path: Path) -> None:
+def test_a_staged_upsert_reports_its_counts(tmp_path: Path) -> None:
     base = append(create(tmp_path), "a", "b")
     merge = base.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     transaction, stats = merge.execute_uncommitted(rows("b", "c", "d", n=7))
@@ -35,7 +35,7 @@ def test_upsert_counts(tmp_path: Path) -> None:
     assert ids(commit(base, transaction)) == ["a", "b", "c", "d"]
 
 
-def test_delete_by_key_counts(tmp_path: Path) -> None:
+def test_a_staged_delete_reports_its_count(tmp_path: Path) -> None:
     base = append(create(tmp_path), "a", "b")
     keys = pa.table({"id": ["b", "nobody"]})
     transaction, stats = base.merge_insert("id").when_matched_delete().execute_uncommitted(keys)
@@ -45,8 +45,8 @@ def test_delete_by_key_counts(tmp_path: Path) -> None:
     assert stats["num_deleted_rows"] == 0
 
 
-def test_nothing_is_still_a_version(tmp_path: Path) -> None:
-    """So the store never commits what changes nothing."""
+def test_an_empty_change_creates_a_version(tmp_path: Path) -> None:
+    """So the store never commits an empty change."""
     base = create(tmp_path)
     assert write_fragments(rows(), base, mode="append") == []
     assert commit(base, Transaction(base.version, LanceOperation.Append([]))).version == base.version + 1
@@ -54,7 +54,7 @@ def test_nothing_is_still_a_version(tmp_path: Path) -> None:
     assert newest(tmp_path).version == base.version + 2
 
 
-def test_an_empty_overwrite_empties(tmp_path: Path) -> None:
+def test_an_empty_overwrite_empties_the_table(tmp_path: Path) -> None:
     base = append(create(tmp_path), "a")
     made = commit(base, Transaction(base.version, LanceOperation.Overwrite(base.schema, [])))
     assert (made.version, made.count_rows()) == (base.version + 1, 0)
@@ -64,7 +64,7 @@ def test_an_empty_overwrite_empties(tmp_path: Path) -> None:
 @pytest.mark.parametrize("branch", [False, True])
 @pytest.mark.parametrize("operation", ["append", "upsert", "overwrite", "restore"])
 def test_the_transaction_id_is_kept(tmp_path: Path, operation: str, branch: bool) -> None:
-    """How recovery recognises a write."""
+    """Recovery recognises a write by it."""
     base = append(create(tmp_path), "a")
     if branch:
         base = base.create_branch("dev", base.version)
@@ -83,16 +83,16 @@ def test_the_transaction_id_is_kept(tmp_path: Path, operation: str, branch: bool
     assert found.uuid == transaction.uuid
 
 
-def test_duplicates_within_one_upsert(tmp_path: Path) -> None:
-    """Two new rows of one key are both inserted: they are told apart before they get here."""
+def test_duplicate_keys_within_one_upsert_are_both_inserted(tmp_path: Path) -> None:
+    """Two new rows with the same key are both inserted: the store finds duplicates before."""
     base = create(tmp_path)
     merge = base.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     transaction, _ = merge.execute_uncommitted(rows("x", "x"))
     assert ids(commit(base, transaction)) == ["x", "x"]
 
 
-def test_no_housekeeping_by_itself(tmp_path: Path) -> None:
-    """A table never removes its old versions unasked."""
+def test_old_versions_are_not_removed_automatically(tmp_path: Path) -> None:
+    """A table never removes its old versions by itself."""
     dataset = create(tmp_path)
     assert not [key for key in dataset.config() if "cleanup" in key]
     for number in range(30):
@@ -100,7 +100,7 @@ def test_no_housekeeping_by_itself(tmp_path: Path) -> None:
     assert ids(lance.dataset(str(tmp_path), version=2)) == ["0"]
 
 
-def test_stable_row_ids(tmp_path: Path) -> None:
+def test_an_upsert_keeps_stable_row_ids(tmp_path: Path) -> None:
     base = append(create(tmp_path), "a", "b")
     before = {row["id"]: row["_rowid"] for row in base.to_table(columns=["id"], with_row_id=True).to_pylist()}
     merge = base.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -109,16 +109,16 @@ def test_stable_row_ids(tmp_path: Path) -> None:
     assert after == before
 
 
-def test_version_files(tmp_path: Path) -> None:
-    """The names that the store flushes to disk. Beside them lies a hint, which is not worth flushing."""
+def test_manifest_files_have_the_expected_names(tmp_path: Path) -> None:
+    """The names that the store flushes to disk. The hint beside them is not flushed."""
     dataset = append(create(tmp_path), "a")
     names = {path.name for path in (tmp_path / "_versions").iterdir()}
     assert names - {HINT} == {manifest_name(version) for version in (1, dataset.version)}
 
 
 @pytest.mark.parametrize("hint", [b"", b"{", b'{"version":1}', b'{"version":99}'])
-def test_a_wrong_hint_is_not_believed(tmp_path: Path, hint: bytes) -> None:
-    """After a power failure it may say anything."""
+def test_a_wrong_version_hint_is_ignored(tmp_path: Path, hint: bytes) -> None:
+    """After a power failure it may have any content."""
     dataset = append(append(append(create(tmp_path), "a"), "b"), "c")
     (tmp_path / "_versions" / HINT).write_bytes(hint)
     assert newest(tmp_path).version == lance.dataset(str(tmp_path), version=1).latest_version == dataset.version
@@ -127,7 +127,7 @@ def test_a_wrong_hint_is_not_believed(tmp_path: Path, hint: bytes) -> None:
 
 @pytest.mark.parametrize("operation", ["append", "upsert", "overwrite", "delete", "change"])
 def test_every_new_file_is_flushed(tmp_path: Path, operation: str) -> None:
-    """What a commit is made of is exactly what is forced to disk: no file is missing, and none is made up."""
+    """The files of a commit are exactly the flushed files."""
     flushed: set[Path] = set()
 
     def sync(paths: object, *, levels: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The compare-and-swap under everything: an Overwrite without retries succeeds only on the version it was made for."""
+"""The compare-and-swap of a publish: an Overwrite without retries succeeds only on the version it was made for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 
 
 def race(work: Callable[[int], object], racers: int = 4) -> list[object]:
-    """Run the same in several threads at once; failures are results."""
+    """Run the same function in several threads at once; failures are results."""
     barrier = Barrier(racers)
     results: list[object] = [None] * racers
 
@@ -57,7 +57,7 @@ def test_racing_overwrites_have_one_winner(tmp_path: Path, branch: str | None, k
 
 
 @pytest.mark.parametrize("between", ["append", "overwrite", "restore", "delete"])
-def test_any_version_in_between_refuses_it(tmp_path: Path, between: str) -> None:
+def test_an_overwrite_is_refused_after_any_other_version(tmp_path: Path, between: str) -> None:
     base = append(create(tmp_path), "seed")
     late = staged_overwrite(base, "late", keep=True)
     if between == "append":
@@ -73,7 +73,7 @@ def test_any_version_in_between_refuses_it(tmp_path: Path, between: str) -> None
 
 
 def test_kept_fragments_are_the_same_files(tmp_path: Path) -> None:
-    """A publish that keeps a part does not write it again, and the schema's metadata stays."""
+    """A publish that keeps a fragment does not write it again, and the schema's metadata stays."""
     schema = SCHEMA.with_metadata({"stamp": "1"})
     place = str(tmp_path / "ledger")
     first = write_fragments(rows("old"), place, schema=schema, mode="create")
@@ -86,8 +86,8 @@ def test_kept_fragments_are_the_same_files(tmp_path: Path) -> None:
     assert made.schema.metadata == {b"stamp": b"1"}
 
 
-def test_kept_fragments_of_the_source_on_a_branch(tmp_path: Path) -> None:
-    """Parts that a branch shares with what it was made from stay readable, branch after branch."""
+def test_inherited_fragments_stay_readable_on_a_branch(tmp_path: Path) -> None:
+    """Fragments that a branch shares with its parent stay readable, also in branches of branches."""
     base = append(create(tmp_path), "main")
     one = base.create_branch("one", base.version)
     one = commit(one, staged_overwrite(one, "one", keep=True))
@@ -102,8 +102,8 @@ def test_kept_fragments_of_the_source_on_a_branch(tmp_path: Path) -> None:
     assert ids(newest(tmp_path)) == ["main"]
 
 
-def test_creating_twice(tmp_path: Path) -> None:
-    """The second creator of a ledger loses, whether it comes later or at the same time."""
+def test_only_one_creator_of_a_table_wins(tmp_path: Path) -> None:
+    """The second creator of a ledger loses, later or at the same time."""
     for round_ in range(6):
         place = str(tmp_path / f"{round_}")
 
@@ -122,7 +122,7 @@ def test_creating_twice(tmp_path: Path) -> None:
         assert ids(newest(tmp_path / f"{round_}")) == [f"{winners[0]}"]
 
 
-# What is not strict, and why the store looks at versions and holds a lease
+# Commits that are not strict: the reason why the store compares versions and holds a lease
 
 
 def test_an_append_is_rebased_silently(tmp_path: Path) -> None:

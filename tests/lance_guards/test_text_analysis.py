@@ -1,4 +1,4 @@
-"""How Lance makes words of texts: what our own search by words relies on."""
+"""How Lance tokenizes texts: assumptions of our own full-text search."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ def test_an_index_has_the_words_that_tokenize_gives(tmp_path: Path, analyzer: ir
         assert found(dataset, PhraseQuery(query, "text")) == row, query
 
 
-def test_words_that_are_left_out_leave_their_places() -> None:
-    """So the place of a word in a joined text tells which piece it came from."""
+def test_stop_words_keep_their_positions() -> None:
+    """So the position of a word in a joined text identifies its piece."""
     assert words_of("0 the quick the fox", ir.Analyzer()) == (["0", "quick", "fox"], [0, 2, 4])
-    assert words_of("the quick", ir.Analyzer())[1] == [0]  # counted from the first word that is there
+    assert words_of("the quick", ir.Analyzer())[1] == [0]  # counted from the first word that is not a stop word
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_can_be_analysed_and_keeps_marks(language: str) -> None:
+def test_every_language_keeps_numbers_that_mark_boundaries(language: str) -> None:
     for stem in (True, False):
         words, places = words_of("0 1000000 hello 0", ir.Analyzer(language=language, stem=stem))
         assert (words[0], words[1], words[-1]) == ("0", "1000000", "0")
         assert (places[0], places[1], places[-1]) == (0, 1, 3)
 
 
-def test_ascii_text_is_cut_exactly_where_we_cut_it() -> None:
+def test_ascii_text_is_split_as_in_our_analyzer() -> None:
     plain = ir.Analyzer(stem=False, stop_words=False, lower_case=False, ascii_folding=False)
     for code in range(1, 128):
         words, _ = words_of(f"9{chr(code)}9", plain)
@@ -104,14 +104,14 @@ def test_ascii_text_is_cut_exactly_where_we_cut_it() -> None:
         assert (len(words) == 2) is (chr(code) in " \t\n\x0c\r"), code
 
 
-def test_what_is_no_ascii_space_does_not_end_a_word_between_spaces() -> None:
+def test_the_whitespace_tokenizer_splits_at_ascii_spaces_only() -> None:
     odd = [chr(code) for code in range(128, 0x3001) if unicodedata.category(chr(code)) == "Zs"]
     for letter in odd:
         assert words_of(f"9{letter}9", ir.Analyzer("whitespace", "english", False, False, False, False))[1] == [0]
 
 
-def test_what_lance_finds_depends_on_its_index(tmp_path: Path) -> None:
-    """Why we do not ask it: without an index it cuts texts otherwise, finds no typos and scores by other rules."""
+def test_text_search_results_depend_on_the_index(tmp_path: Path) -> None:
+    """The reason not to use it: without an index it tokenizes differently, finds no typos and scores by other rules."""
     dataset = indexed(tmp_path / "t", ir.Analyzer())
     bare = lance.dataset(tmp_path / "t", version=1)
     assert found(dataset, MatchQuery("foxes", "text")) != found(bare, MatchQuery("fox", "text"))

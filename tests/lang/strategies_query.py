@@ -1,4 +1,4 @@
-"""Syntax trees of query files, over the whole grammar: whatever the parser can produce, and nothing else."""
+"""Syntax trees of query files over the whole grammar: exactly the trees that the parser can produce."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS = (
 """Every word of the language. None is reserved."""
 
 NOT_BARE = frozenset({"not", "true", "false", "null"})
-"""Words that mean something else where a bare name could stand."""
+"""Words with another meaning at the position of a bare name."""
 
 _NAME_START = string.ascii_lowercase + "_"
 _NAME_REST = string.ascii_letters + string.digits + "_"
@@ -39,7 +39,7 @@ TYPE_NAMES = st.sampled_from(("Vector", "String", "Date", "Paper")) | _identifie
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The names that trees are built from: any at all, or few enough to mean something in a schema."""
+    """The names of the trees: arbitrary ones, or few that exist in a schema."""
 
     names: st.SearchStrategy[str] = NAMES
     types: st.SearchStrategy[str] = TYPE_NAMES
@@ -94,7 +94,7 @@ _SYNTAX_CALLS = AGGREGATES | {"now", "date", "datetime", "not"}
 
 
 def expressions(vocabulary: Vocabulary, *, in_where: bool = False, leaves: int = 6) -> st.SearchStrategy[ast.Expr]:
-    """Expressions. In a `where`, words that are constants elsewhere can be properties that are compared."""
+    """Expressions. In a `where`, constants such as `true` can be names of compared properties."""
     bare = vocabulary.names.filter(lambda name: name not in NOT_BARE).map(ast.Name)
     leaf: st.SearchStrategy[ast.Expr] = st.one_of(
         WRITTEN,
@@ -214,6 +214,6 @@ def queries(vocabulary: Vocabulary) -> st.SearchStrategy[ast.Query]:
 
 
 def query_files(vocabulary: Vocabulary | None = None, *, most: int = 2) -> st.SearchStrategy[ast.QueryFile]:
-    """Whole files, by default over every name that the grammar allows."""
+    """Whole files, by default with every name that the grammar allows."""
     made = queries(vocabulary or Vocabulary())
     return st.lists(made, max_size=most).map(lambda found: ast.QueryFile(tuple(found)))

@@ -12,7 +12,7 @@ from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.tokens import read_source, schema_tokens
 from omnigraph.lang.types import WRITTEN_SCALARS, Scalar
 
-# ---- trees: everything that the grammar allows, sensible or not ----
+# ---- trees: everything that the grammar allows, valid or not ----
 
 type_names = st.from_regex(re.compile(r"[A-Z][A-Za-z0-9_]{0,5}", re.ASCII), fullmatch=True).map(ast.Name)
 property_names = st.from_regex(re.compile(r"[a-z_][A-Za-z0-9_]{0,5}", re.ASCII), fullmatch=True).map(ast.Name)
@@ -99,7 +99,7 @@ trees: st.SearchStrategy[ast.Schema] = st.builds(
         max_size=4,
     ).map(tuple),
 )
-"""Trees of every shape that the parser can make."""
+"""Trees of every shape that the parser can produce."""
 
 
 # ---- texts with comments ----
@@ -111,14 +111,14 @@ _comments = st.sampled_from(
 
 @st.composite
 def commented(draw: st.DrawFn, text: str) -> str:
-    """A text with comments and blank lines put between its tokens."""
+    """A text with comments and blank lines between its tokens."""
     tokens = schema_tokens(read_source(text))
     data = text.encode()
     pieces = []
     last = number = 0
     for start, end in zip(tokens.starts[:-1], tokens.ends[:-1], strict=True):
         gap = data[last:start].decode()
-        # Pieces of one enum value touch each other, and nothing may come between them.
+        # The tokens of one enum value are adjacent, and nothing may be inserted between them.
         if (gap or last == 0) and draw(st.integers(0, 4)) == 0:
             for comment in draw(st.lists(_comments, min_size=1, max_size=2)):
                 gap += comment % number if "%" in comment else comment
@@ -143,7 +143,7 @@ _PROPERTIES = ["p", "q", "r", "s", "t"]
 
 @st.composite
 def _property(draw: st.DrawFn, name: str) -> str:
-    """A property line without constraints; those come from the body, where they cannot clash."""
+    """A property line without constraints; these are in the body, where they cannot conflict."""
     kind = draw(st.sampled_from(["plain", "plain", "plain", "list", "enum", "vector", "blob"]))
     base = {
         "plain": draw(st.sampled_from(_PLAIN)),
@@ -180,7 +180,7 @@ def _body(draw: st.DrawFn) -> list[str]:
 
 @st.composite
 def valid_schemas(draw: st.DrawFn) -> str:
-    """A text that compiles. Names come from few, so that two texts are two versions of one schema."""
+    """A text that compiles. There are few names, so that two texts are two versions of one schema."""
     nodes = draw(st.lists(st.sampled_from(_NODES), unique=True, min_size=1, max_size=3))
     parts = []
     interface = draw(st.booleans())
@@ -204,7 +204,7 @@ def valid_schemas(draw: st.DrawFn) -> str:
 
 @st.composite
 def schema_pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """Two versions of one schema that differ in a few lines, as people change them."""
+    """Two versions of one schema that differ in a few lines, as in practice."""
     before = draw(valid_schemas())
     lines = before.split("\n")
     for _ in range(draw(st.integers(1, 3))):

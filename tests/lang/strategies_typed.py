@@ -1,4 +1,4 @@
-"""Queries that mean something: trees that are built along a schema, so that nearly all of them check."""
+"""Meaningful queries: trees that follow a schema, so that nearly all of them compile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.F32, Scalar.F
 
 
 class Builder:
-    """Builds one query. Variables and parameters are remembered as they are introduced."""
+    """Builds one query, and records variables and parameters as they are introduced."""
 
     def __init__(self, draw: st.DrawFn, catalog: Catalog) -> None:
         self.draw = draw
@@ -82,7 +82,7 @@ class Builder:
         return ast.Var(name)
 
     def value(self, kind: ValueType) -> ast.Literal | ast.ListLiteral | ast.Var:
-        """Something that can be assigned to, or matched with, a property of this type."""
+        """A value that can be assigned to, or matched with, a property of this type."""
         return self.param(kind.with_nullable(False)) if self.chance(40) else self.literal(kind)
 
     # properties
@@ -210,7 +210,7 @@ class Builder:
         return tuple(ast.Assign(p.name, self.value(p.type.item)) for p in chosen)
 
     def traversal(self) -> ast.Traversal | None:
-        """A step from a variable along an edge that fits it."""
+        """A traversal from a variable along a possible edge."""
         left = self.pick(list(self.nodes))
         types = self.nodes[left]
         if left in self.interfaces:
@@ -254,7 +254,7 @@ class Builder:
         return tuple(dict.fromkeys((edge.word, *twins))) if self.chance(30) else (edge.word,)
 
     def block(self) -> ast.Clause | None:
-        """An optional or negated block around a new variable. What it binds stays inside."""
+        """An optional or negated block with a new variable, which is local to the block."""
         nodes, edges, paths = dict(self.nodes), dict(self.edges), list(self.paths)
         step = self.traversal()
         inner: list[ast.Clause] = [step] if step is not None else []
@@ -448,7 +448,7 @@ class Builder:
 
 
 def valid_queries(catalog: Catalog) -> st.SearchStrategy[ast.Query]:
-    """Queries over a schema, nearly all of which check."""
+    """Queries over a schema, nearly all of which compile."""
 
     @st.composite
     def made(draw: st.DrawFn) -> ast.Query:

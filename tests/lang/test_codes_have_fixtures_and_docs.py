@@ -14,7 +14,7 @@ FILES = sorted(CODES.glob("*.txt"))
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/diagnostics.md"
 
 RESERVED = {"OG-DS-101", "OG-DS-105", "OG-BC-103"}
-"""Codes that nothing can trigger, listed so that the list stays short."""
+"""Codes that no text can trigger, listed so that the list stays short."""
 
 
 def test_every_code_has_a_fixture() -> None:
@@ -22,7 +22,7 @@ def test_every_code_has_a_fixture() -> None:
     assert emitted == {file.stem for file in FILES}
 
 
-def test_reserved_codes_are_few_and_known() -> None:
+def test_reserved_codes_are_listed() -> None:
     assert {code for code, diagnostic in all_codes().items() if diagnostic.reserved} == RESERVED
 
 
@@ -33,7 +33,7 @@ def test_every_code_is_documented() -> None:
     assert sorted(documented) == sorted(all_codes())
 
 
-def test_documentation_and_registry_say_the_same() -> None:
+def test_documentation_and_registry_agree() -> None:
     page = REFERENCE.read_text(encoding="utf-8")
     for diagnostic in all_codes().values():
         line = next(line for line in page.splitlines() if line.startswith(f"| `{diagnostic.code}`"))
@@ -43,7 +43,7 @@ def test_documentation_and_registry_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_trigger_and_near(file: Path) -> None:
+def test_fixtures_trigger_their_code_and_near_misses_do_not(file: Path) -> None:
     found = {case.stem: case for case in cases(file)}
     triggers = [case for stem, case in found.items() if stem.startswith("trigger")]
     near_misses = [case for stem, case in found.items() if stem.startswith("near")]
@@ -65,6 +65,6 @@ def _check_trigger(case: Case, code: str) -> None:
     compare_case(case, rendered.text)
 
 
-def test_expected_files_are_not_being_written() -> None:
+def test_a_run_that_rewrites_fixtures_is_not_a_pass() -> None:
     """A run that rewrites the expected texts must not look like a passing run."""
     assert not UPDATE or pytest.skip("UPDATE_FIXTURES is set: expected files were written, read them")

@@ -1,4 +1,4 @@
-"""A document is read with the place of every value, and plain words mean what they mean in JSON."""
+"""A document is read with the location of every value, and plain words have their JSON meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.documents import as_document, read_document
 
 LAUGHS = "a0: &a0 [1, 1]\n" + "\n".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]" for i in range(40))
-"""Few lines that would be many values."""
+"""Few lines that expand to many values."""
 
 
 def plain(text: str) -> object:
@@ -38,15 +38,15 @@ def plain(text: str) -> object:
         ("\ufeffa: x", "x"),
     ],
 )
-def test_what_a_plain_word_means(text: str, value: object) -> None:
+def test_plain_words_have_their_json_meaning(text: str, value: object) -> None:
     assert plain(text) == {"a": value}
 
 
-def test_names_are_texts() -> None:
+def test_member_names_are_strings() -> None:
     assert plain("null: 1\ntrue: 2\n3: 4") == {"null": 1, "true": 2, "3": 4}
 
 
-def test_json_is_read_as_json() -> None:
+def test_json_documents_are_read_exactly() -> None:
     value = {"a": [1, {"b": None, "c": "x\ty"}], "d": -0.25, "e": "ü", "f": True}
     for indent in (None, 2, "\t"):
         assert plain(json.dumps(value, indent=indent)) == value
@@ -66,18 +66,18 @@ def test_json_is_read_as_json() -> None:
         (LAUGHS, "the document is too large"),
     ],
 )
-def test_what_cannot_be_read(text: str, said: str) -> None:
+def test_unsupported_yaml_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         plain(text)
     assert said in error.value.message
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_invalid_utf8_is_refused_with_its_line() -> None:
     with pytest.raises(InputError, match=r"d.yaml, line 2: the text is not UTF-8"):
         read_document(b"a: 1\nb: \xff", "d.yaml")
 
 
-def test_errors_name_the_place() -> None:
+def test_errors_name_the_line_and_the_path() -> None:
     top = read_document(b"a:\n  - b: 1\n    c: x\n", "d.yaml")
     item = top.members(("a",))["a"].items()[0]
     assert str(item.members()["b"].error("is wrong")) == "d.yaml, line 2: a[0].b: is wrong"
@@ -92,7 +92,7 @@ def test_errors_name_the_place() -> None:
         top.items()
 
 
-def test_what_a_program_made() -> None:
+def test_a_document_can_be_built_from_python_values() -> None:
     made = as_document({"a": [1, {"b": "x"}]}, "the mapping")
     assert made.plain() == {"a": [1, {"b": "x"}]}
     with pytest.raises(InputError, match=r"the mapping: a\[0\]: expected a text, found a number"):
@@ -102,6 +102,6 @@ def test_what_a_program_made() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000])
-def test_a_document_that_is_nested_too_deeply(text: str) -> None:
+def test_a_deeply_nested_document_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"too deeply|not YAML"):
         read_document(text.encode(), "deep.yaml")

@@ -18,11 +18,11 @@ __all__ = ["_no_fsync", "session", "spark"]
 
 @pytest.fixture(scope="session")
 def session() -> Session:
-    """The session; mark tests that ask for it with `spark`."""
+    """The session; mark tests that use it with `spark`."""
     return of_this_process()
 
 
 @pytest.fixture(scope="module")
 def spark(session: Session) -> SparkSession:
-    """The same, as Spark knows it. A module that ends it leaves the next one to start it again."""
+    """Spark's own session object. If a module stops it, the next one starts it again."""
     return session.spark

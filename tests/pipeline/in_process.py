@@ -1,7 +1,6 @@
-"""What a load asks of Spark, done in this process: quick enough to try many inputs.
+"""A replacement of Spark in this process, quick enough to try many inputs.
 
-It is no Spark: tasks never fail, and nothing crosses to Java. That the real one does the same is tested with a few of
-the inputs.
+Tasks never fail, and nothing goes through Java. Other tests run a few of the inputs on real Spark.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Frame:
         rows = self.toArrow().sort_by(column)
         ends = np.linspace(0, rows.num_rows, count + 1).astype(int)
         cut = [rows.slice(low, high - low).to_batches() for low, high in pairwise(ends.tolist())]
-        return Frame([batches[::-1] for batches in cut], self.schema)  # within a part, in no order
+        return Frame([batches[::-1] for batches in cut], self.schema)  # unordered within a partition
 
     def sortWithinPartitions(self, column: str) -> Frame:  # noqa: N802
         whole = [pa.Table.from_batches(batches, self.schema) for batches in self.partitions]
@@ -80,7 +79,7 @@ class Frame:
 
 @contextmanager
 def _task(number: int) -> Iterator[None]:
-    """A task as it is told about itself."""
+    """The context of a task."""
     context = TaskContext()
     context._partitionId = number
     TaskContext._taskContext = context

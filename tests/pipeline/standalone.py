@@ -1,4 +1,4 @@
-"""A Spark cluster of its own on this machine: a master and workers, each a process, that end with the block."""
+"""A local Spark cluster: a master and workers, each in its own process, that stop at the end of the block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("127.0.0.1", "127.0.0.2")
-"""Two, because Spark makes no second attempt at a slow task on the host where the first one is."""
+"""Two hosts, because Spark does not repeat a slow task on the host of the first attempt."""
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -26,7 +26,7 @@ class Standalone:
     """The processes of a cluster.
 
     Args:
-        directory: for logs, and what executors write.
+        directory: for logs and the files of executors.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -56,7 +56,7 @@ class Standalone:
             "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
         }
         with (self._directory / f"{name}.log").open("wb") as log:
-            # A group of its own, to which the executors of a worker belong as well.
+            # Its own process group, which includes the executors of a worker.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
@@ -64,7 +64,7 @@ class Standalone:
         return process
 
     def start_worker(self, host: str) -> None:
-        """A worker with one core."""
+        """Start a worker with one core."""
         self._started += 1
         work = self._directory / f"work-{self._started}"
         name = f"worker-{self._started}"
@@ -72,7 +72,7 @@ class Standalone:
         self.workers[host] = self._start(name, "Worker", "--host", host, *sizes, self.master)
 
     def restore(self) -> None:
-        """Start the workers again that were killed, and wait for them."""
+        """Restart the killed workers, and wait for them."""
         dead = [host for host, process in self.workers.items() if process.poll() is not None]
         known = self._registered()
         for host in dead:
@@ -100,7 +100,7 @@ def standalone(directory: Path) -> Iterator[Standalone]:
 
 @contextmanager
 def session_on(cluster: Standalone) -> Iterator[Session]:
-    """A session on the cluster, with second attempts at slow tasks."""
+    """A session on the cluster, with speculative execution of slow tasks."""
     options = {
         "spark.driver.host": HOSTS[0],
         "spark.driver.bindAddress": HOSTS[0],

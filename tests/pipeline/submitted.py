@@ -1,4 +1,4 @@
-"""What `spark-submit` is given: loads a graph by tasks, reads it back, and says where tasks found the package."""
+"""The program for `spark-submit`: loads a graph by tasks, reads it back, and prints where tasks find the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import omnigraph
 
 
 def found(numbers: Iterable[int]) -> Iterable[str]:
-    """Where a task finds the package."""
+    """The path from which a task imports the package."""
     import omnigraph
 
     yield str(omnigraph.__file__)

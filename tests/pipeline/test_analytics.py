@@ -1,4 +1,4 @@
-"""Algorithms give what networkx gives, on graphs with parallel edges, loops and nodes without edges."""
+"""Algorithms agree with networkx, on graphs with parallel edges, self-loops and isolated nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEEDS = range(12)
 
 
 def random_network(seed: int, *, weighted: bool = False) -> Network:
-    """A small graph in which everything odd happens."""
+    """A small graph with all special cases."""
     random = np.random.default_rng(seed)
     nodes = int(random.integers(1, 40))
     edges = int(random.integers(0, 4 * nodes))
@@ -47,7 +47,7 @@ def peer(network: Network, kind: Any = nx.MultiDiGraph) -> Any:
 
 @pytest.fixture(params=[1 << 22, 3])
 def _portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything at once, or three edges at a time."""
+    """All edges at once, or three at a time."""
     monkeypatch.setattr(networks, "CHUNK_EDGES", request.param)
     monkeypatch.setattr(algorithms, "CHUNK_EDGES", request.param)
 
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("_portions")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pagerank(seed: int) -> None:
+def test_pagerank_agrees_with_networkx(seed: int) -> None:
     network = random_network(seed)
     found = algorithms.pagerank(network, 0.85, 1000, 1e-12)
     expected = _pagerank_python(_summed(network), tol=1e-12, max_iter=1000)
@@ -65,7 +65,7 @@ def test_pagerank(seed: int) -> None:
 
 
 def _summed(network: Network) -> Any:
-    """Parallel edges as the weight of one."""
+    """Parallel edges as one edge with their summed weight."""
     made = nx.DiGraph()
     made.add_nodes_from(range(network.nodes))
     for (a, b), count in Counter(zip(network.source.tolist(), network.target.tolist(), strict=True)).items():
@@ -74,7 +74,7 @@ def _summed(network: Network) -> Any:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_components(seed: int) -> None:
+def test_components_agree_with_networkx(seed: int) -> None:
     network = random_network(seed)
     expected = {}
     for members in nx.weakly_connected_components(peer(network)):
@@ -82,7 +82,7 @@ def test_components(seed: int) -> None:
     assert algorithms.components(network).tolist() == [expected[node] for node in range(network.nodes)]
 
 
-def test_components_of_a_long_line() -> None:
+def test_components_of_a_long_path_are_found() -> None:
     random = np.random.default_rng(1)
     line = random.permutation(500)
     network = Network((("P", 500),), line[:-1].astype(np.int32), line[1:].astype(np.int32))
@@ -90,7 +90,7 @@ def test_components_of_a_long_line() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_triangles(seed: int) -> None:
+def test_triangles_agree_with_networkx(seed: int) -> None:
     network = random_network(seed)
     simple = nx.Graph(peer(network))
     simple.remove_edges_from(list(nx.selfloop_edges(simple)))
@@ -99,7 +99,7 @@ def test_triangles(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_labels(seed: int) -> None:
+def test_label_propagation_agrees_with_a_plain_loop(seed: int) -> None:
     network = random_network(seed)
     neighbours = peer(network, nx.MultiGraph)
     own = list(range(network.nodes))
@@ -118,7 +118,7 @@ def _most_frequent(neighbours: Any, own: Sequence[int], node: int) -> int:
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_distances(seed: int, weighted: bool, direction: Direction) -> None:
+def test_distances_agree_with_networkx(seed: int, weighted: bool, direction: Direction) -> None:
     network = random_network(seed, weighted=weighted)
     walked = peer(network, nx.MultiGraph if direction is Direction.BOTH else nx.MultiDiGraph)
     if direction is Direction.IN:
@@ -129,14 +129,14 @@ def test_distances(seed: int, weighted: bool, direction: Direction) -> None:
     assert found.tolist() == [expected.get(node, math.inf) for node in range(network.nodes)]
 
 
-def test_nothing_at_all() -> None:
+def test_an_empty_graph_has_empty_results() -> None:
     nothing = Network((), np.empty(0, np.int32), np.empty(0, np.int32))
     assert len(algorithms.pagerank(nothing, 0.85, 5, 0)) == 0
     assert len(algorithms.components(nothing)) == len(algorithms.triangles(nothing)) == 0
     assert len(algorithms.labels(nothing, 3)) == 0
 
 
-# Over a graph
+# On a graph
 
 SCHEMA = """\
 node City { name: String @key  rank: F64?  group: String?  corners: I32? }
@@ -166,7 +166,7 @@ def values(table: pa.Table, name: str) -> dict[str, object]:
     return dict(zip(keys, table[name].to_pylist(), strict=True))
 
 
-def test_all_types_of_a_graph_count_by_default(graph: Graph) -> None:
+def test_all_types_of_a_graph_are_analysed_by_default(graph: Graph) -> None:
     found = analyse(graph).components().table
     assert found.column_names == ["type", "id", "component"]
     assert values(found, "component") == {
@@ -180,7 +180,7 @@ def test_all_types_of_a_graph_count_by_default(graph: Graph) -> None:
     }
 
 
-def test_types_can_be_chosen(graph: Graph) -> None:
+def test_types_can_be_selected(graph: Graph) -> None:
     assert list(values(analyse(graph, edges="Knows").triangles().table, "triangles")) == [
         f"Person:{name}" for name in ("ann", "bob", "cid", "dan", "zoe")
     ]
@@ -203,7 +203,7 @@ def test_paths_name_their_source(graph: Graph) -> None:
     assert analyse(graph).shortest_paths([]).table.num_rows == 0
 
 
-def test_what_cannot_be_said_is_refused(graph: Graph) -> None:
+def test_invalid_arguments_are_refused(graph: Graph) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"nodes": "Persn"}, "there is no node type 'Persn'"),
         ({"edges": ["Know"]}, "there is no edge type 'Know'"),
@@ -226,13 +226,13 @@ def test_what_cannot_be_said_is_refused(graph: Graph) -> None:
         analyse(graph).labels(iterations=0)
 
 
-def test_a_weight_that_is_missing_is_refused(graph: Graph) -> None:
+def test_a_missing_weight_is_refused(graph: Graph) -> None:
     graph.load([{"edge": "Knows", "from": "ann", "to": "zoe"}], mode="append")
     with pytest.raises(InputError, match="some edges of Knows have no days"):
         analyse(graph, edges="Knows", weight="days").shortest_paths("bob")
 
 
-def test_the_state_is_the_one_that_was_asked_for(graph: Graph) -> None:
+def test_an_earlier_commit_can_be_analysed(graph: Graph) -> None:
     before = graph.snapshot().commit.id
     graph.load([{"edge": "Knows", "from": "dan", "to": "zoe"}], mode="append")
     now, then = (values(analyse(graph, at=at).components().table, "component") for at in (None, before))
@@ -240,16 +240,16 @@ def test_the_state_is_the_one_that_was_asked_for(graph: Graph) -> None:
     assert then["Person:dan"] == "Person:dan"
 
 
-def test_a_graph_that_is_too_large_goes_to_spark(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_beyond_the_memory_limit_runs_on_spark(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     assert analyse(graph).engine is Engine.LOCAL
     monkeypatch.setattr(analysing, "query_memory", lambda: 100)
     assert analyse(graph).engine is Engine.SPARK
 
 
-# Written to a property
+# Results as properties
 
 
-def test_an_outcome_becomes_a_property(graph: Graph) -> None:
+def test_a_result_can_be_written_to_a_property(graph: Graph) -> None:
     content = pa.table({"name": ["ann"], "age": [7], "photo": [b"a picture"]})
     graph.load(content, mode="merge", type_name="Person")
     found = analyse(graph).pagerank()
@@ -269,7 +269,7 @@ def test_an_outcome_becomes_a_property(graph: Graph) -> None:
     assert before["rank"] is None
 
 
-def test_whole_numbers_and_texts_are_written_too(graph: Graph) -> None:
+def test_integer_and_string_results_can_be_written(graph: Graph) -> None:
     analyse(graph, edges="Knows").triangles().write("corners", branch="main")
     analyse(graph, edges="Knows").components().write("group", branch="main")
     bob = graph.entity("Person", "bob")
@@ -277,14 +277,14 @@ def test_whole_numbers_and_texts_are_written_too(graph: Graph) -> None:
     assert (bob["corners"], bob["group"]) == (1, "Person:ann")
 
 
-def test_a_branch_that_moved_on_is_not_written_to(graph: Graph) -> None:
+def test_a_result_is_not_written_to_a_changed_branch(graph: Graph) -> None:
     found = analyse(graph).pagerank()
     graph.load([{"type": "City", "data": {"name": "oslo"}}], mode="append")
     with pytest.raises(PreconditionFailedError):
         found.write("rank", branch="main")
 
 
-def test_a_property_that_does_not_fit_is_refused(graph: Graph) -> None:
+def test_a_property_of_another_type_is_refused(graph: Graph) -> None:
     found = analyse(graph).pagerank()
     for name, message in [("rnk", "City has no property 'rnk'"), ("group", "City.group has type String?")]:
         with pytest.raises(InputError, match=message.replace("?", r"\?")):

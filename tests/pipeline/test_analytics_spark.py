@@ -1,4 +1,4 @@
-"""Where an algorithm runs does not matter: on Spark it gives the same table as in this process."""
+"""An algorithm gives the same table on Spark as in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ edge Bb: B -> B { w: F64? }
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Two types, parallel edges, loops, nodes without edges, and ids that both types have."""
+    """Two types, parallel edges, self-loops, isolated nodes, and ids that both types have."""
     random = np.random.default_rng(5)
     made = omnigraph.init(tmp_path_factory.mktemp("analytics") / "g", SCHEMA)
     rows: list[dict[str, object]] = []
@@ -55,7 +55,7 @@ ALGORITHMS: dict[str, Callable[[Analysis], Outcome]] = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_both_ways_agree(session: Session, graph: Graph, name: str) -> None:
+def test_spark_and_local_analytics_agree(session: Session, graph: Graph, name: str) -> None:
     weight = "w" if "weight" in name else None
     run = ALGORITHMS[name]
     here = run(analyse(graph, weight=weight, engine=Engine.LOCAL)).table
@@ -67,7 +67,7 @@ def test_both_ways_agree(session: Session, graph: Graph, name: str) -> None:
         assert there[column].to_pylist() == pytest.approx(here[column].to_pylist(), abs=1e-12)
 
 
-def test_what_spark_found_can_be_written(session: Session, graph: Graph) -> None:
+def test_a_spark_result_can_be_written(session: Session, graph: Graph) -> None:
     analyse(graph, engine="spark", session=session).pagerank(iterations=1).write("rank", branch="ranked")
     expected = analyse(graph).pagerank(iterations=1).table["rank"][0].as_py()
     entity = graph.entity("A", "n0", at=graph.snapshot(branch="ranked"))
@@ -75,7 +75,7 @@ def test_what_spark_found_can_be_written(session: Session, graph: Graph) -> None
     assert entity["rank"] == pytest.approx(expected)
 
 
-def test_tasks_write_what_spark_found_and_nothing_else_changes(session: Session, tmp_path: Path) -> None:
+def test_tasks_write_a_result_and_keep_all_other_values(session: Session, tmp_path: Path) -> None:
     schema = "node A { name: String @key  n: U32?  u: U64?  us: [U64]?  v: Vector(2)?  seen: DateTime?  photo: Blob? }"
     graph = omnigraph.init(tmp_path / "g", f"{schema} edge Aa: A -> A")
     people = [
@@ -94,14 +94,14 @@ def test_tasks_write_what_spark_found_and_nothing_else_changes(session: Session,
     assert b"".join(graph.export(branch="there")) == b"".join(graph.export(branch="here"))
 
 
-def test_an_outcome_of_this_process_is_a_frame_too(session: Session, graph: Graph) -> None:
+def test_a_local_result_can_become_a_data_frame(session: Session, graph: Graph) -> None:
     found = analyse(graph).triangles()
     frame = found.frame(session.spark)
     assert frame.columns == ["type", "id", "triangles"]
     assert frame.count() == found.table.num_rows
 
 
-def test_spark_misses_a_weight_too(session: Session, tmp_path: Path) -> None:
+def test_a_missing_weight_is_refused_on_spark(session: Session, tmp_path: Path) -> None:
     made = omnigraph.init(tmp_path / "g", SCHEMA)
     made.load([{"type": "B", "data": {"name": "x"}}], mode="append")
     made.load([{"edge": "Bb", "from": "x", "to": "x"}], mode="append")

@@ -1,4 +1,4 @@
-"""Blobs that are given as addresses come in by tasks as they do in one process: allowed, there, and within limits."""
+"""Tasks load blobs from URIs as one process does: with the same policy, checks and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Change = Callable[[list[dict[str, Any]], Path], None]
 
 
 def world(assets: Path) -> list[dict[str, Any]]:
-    """Blobs as bytes, as addresses in several spellings, and none."""
+    """Blobs as bytes, as URIs in several spellings, and nulls."""
     for i in range(8):
         (assets / f"{i} a.bin").write_bytes(bytes([i]) * (i + 1))
     spelled = [f"{assets.as_uri()}/{i}%20a.bin" for i in range(8)]
@@ -59,13 +59,13 @@ def _not_there(records: list[dict[str, Any]], assets: Path) -> None:
 
 
 def _broken(records: list[dict[str, Any]], assets: Path) -> None:
-    """What compares entities comes before."""
+    """Violations between entities are reported first."""
     _not_there(records, assets)
     records[62]["to"] = "nobody"
 
 
 def _repeated(records: list[dict[str, Any]], assets: Path) -> None:
-    """Of several records with one id the last counts, and what the others name does not."""
+    """The last of several records with one id wins, and the blobs of the others do not count."""
     early = {"type": "Note", "data": {"id": "n39", "scan": f"{assets.as_uri()}/nowhere"}}
     records.insert(0, early)
 
@@ -75,7 +75,7 @@ CHANGES: list[Change] = [_nothing, _not_allowed, _not_there, _broken, _repeated]
 
 def graphs(place: Path, assets: Path) -> tuple[Graph, Graph]:
     made = [omnigraph.init(place / name, SCHEMA, blob_sources=[f"{assets.as_uri()}/"]) for name in ("here", "there")]
-    for graph in made:  # something to merge with
+    for graph in made:  # existing rows for the merge
         graph.load([{"type": "Note", "data": {"id": "n1", "text": "old"}}], mode="append")
     return made[0], made[1]
 
@@ -108,7 +108,9 @@ def _compare(session: Session, place: Path, change: Change, mode: str, parts: in
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda each: each.__name__.strip("_"))
 @pytest.mark.parametrize("parts", [1, 5])
-def test_the_same_in_parts(tmp_path: Path, change: Change, mode: str, parts: int) -> None:
+def test_loading_blobs_in_partitions_gives_the_same_result(
+    tmp_path: Path, change: Change, mode: str, parts: int
+) -> None:
     said = _compare(InProcess(), tmp_path, change, mode, parts)
     if change is _not_allowed:
         assert said.startswith("ExternalBlobPolicyError")
@@ -119,12 +121,12 @@ def test_the_same_in_parts(tmp_path: Path, change: Change, mode: str, parts: int
         assert said.startswith("ConstraintError")
 
 
-def test_a_check_looks_at_sources_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_check_accesses_sources_and_writes_nothing(tmp_path: Path) -> None:
     assert '"commit": null' in _compare(InProcess(), tmp_path, _nothing, "merge", 3, check=True)
 
 
 @pytest.mark.parametrize(("name", "limit"), [("URI_CELLS", 50), ("COPIED_BYTES", 100), ("URI_BYTES", 20)])
-def test_the_limits_are_those_of_one_process(
+def test_blob_limits_apply_to_the_whole_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
 ) -> None:
     monkeypatch.setattr(in_process, name, limit)
@@ -135,7 +137,7 @@ def test_the_limits_are_those_of_one_process(
 
 
 @pytest.mark.s3
-def test_sources_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
+def test_blobs_are_copied_from_s3_by_tasks(s3_root: S3Root, tmp_path: Path) -> None:
     open_store(s3_root.uri, s3_root.options).put("assets/x.bin", b"from afar")
     graph = omnigraph.init(
         tmp_path / "graph", SCHEMA, storage_options=s3_root.options, blob_sources=[f"{s3_root.uri}/assets/"]
@@ -148,7 +150,9 @@ def test_sources_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "mode"), [(_nothing, "append"), (_not_there, "merge")])
-def test_spark_does_it_too(session: Session, tmp_path: Path, change: Change, mode: str) -> None:
+def test_loading_blobs_on_spark_gives_the_same_result(
+    session: Session, tmp_path: Path, change: Change, mode: str
+) -> None:
     _compare(session, tmp_path, change, mode, 3)
 
 
@@ -158,7 +162,7 @@ def _notes(graph: Graph) -> list[tuple[str, str | None]]:
 
 
 def _given(tmp_path: Path, *ids: str) -> tuple[Graph, list[dict[str, Any]]]:
-    """An empty graph, and notes for it whose blobs are addresses."""
+    """An empty graph, and notes with blob URIs to load."""
     assets = tmp_path / "assets"
     assets.mkdir()
     (assets / "a").write_bytes(b"a")
@@ -167,7 +171,7 @@ def _given(tmp_path: Path, *ids: str) -> tuple[Graph, list[dict[str, Any]]]:
     return graph, [{"type": "Note", "data": each} for each in data]
 
 
-def test_of_several_records_with_one_id_the_last_counts_in_an_empty_table_too(tmp_path: Path) -> None:
+def test_the_last_record_of_an_id_wins_in_an_empty_table(tmp_path: Path) -> None:
     graph, records = _given(tmp_path, "n0", "n1", "n0")
     receipt = Pipeline(graph, InProcess()).load(records, mode="merge")
     assert receipt.total == 2
@@ -175,7 +179,9 @@ def test_of_several_records_with_one_id_the_last_counts_in_an_empty_table_too(tm
     assert graph.verify().ok
 
 
-def test_rows_that_come_first_into_an_empty_table_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_concurrent_commit_into_an_empty_table_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, records = _given(tmp_path, "n0", "n1")
     compare = SparkRows._find_duplicates
     done: list[bool] = []

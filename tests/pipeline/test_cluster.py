@@ -1,4 +1,4 @@
-"""A cluster does what a process does, and whoever of it dies takes nothing along: all of the rows, once, or none."""
+"""A cluster gives the same result as one process, and a killed process of it loses and duplicates no rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.conftest import children, parent
 from tests.patience import PATIENCE
-from tests.pipeline.deadly import DeadlyComparison, DeadlyReading, DeadlyRouting, SlowReading, Victim
+from tests.pipeline.killed_tasks import DeadlyComparison, DeadlyReading, DeadlyRouting, SlowReading, Victim
 from tests.pipeline.standalone import Standalone, session_on, standalone
 from tests.pipeline.test_same_graph import (
     CHANGES,
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def processes(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """There is one session in a process, so the other one ends."""
+    """A process has one session, so stop the other one."""
     session.stop()
     with standalone(tmp_path_factory.mktemp("cluster")) as made:
         yield made
@@ -62,14 +62,14 @@ def cluster(processes: Standalone) -> Iterator[Session]:
 
 
 def _cases(mode: str) -> list[tuple[Change, str, int]]:
-    """Every kind of change in every mode, and every format in one; in how many parts follows from the number."""
+    """Every kind of change in every mode, and every format in one; the case number decides the number of partitions."""
     shift = MODES.index(mode)
     changed = [(change, FORMATS[i % 2], PARTS[(i + shift) % 3]) for i, change in enumerate(CHANGES)]
     return changed + [(_as_it_is, format, PARTS[(i + 1) % 3]) for i, format in enumerate(FORMATS[2:]) if i % 3 == shift]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_same_graph_and_the_same_errors(cluster: Session, tmp_path: Path, mode: str) -> None:
+def test_a_cluster_gives_the_same_graph_and_errors(cluster: Session, tmp_path: Path, mode: str) -> None:
     for number, (change, format, parts) in enumerate(_cases(mode)):
         place = tmp_path / str(number)
         content = rows(3, first=100)
@@ -84,7 +84,7 @@ def test_the_same_graph_and_the_same_errors(cluster: Session, tmp_path: Path, mo
 
 
 def _loaded(graph: Graph, source: Any, mode: str, cluster: Session, parts: int = 7, **said: Any) -> LoadReceipt:
-    """Load in about so many parts, and compare some rows at a time."""
+    """Load in about this many partitions, and compare some rows at a time."""
     options = SparkOptions(cluster, split_bytes=-(-_size(source) // parts), part_rows=200)
     return graph.load(source, mode=mode, engine="spark", spark=options, **said)
 
@@ -93,7 +93,7 @@ MOMENTS = ["reading", "written", "routing", "comparing", "worker", "slow"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_somebody_dies(
+def test_a_load_survives_the_loss_of_an_executor_or_worker(
     cluster: Session, processes: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     source = write(tmp_path / "input", rows(3, first=100), "ndjson")
@@ -108,7 +108,7 @@ def test_somebody_dies(
     assert found == expected
     assert there.verify().ok
     processes.restore()
-    # What was written twice is removed, and nothing else.
+    # Rows that were written twice are removed, and nothing else.
     orphans = _cleaned(there)
     if moment in ("written", "worker", "slow"):
         assert orphans
@@ -138,7 +138,7 @@ def _arm(monkeypatch: pytest.MonkeyPatch, moment: str, marker: Path) -> None:
 
 
 def _cleaned(graph: Graph) -> int:
-    """Clean up, see that nothing but orphans went, and say how many files those were."""
+    """Clean up, check that only orphans are removed, and return their number."""
     place = Path(graph.session.store.objects.uri.path)
     before, content = listing(place), b"".join(graph.export())
     refs = pins(graph, views(graph, 99))
@@ -155,7 +155,7 @@ def _cleaned(graph: Graph) -> int:
     return len(gone)
 
 
-# Small writes beside a load
+# Concurrent small writes
 
 QUERIES = """
 query add($name: String, $age: I32) { insert Person { name: $name, age: $age } }
@@ -168,12 +168,12 @@ BEFORE, ALL = 10, 50
 
 @dataclass
 class Beside:
-    """Mutations that are made while a load is at work, by this process and by others.
+    """Mutations that run during a load, in this process and in others.
 
     Attributes:
-        done: what was acknowledged, by commit, and what had nothing to do.
-        refused: the kinds of errors of the rest.
-        enough: some were made after the load had read its input.
+        done: the acknowledged ones by commit, and those without an effect.
+        refused: the kinds of errors of the others.
+        enough: some ran after the load had read its input.
         loaded: the load has ended.
     """
 
@@ -187,7 +187,7 @@ class Beside:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def work(self, which: int, numbers: range) -> None:
-        """Make every second one; the last of them after the load."""
+        """Run every second mutation; the last of them after the load."""
         chance = Random(which)
         for number in numbers:
             if number >= ALL - BEFORE:
@@ -228,7 +228,9 @@ class Beside:
 
 
 @pytest.mark.parametrize("mode", ["append", "merge"])
-def test_mutations_beside_a_load(cluster: Session, children: Children, tmp_path: Path, mode: str) -> None:
+def test_concurrent_mutations_and_a_load_keep_all_writes(
+    cluster: Session, children: Children, tmp_path: Path, mode: str
+) -> None:
     content = rows(3, first=100)
     if mode == "merge":
         _overlapping(content)

@@ -1,4 +1,4 @@
-"""A declared pipeline loads once, checks its branch, and goes on where it stopped; without SQL it needs no Spark."""
+"""A declared pipeline loads once, checks its branch, and resumes where it stopped; without SQL it needs no Spark."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_all_types_are_one_commit_on_a_branch(graph: Graph, tmp_path: Path) -> N
     assert set(json.loads(labels["pipeline.sources"])) == {"ships", "ports", "docked"}
 
 
-def test_a_run_that_is_started_again_loads_nothing(graph: Graph, tmp_path: Path) -> None:
+def test_a_repeated_run_loads_nothing(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path)
     first = graph.pipeline.run(file)
     again = graph.pipeline.run(file)
@@ -86,7 +86,7 @@ def test_a_run_that_is_started_again_loads_nothing(graph: Graph, tmp_path: Path)
     assert again.to_json() | {"run": first.run_id, "resumed": True} == again.to_json()
 
 
-def test_other_inputs_and_variables_are_another_run(graph: Graph, tmp_path: Path) -> None:
+def test_other_inputs_or_variables_start_a_new_run(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, mode="merge", variables={"note": "a"})
     runs = {graph.pipeline.run(file).run_id, graph.pipeline.run(file, variables={"note": "b"}).run_id}
     (tmp_path / "ships.csv").write_text(SHIPS + "calypso,360\n")
@@ -97,7 +97,7 @@ def test_other_inputs_and_variables_are_another_run(graph: Graph, tmp_path: Path
     assert names(graph, "nightly") == ["argo", "beagle", "calypso"]
 
 
-def test_an_id_stands_for_one_run(graph: Graph, tmp_path: Path) -> None:
+def test_a_run_id_is_refused_for_other_inputs(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, mode="merge")
     first = graph.pipeline.run(file, run_id="tuesday")
     assert first.run_id == "tuesday"
@@ -109,7 +109,7 @@ def test_an_id_stands_for_one_run(graph: Graph, tmp_path: Path) -> None:
     assert not graph.pipeline.run(file, run_id="wednesday").resumed
 
 
-def test_a_check_that_fails_leaves_the_branch(graph: Graph, tmp_path: Path) -> None:
+def test_a_failed_check_keeps_the_branch(graph: Graph, tmp_path: Path) -> None:
     light = "query light() { match { $s: Ship  $s.tons < 20 } return { $s.name } }"
     known = "query known() { match { $s: Ship } return { $s.name } }"
     checks = {"no light ships": {"query": light}, "two": {"query": known, "expect": {"rows": 3}}}
@@ -120,7 +120,7 @@ def test_a_check_that_fails_leaves_the_branch(graph: Graph, tmp_path: Path) -> N
     assert found.value.failures[1] == "two: found 2 rows, expected 3 rows"
     assert names(graph, "nightly") == ["argo", "beagle"]
     head = graph.branch("nightly").head
-    # Somebody corrects the branch; the run goes on from there.
+    # The branch is corrected by hand; the run resumes from there.
     graph.mutate('query heavier() { update Ship set { tons: 20 } where name = "argo" }', branch="nightly")
     graph.mutate('query more() { insert Ship { name: "calypso" } }', branch="nightly")
     receipt = graph.pipeline.run(file)
@@ -129,7 +129,7 @@ def test_a_check_that_fails_leaves_the_branch(graph: Graph, tmp_path: Path) -> N
     assert [outcome.passed for outcome in receipt.checks] == [True, True]
 
 
-def test_a_load_that_fails_leaves_nothing(graph: Graph, tmp_path: Path) -> None:
+def test_a_failed_load_removes_its_branch(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "docked.csv").write_text("from,to\nargo,atlantis\n")
     with pytest.raises(ConstraintError, match="'atlantis' not found in Port"):
         graph.pipeline.run(declared(tmp_path))
@@ -137,7 +137,7 @@ def test_a_load_that_fails_leaves_nothing(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_checking_writes_nothing(read_only: bool, graph: Graph, tmp_path: Path) -> None:
+def test_a_check_writes_nothing(read_only: bool, graph: Graph, tmp_path: Path) -> None:
     query = "query known() { match { $s: Ship } return { $s.name } }"
     file = declared(tmp_path, checks={"two": {"query": query, "expect": "some"}})
     handle = omnigraph.open(graph.uri, read_only=read_only)
@@ -156,7 +156,7 @@ def test_checking_writes_nothing(read_only: bool, graph: Graph, tmp_path: Path) 
         handle.pipeline.run(file, check=True)
 
 
-def test_rows_straight_into_the_base(graph: Graph, tmp_path: Path) -> None:
+def test_rows_can_be_loaded_directly_into_the_base(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, branch="main", then=None)
     receipt = graph.pipeline.run(file)
     assert receipt.stage is Stage.LOADED
@@ -164,14 +164,14 @@ def test_rows_straight_into_the_base(graph: Graph, tmp_path: Path) -> None:
     assert graph.pipeline.run(file).resumed
 
 
-def test_records_that_say_their_types(graph: Graph, tmp_path: Path) -> None:
+def test_records_with_their_types_can_be_loaded(graph: Graph, tmp_path: Path) -> None:
     lines = [{"type": "Ship", "data": {"name": "argo"}}, {"type": "Port", "data": {"name": "oban"}}]
     (tmp_path / "all.ndjson").write_text("\n".join(map(json.dumps, lines)))
     file = declared(tmp_path, sources={"all": "all.ndjson"}, load={"records": "all"})
     assert graph.pipeline.run(file).total == 2
 
 
-def test_a_type_of_another_graph(graph: Graph, tmp_path: Path) -> None:
+def test_a_type_of_another_graph_can_be_a_source(graph: Graph, tmp_path: Path) -> None:
     other = omnigraph.init(tmp_path / "other", "node Ship { name: String @key  tons: I64? }")
     other.load({"Ship": [{"name": "calypso", "tons": 360}]}, mode="append")
     source = {"graph": "other", "type": "Ship"}
@@ -185,7 +185,7 @@ def test_a_type_of_another_graph(graph: Graph, tmp_path: Path) -> None:
     assert names(graph, "nightly") == ["calypso", "dory"]
 
 
-def test_a_run_that_reads_what_it_changes_finds_itself_again(graph: Graph, tmp_path: Path) -> None:
+def test_a_run_that_reads_its_own_graph_is_resumed(graph: Graph, tmp_path: Path) -> None:
     graph.load({"Ship": [{"name": "argo"}], "Port": [{"name": "oban"}]}, mode="append")
     (tmp_path / "stays.csv").write_text("from,to\nargo,oban\n")
     file = declared(
@@ -205,7 +205,7 @@ def test_a_run_that_reads_what_it_changes_finds_itself_again(graph: Graph, tmp_p
     assert graph.snapshot().pin("edge:Docked").row_count == 2
 
 
-def test_a_source_that_is_not_there_is_named(graph: Graph, tmp_path: Path) -> None:
+def test_a_missing_source_is_named(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, sources={"ships": "no.csv"}, load={"nodes": {"Ship": "ships"}})
     with pytest.raises(InputError, match=r"fleet.yaml: sources.ships: there is no .*no.csv"):
         graph.pipeline.run(file)
@@ -217,7 +217,7 @@ def test_a_pipeline_for_another_graph_is_refused(graph: Graph, tmp_path: Path) -
     assert graph.pipeline.run(declared(tmp_path, graph="graph")).total == 4
 
 
-def test_paths_of_a_mapping_are_relative_to_the_directory(
+def test_paths_of_a_python_declaration_are_relative_to_the_current_directory(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -225,14 +225,14 @@ def test_paths_of_a_mapping_are_relative_to_the_directory(
     assert graph.pipeline.run(given).total == 4
 
 
-def test_a_file_that_was_written_again_is_another_input(graph: Graph, tmp_path: Path) -> None:
+def test_a_rewritten_file_is_another_input(graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, mode="merge")
     first = graph.pipeline.run(file)
     os.utime(tmp_path / "ships.csv", ns=(0, 1))
     assert graph.pipeline.run(file).run_id != first.run_id
 
 
-def test_what_passes_is_merged(graph: Graph, tmp_path: Path) -> None:
+def test_a_run_with_passing_checks_is_merged(graph: Graph, tmp_path: Path) -> None:
     query = "query known() { match { $s: Ship } return { $s.name } }"
     checks = {"some": {"query": query, "expect": "some"}}
     file = declared(tmp_path, branch=None, then="merge", checks=checks, message="the fleet")
@@ -248,7 +248,7 @@ def test_what_passes_is_merged(graph: Graph, tmp_path: Path) -> None:
     assert graph.branch("main").head == receipt.merge
 
 
-def test_a_run_that_died_before_the_merge_goes_on_there(
+def test_a_run_that_crashed_before_the_merge_is_resumed(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = declared(tmp_path, branch=None, then="merge")
@@ -262,7 +262,7 @@ def test_a_run_that_died_before_the_merge_goes_on_there(
             graph.pipeline.run(file)
     (branch,) = [branch.name for branch in graph.branches if branch.name != "main"]
     loaded = graph.branch(branch).head
-    graph.load({"Port": [{"name": "leith"}]}, mode="append")  # the base moves meanwhile
+    graph.load({"Port": [{"name": "leith"}]}, mode="append")  # a concurrent commit on the base
     receipt = graph.pipeline.run(file)
     assert receipt.resumed
     assert receipt.commit == loaded
@@ -272,7 +272,9 @@ def test_a_run_that_died_before_the_merge_goes_on_there(
     assert [row["p.name"] for row in ports] == ["leith", "oban"]
 
 
-def test_a_run_that_died_after_the_merge_is_done(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_crashed_after_the_merge_is_complete(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = declared(tmp_path, branch=None, then="merge")
 
     def dies(*args: object, **kwargs: object) -> None:
@@ -291,14 +293,14 @@ def test_a_run_that_died_after_the_merge_is_done(graph: Graph, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("run_id", ["nightly-2026-03-14T02:00:00Z", "a..b", "ö" * 100])
-def test_each_run_has_a_branch_of_its_own(run_id: str, graph: Graph, tmp_path: Path) -> None:
+def test_each_run_has_its_own_branch(run_id: str, graph: Graph, tmp_path: Path) -> None:
     file = declared(tmp_path, branch=None, mode="merge")
     branches = {graph.pipeline.run(file, run_id=run_id).branch, graph.pipeline.run(file, run_id=f"{run_id}2").branch}
     assert len(branches) == 2
     assert {branch.name for branch in graph.branches} == {"main", *branches}
 
 
-def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
+def test_tables_can_be_loaded_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "boats.csv").write_text("boat,weight,port\nargo,18,oban\n")
     mapping = {
         "sources": [
@@ -319,7 +321,7 @@ def test_tables_with_a_mapping(graph: Graph, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_files_and_the_graph_in_s3(s3_root: S3Root) -> None:
+def test_files_and_the_graph_can_be_in_s3(s3_root: S3Root) -> None:
     store = open_store(s3_root.uri, s3_root.options)
     store.put("in/ships.csv", SHIPS.encode())
     graph = omnigraph.init(f"{s3_root.uri}/graph", SCHEMA, storage_options=s3_root.options)

@@ -1,4 +1,4 @@
-"""What a pipeline's file may say: everything else is refused with the file, the place and what to do."""
+"""The document of a pipeline: all other content is refused with the file, the location and a hint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without(*names: str) -> dict[str, Any]:
     return {name: value for name, value in PLAIN.items() if name not in names}
 
 
-def test_a_declaration_is_read(tmp_path: Path) -> None:
+def test_a_declaration_is_parsed(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     (tmp_path / "heavy.gq").write_text(
         "query heavy($than: I64) { match { $s: Ship  $s.tons > $than } return { $s.name } }"
@@ -82,7 +82,7 @@ then: merge
     assert "jdbc:x" not in repr(found), "options may hold credentials"
 
 
-def test_what_tells_declarations_apart(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_content_of_a_declaration(tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text("{pipeline: p, sources: {a: a.csv}, load: {nodes: {A: a}}, mode: append, then: review}")
     two.write_text("# the same\nthen: review\npipeline: p\nmode: append\nsources: {a: a.csv}\nload: {nodes: {A: a}}\n")
@@ -158,7 +158,9 @@ def test_what_tells_declarations_apart(tmp_path: Path) -> None:
         ("text", "pipeline.yaml, line 1: expected names with values, found a text", None),
     ],
 )
-def test_what_is_wrong_is_named(given: Any, message: str, hint: str | None, tmp_path: Path) -> None:
+def test_wrong_declarations_are_refused_with_their_location(
+    given: Any, message: str, hint: str | None, tmp_path: Path
+) -> None:
     if isinstance(given, str):
         file = tmp_path / "pipeline.yaml"
         file.write_text(given)
@@ -169,7 +171,7 @@ def test_what_is_wrong_is_named(given: Any, message: str, hint: str | None, tmp_
     assert hint is None or hint in str(found.value.hint)
 
 
-def test_a_variable_that_is_not_declared() -> None:
+def test_an_undeclared_variable_is_refused() -> None:
     with pytest.raises(InputError, match="the pipeline: variables: there is no variable 'dya'") as found:
         read_document(PLAIN | {"variables": {"day": 1}}, {"dya": "2"})
     assert found.value.hint == "did you mean 'day'?"
@@ -183,7 +185,7 @@ def test_a_variable_that_is_not_declared() -> None:
         ("pipeline: !!python/name:os.system\n", "p.yaml, line 1: unknown tag "),
     ],
 )
-def test_what_is_no_yaml(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_yaml_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(text)
     with pytest.raises(InputError) as found:
@@ -191,7 +193,7 @@ def test_what_is_no_yaml(text: str, message: str, tmp_path: Path) -> None:
     assert message in found.value.message
 
 
-def test_what_the_mapping_says_nothing_about() -> None:
+def test_a_source_without_a_mapping_entry_is_refused() -> None:
     mapping = {"sources": [{"source": "boats", "node": "Ship"}]}
     given = PLAIN | {"mapping": mapping, "load": {"mapped": "ships"}}
     with pytest.raises(InputError, match=r"the pipeline: load.mapped: the mapping has no entry for 'ships'"):
@@ -202,6 +204,6 @@ def test_what_the_mapping_says_nothing_about() -> None:
         read_document(given | {"mapping": {"sources": [{"source": "ships", "nod": "Ship"}]}})
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_declaration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no file .*no\.yaml"):
         read_document(tmp_path / "no.yaml")

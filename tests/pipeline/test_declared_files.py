@@ -1,4 +1,4 @@
-"""Files as tables for SQL: every value is exact, whatever the format, and what does not fit is refused."""
+"""Files as tables for SQL: every value is exact in every format, and values that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = pa.schema([("ship", pa.utf8()), ("tons", pa.int64()), ("seen", pa.list_(
 
 
 def rows(path: Path, schema: pa.Schema | None = None, size: int = 1 << 20) -> list[dict[str, Any]]:
-    """What tasks read of files, each part by itself."""
+    """The rows that tasks read from files, each partition separately."""
     files = row_files(path)
     splits = tuple(split for file in files for split in cut_file(FileSplit(file, None), size))
     reading = pickle.loads(pickle.dumps(FileTask(splits, schema or columns_of(files[0]))))
@@ -31,7 +31,7 @@ def rows(path: Path, schema: pa.Schema | None = None, size: int = 1 << 20) -> li
     return [row for batch in reading(numbers) for row in batch.to_pylist()]
 
 
-def test_cells_of_csv_are_texts(tmp_path: Path) -> None:
+def test_csv_cells_are_strings(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('\ufeffname,tons,note\nargo,007,""\n"be,agle",1e400,\n"two\nlines",,x\n')
     assert rows(file) == [
@@ -45,12 +45,12 @@ def test_cells_of_csv_are_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["\ncode,n\n007,1\n", '"code","n"\r\n007,1', "code,n\n\n007,1\n\n"])
-def test_cells_are_texts_however_the_file_is_laid_out(text: str, tmp_path: Path) -> None:
+def test_csv_cells_are_strings_in_every_layout(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text, newline="")
     assert rows(tmp_path / "a.csv") == [{"code": "007", "n": "1"}]
 
 
-def test_names_over_two_lines(tmp_path: Path) -> None:
+def test_csv_column_names_may_span_lines(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"co\nde",n\n007,1\n')
     assert rows(tmp_path / "a.csv") == [{"co\nde": "007", "n": "1"}]
 
@@ -65,13 +65,13 @@ def test_names_over_two_lines(tmp_path: Path) -> None:
         ("code,code\n", "the header has 'code' twice"),
     ],
 )
-def test_bad_csv_is_refused_as_a_load_refuses_it(text: str, said: str, tmp_path: Path) -> None:
+def test_bad_csv_is_refused_as_by_a_load(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text, newline="")
     with pytest.raises(InputError, match=said):
         rows(tmp_path / "a.csv")
 
 
-def test_a_file_without_rows_has_the_columns_of_the_others(tmp_path: Path) -> None:
+def test_a_file_without_rows_must_have_the_same_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("code,n\n1,2\n")
     (tmp_path / "b.csv").write_text("code,m\n")
     with pytest.raises(InputError, match=r"b\.csv: the column 'm' is not in all files"):
@@ -79,7 +79,7 @@ def test_a_file_without_rows_has_the_columns_of_the_others(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size", [1 << 20, 40])
-def test_lines_have_the_declared_columns(size: int, tmp_path: Path) -> None:
+def test_ndjson_lines_have_the_declared_columns(size: int, tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     given = [{"ship": f"s{n}", "tons": 2**53 + n, "seen": ["x"] * (n % 3)} for n in range(20)]
     file.write_text("".join(json.dumps(line) + "\n" for line in given) + '{"seen": null}')
@@ -98,14 +98,14 @@ def test_lines_have_the_declared_columns(size: int, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused(line: dict[str, object], tmp_path: Path) -> None:
+def test_ndjson_values_that_do_not_fit_are_refused(line: dict[str, object], tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     file.write_text('{"ship": "fine"}\n' + json.dumps(line) + "\n")
     with pytest.raises(InputError, match=r"a\.ndjson cannot be read: "):
         rows(file, LINES)
 
 
-def test_columns_have_types_that_hold_their_values(tmp_path: Path) -> None:
+def test_column_types_hold_all_values_exactly(tmp_path: Path) -> None:
     moment = datetime(2026, 3, 14, 9, 30, tzinfo=UTC)
     table = pa.table(
         {
@@ -126,14 +126,14 @@ def test_columns_have_types_that_hold_their_values(tmp_path: Path) -> None:
         assert found[1] == {"large": None, "small": 0, "vector": None, "text": "b", "word": "a", "when": None}
 
 
-def test_what_would_be_rounded_is_refused(tmp_path: Path) -> None:
+def test_columns_that_would_be_rounded_are_refused(tmp_path: Path) -> None:
     table = pa.table({"when": pa.array([1], pa.timestamp("ns"))})
     pyarrow.feather.write_feather(table, str(tmp_path / "a.arrow"))
     with pytest.raises(InputError, match=r"a\.arrow cannot be read: .*would lose data"):
         rows(tmp_path / "a.arrow")
 
 
-def test_all_files_have_the_same_columns(tmp_path: Path) -> None:
+def test_all_files_must_have_the_same_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,tons\nargo,1\n")
     (tmp_path / "b.csv").write_text("tons,name\n2,beagle\n")
     assert [row["name"] for row in rows(tmp_path)] == ["argo", "beagle"]

@@ -1,4 +1,4 @@
-"""A run that dies goes on where it was: whatever it dies at, the rows are there once, and in the base."""
+"""A crashed run resumes where it stopped: at every failpoint, the rows are loaded once and merged into the base."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOMENTS = [
     )
     for reached in (1, 2)
 ] + [(Failpoint.BRANCH_REF_CREATED, 1), (Failpoint.BRANCH_REF_DELETED, 1)]
-"""The first time is the load, and the second the merge: or, where there are several tables, the load's second."""
+"""The first time is in the load, the second in the merge, or in the load if it has several tables."""
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def rows(graph: Graph) -> dict[str, int]:
 
 
 def finished(file: Path, *, died: bool) -> None:
-    """A run that is started again leaves what a run leaves that never died."""
+    """Check that a resumed run gives the same result as an uninterrupted one."""
     with omnigraph.open(file.parent / "graph") as graph:
         receipt = graph.pipeline.run(file)
         assert receipt.stage is Stage.MERGED
@@ -70,7 +70,7 @@ def finished(file: Path, *, died: bool) -> None:
 
 
 @pytest.mark.parametrize(("point", "reached"), MOMENTS, ids=lambda value: str(value))
-def test_a_run_that_died(point: Failpoint, reached: int, file: Path) -> None:
+def test_a_crashed_run_can_be_resumed_at_every_failpoint(point: Failpoint, reached: int, file: Path) -> None:
     died = False
     try:
         with armed(point, "crash", reached=reached), omnigraph.open(file.parent / "graph") as graph:
@@ -82,7 +82,7 @@ def test_a_run_that_died(point: Failpoint, reached: int, file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["tables_committed=kill", "published=kill", "published#2=kill"])
-def test_a_run_that_was_killed(moment: str, file: Path) -> None:
+def test_a_killed_run_can_be_resumed(moment: str, file: Path) -> None:
     command = [sys.executable, "-m", "omnigraph.cli.main", "pipeline", "run", str(file), "--quiet"]
     environment = os.environ | {FAILPOINT.name: moment, "OMNIGRAPH_FSYNC": "0"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -71,7 +71,7 @@ def declared(tmp_path: Path, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_sql_over_every_format(graph: Graph, session: Session, tmp_path: Path) -> None:
+def test_sql_steps_read_every_format(graph: Graph, session: Session, tmp_path: Path) -> None:
     pipeline = Pipeline(graph, session)
     given = declared(tmp_path)
     checked = pipeline.run(given, check=True)
@@ -102,7 +102,7 @@ def test_sql_over_every_format(graph: Graph, session: Session, tmp_path: Path) -
     assert (again.resumed, again.merge) == (True, receipt.merge), "it reads what it has left itself"
 
 
-def test_what_is_wrong_is_named(graph: Graph, session: Session, tmp_path: Path) -> None:
+def test_errors_in_sql_name_the_step(graph: Graph, session: Session, tmp_path: Path) -> None:
     pipeline = Pipeline(graph, session)
     with pytest.raises(InputError, match=r"the pipeline: steps.bad: .*cannot be resolved") as found:
         pipeline.run(
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_named(graph: Graph, session: Session, tmp_path: Path) 
     assert [branch.name for branch in graph.branches] == ["main"]
 
 
-def test_a_check_in_sql_that_fails(graph: Graph, session: Session, tmp_path: Path) -> None:
+def test_a_failed_sql_check_can_be_corrected_and_resumed(graph: Graph, session: Session, tmp_path: Path) -> None:
     pipeline = Pipeline(graph, session)
     given = declared(tmp_path, branch="nightly", checks={"no giants": "SELECT name FROM node_Ship WHERE tons > 1000"})
     with pytest.raises(PipelineCheckError, match=r"no giants: found 1 row, expected none: name='argo'"):
@@ -142,7 +142,7 @@ def test_a_check_in_sql_that_fails(graph: Graph, session: Session, tmp_path: Pat
     assert graph.entity("Ship", "argo") == {"id": "argo", "name": "argo", "tons": 18, "flag": "gr"}
 
 
-def test_a_load_without_sql_on_spark(graph: Graph, session: Session, tmp_path: Path) -> None:
+def test_a_declaration_without_sql_can_run_on_spark(graph: Graph, session: Session, tmp_path: Path) -> None:
     given = declared(tmp_path, steps={}, load={"nodes": {"Ship": "ships"}}, checks={})
     receipt = Pipeline(graph, session).run(given, engine="spark")
     assert receipt.engine is Engine.SPARK

@@ -1,4 +1,4 @@
-"""Vectors are computed in tasks as they are in one process: the same ones, asked for once, and all or nothing."""
+"""Tasks compute the same vectors as one process, embed each text once, and fail as a whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SPLIT = 3_000
 
 
 class Model:
-    """A model that tasks can be sent."""
+    """A model that can be sent to tasks."""
 
     def __init__(self, name: str = "one") -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Model:
 
 
 class Failing(Model):
-    """A model that does not know one text."""
+    """A model that fails for one text."""
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> np.ndarray:
         if "text 150" in texts:
@@ -93,7 +93,7 @@ def files(graph: Graph) -> set[str]:
 # Without Spark: the same code, in this process
 
 
-def test_a_load_in_parts_computes_the_same_vectors(tmp_path: Path) -> None:
+def test_a_partitioned_load_computes_the_same_vectors(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.ndjson", 300)
     here, there = made(tmp_path / "here", Model()), made(tmp_path / "there", Model())
     here.load(source, mode="append")
@@ -104,7 +104,7 @@ def test_a_load_in_parts_computes_the_same_vectors(tmp_path: Path) -> None:
         assert there.snapshot().pin(key).models == here.snapshot().pin(key).models != ()
 
 
-def test_a_model_that_fails_in_one_part_fails_the_load(tmp_path: Path) -> None:
+def test_a_model_failure_in_one_partition_fails_the_load(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.ndjson", 300)
     graph = made(tmp_path / "graph", Failing())
     before = files(graph)
@@ -112,10 +112,10 @@ def test_a_model_that_fails_in_one_part_fails_the_load(tmp_path: Path) -> None:
         Pipeline(graph, InProcess()).load(source, mode="append", split_bytes=_SPLIT)
     assert (caught.value.hint, caught.value.retryable) == ("wait for it", True)
     assert exported(graph) == b""
-    assert {path for path in files(graph) - before if not path.endswith(".lance")} == set()  # files that nothing knows
+    assert {path for path in files(graph) - before if not path.endswith(".lance")} == set()  # only unreferenced files
 
 
-def test_what_is_wrong_before_it_is_told_first(tmp_path: Path) -> None:
+def test_bad_rows_are_reported_before_embedding_errors(tmp_path: Path) -> None:
     graph = made(tmp_path / "graph", Failing())
     source = rows(tmp_path / "in.ndjson", 300, n20="large", n280="larger")
     with pytest.raises(BadRowsError) as caught:
@@ -126,9 +126,7 @@ def test_what_is_wrong_before_it_is_told_first(tmp_path: Path) -> None:
         Pipeline(graph, InProcess()).load(source, mode="append", split_bytes=_SPLIT)
 
 
-def test_settings_that_are_wrong_are_told_where_a_vector_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_settings_are_reported_if_a_vector_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "acme")
     graph = made(tmp_path / "graph")
     source = rows(tmp_path / "in.ndjson", 30)
@@ -139,7 +137,7 @@ def test_settings_that_are_wrong_are_told_where_a_vector_is_needed(
 
 
 @pytest.mark.parametrize("branch", ["main", "draft"])
-def test_re_embedding_by_tasks_gives_the_same(tmp_path: Path, branch: str) -> None:
+def test_re_embedding_by_tasks_gives_the_same_vectors(tmp_path: Path, branch: str) -> None:
     source = rows(tmp_path / "in.ndjson", 300)
     receipts = []
     for name in ("here", "there"):
@@ -163,7 +161,7 @@ def test_re_embedding_by_tasks_gives_the_same(tmp_path: Path, branch: str) -> No
             )
 
 
-def test_a_failing_model_leaves_the_branch_as_it_was(tmp_path: Path) -> None:
+def test_a_failing_model_leaves_the_branch_unchanged(tmp_path: Path) -> None:
     source = rows(tmp_path / "in.ndjson", 300)
     graph = made(tmp_path / "graph", Failing("failing"))
     with omnigraph.open(tmp_path / "graph", embedder=Model()) as other:
@@ -174,7 +172,7 @@ def test_a_failing_model_leaves_the_branch_as_it_was(tmp_path: Path) -> None:
     assert (files(graph), exported(graph)) == (before, said)
 
 
-def test_what_cannot_be_meant(tmp_path: Path) -> None:
+def test_invalid_embed_requests_are_refused(tmp_path: Path) -> None:
     graph = omnigraph.init("memory://x", SCHEMA, embedder=Model())
     with pytest.raises(InputError, match="memory of this process"):
         Pipeline(graph, InProcess()).embed()
@@ -185,14 +183,14 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
         Pipeline(recorded, InProcess()).embed()
 
 
-def test_the_way_goes_by_the_size_of_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_chosen_by_the_size_of_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = made(tmp_path / "graph", Model())
     graph.load(rows(tmp_path / "in.ndjson", 300), mode="append")
 
     def way(engine: str = "auto", types: str | tuple[str, ...] = ()) -> Engine:
         chosen: list[Choice] = []
         options = SparkOptions(InProcess())
-        with suppress(InputError):  # where a type does not exist
+        with suppress(InputError):  # if the type does not exist
             graph.embed(engine=engine, types=types, spark=options, chosen=chosen.append, check=True)
         return chosen[0].engine
 
@@ -214,13 +212,13 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", running.url)
         monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "openai")
         monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "acme/small")
-        monkeypatch.setenv("OPENAI_API_KEY", "k-1")  # which no task finds in its environment
+        monkeypatch.setenv("OPENAI_API_KEY", "k-1")  # tasks do not have it in their environment
         monkeypatch.setenv("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "1")
         yield running
 
 
 def large(_: Provider, seen: Seen, __: BaseHTTPRequestHandler) -> Answer:
-    """A model whose vectors are unlike those of the other one."""
+    """A model with other vectors than the first one."""
     texts, dimension = seen.body["input"], seen.body["dimensions"]
     data = [{"index": n, "embedding": [1.0 + n, *[2.0] * (dimension - 1)]} for n in range(len(texts))]  # type: ignore[operator, arg-type]
     return answer({"data": data})
@@ -228,22 +226,22 @@ def large(_: Provider, seen: Seen, __: BaseHTTPRequestHandler) -> Answer:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_tasks_ask_a_provider_for_each_text_once(tmp_path: Path, session: Session, provider: Provider) -> None:
+def test_tasks_send_each_text_to_the_provider_once(tmp_path: Path, session: Session, provider: Provider) -> None:
     source = rows(tmp_path / "in.ndjson", 300)
     expected = sorted([f"text {n}" for n in range(300)] + [f"tag {n}" for n in range(20)])
     graph = made(tmp_path / "graph")
     on_spark = Pipeline(graph, session)
     busy = always(answer({"error": "busy"}, 503))
-    provider.behaviours = [busy, openai]  # it is tried again
+    provider.behaviours = [busy, openai]  # it is retried
     on_spark.load(source, mode="append", split_bytes=_SPLIT)
     once = [text for seen in provider.seen[1:] for text in seen.body["input"]]  # type: ignore[attr-defined]
     assert sorted(once) == expected
     assert all(seen.headers["authorization"] == "Bearer k-1" for seen in provider.seen)
     assert all(1 <= len(seen.body["input"]) <= 32 for seen in provider.seen)  # type: ignore[arg-type]
     before = len(provider.seen)
-    assert before < 60  # texts go together
+    assert before < 60  # texts are sent in batches
 
-    # The same texts again, in any way: nobody is asked.
+    # The same texts again, by every engine: no request.
     on_spark.load(source, mode="overwrite", split_bytes=_SPLIT)
     assert on_spark.embed(which="all").total.cached == 320
     with made(tmp_path / "here") as here:
@@ -264,9 +262,7 @@ def test_tasks_ask_a_provider_for_each_text_once(tmp_path: Path, session: Sessio
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_provider_that_fails_or_hangs_leaves_everything_as_it_was(
-    tmp_path: Path, session: Session, provider: Provider
-) -> None:
+def test_a_provider_that_fails_or_hangs_changes_nothing(tmp_path: Path, session: Session, provider: Provider) -> None:
     source = rows(tmp_path / "in.ndjson", 200)
     graph = made(tmp_path / "graph")
     on_spark = Pipeline(graph, session)

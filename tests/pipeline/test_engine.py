@@ -1,4 +1,4 @@
-"""A load goes to Spark when it is large, when Spark is available, and when it is asked to."""
+"""A load runs on Spark if it is large and Spark is available, or if it is requested."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def chosen(session: Session, source: Any, engine: str = "auto", spark: SparkOpti
     return choose_engine(session, request, lambda: input_bytes(source), "of input")
 
 
-def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_chosen_by_input_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(session, str(file)).engine is Engine.SPARK
     assert chosen(session, [str(file)]).why == "0.0 MiB of input; Spark is used from 0.0 MiB"
     monkeypatch.setenv(SPARK_THRESHOLD.name, "1025")
@@ -55,7 +55,7 @@ def test_by_size(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) 
     assert chosen(session, str(file.parent)).engine is Engine.LOCAL
 
 
-def test_a_graph_in_memory_stays_in_the_process(file: Path) -> None:
+def test_a_graph_in_memory_is_loaded_locally(file: Path) -> None:
     with omnigraph.init("memory://engines", "node Person { name: String @key }") as graph:
         assert chosen(graph.session, str(file)).engine is Engine.LOCAL
 
@@ -67,7 +67,7 @@ def test_a_named_engine_is_used(session: Session, file: Path) -> None:
         chosen(session, str(file), "sparc")
 
 
-def test_spark_is_not_available(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_engine_is_used_without_spark(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise SparkUnavailableError("no Java here")
 
@@ -91,7 +91,7 @@ def test_a_session_of_another_type_is_refused(session: Session, file: Path) -> N
         chosen(session, str(file), spark=SparkOptions("local"))
 
 
-def test_how_large_the_input_is(session: Session, file: Path) -> None:
+def test_the_input_size_is_estimated(session: Session, file: Path) -> None:
     packed = file.parent / "more.ndjson.gz"
     packed.write_bytes(b"x" * 10)
     table = pa.table({"n": pa.array([1, 2], pa.int64())})

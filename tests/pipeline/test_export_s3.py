@@ -1,4 +1,4 @@
-"""What tasks export to S3 is what they export to a directory, and loads back."""
+"""An export by tasks to S3 equals an export to a directory, and loads back."""
 
 from __future__ import annotations
 
@@ -52,14 +52,16 @@ def names(store: S3ObjectStore) -> list[str]:
     return [info.path for info in store.list()]
 
 
-def test_one_file(graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root) -> None:
+def test_an_ndjson_export_to_s3_equals_a_local_one(
+    graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root
+) -> None:
     Pipeline(graph, session).export(f"{s3_root.uri}/all.ndjson")
     assert store.get("all.ndjson").data == b"".join(graph.export())
     assert names(store) == ["all.ndjson"]
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_directories_of_parts(
+def test_columnar_exports_to_s3_equal_local_ones(
     graph: Graph,
     session: InProcess,
     store: S3ObjectStore,
@@ -89,7 +91,7 @@ def test_directories_of_parts(
     assert names(store) == sorted(here)
 
 
-def test_a_missing_bucket_is_noticed_before_the_work(
+def test_a_missing_bucket_is_reported_before_the_export(
     graph: Graph, session: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporting, "_write_parts", lambda *_: pytest.fail("work was begun"))
@@ -98,7 +100,7 @@ def test_a_missing_bucket_is_noticed_before_the_work(
             Pipeline(graph, session).export("s3://there-is-none/all", format=format)
 
 
-def test_a_failure_leaves_nothing(
+def test_a_failed_export_leaves_no_objects(
     graph: Graph, session: InProcess, store: S3ObjectStore, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, seen = S3Directory.file, []

@@ -1,4 +1,4 @@
-"""An export by Spark is the export of one process: NDJSON byte by byte, Parquet and Arrow row by row."""
+"""An export by Spark equals a local export: NDJSON byte by byte, Parquet and Arrow row by row."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 @pytest.fixture(params=[1 << 30, 500])
 def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One part for each type, or several."""
+    """One partition for each type, or several."""
     monkeypatch.setattr(exporting, "PARTITION_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_parts")
-def test_ndjson_is_the_same_byte_by_byte(session: Session, graph: Graph, tmp_path: Path) -> None:
+def test_ndjson_equals_a_local_export_byte_by_byte(session: Session, graph: Graph, tmp_path: Path) -> None:
     receipt = Pipeline(graph, session).export(tmp_path / "there.ndjson")
     assert receipt == graph.export(tmp_path / "here.ndjson")
     assert (tmp_path / "there.ndjson").read_bytes() == (tmp_path / "here.ndjson").read_bytes()
@@ -48,7 +48,7 @@ def test_ndjson_is_the_same_byte_by_byte(session: Session, graph: Graph, tmp_pat
     assert list((Path(graph.uri) / "__staging").rglob("*.ndjson")) == []
 
 
-def test_any_state_and_some_types(session: Session, graph: Graph, tmp_path: Path) -> None:
+def test_selected_types_of_an_earlier_state_can_be_exported(session: Session, graph: Graph, tmp_path: Path) -> None:
     Pipeline(graph, session).export(tmp_path / "there", types=["Thing", "Likes"], at="then")
     graph.export(tmp_path / "here", types=["Thing", "Likes"], at="then")
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
@@ -57,7 +57,7 @@ def test_any_state_and_some_types(session: Session, graph: Graph, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.usefixtures("_parts")
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_files_of_columns_have_the_same_rows(session: Session, graph: Graph, tmp_path: Path, format: str) -> None:
+def test_columnar_files_have_the_same_rows(session: Session, graph: Graph, tmp_path: Path, format: str) -> None:
     receipt = Pipeline(graph, session).export(tmp_path / "there", format=format)
     assert receipt == graph.export(tmp_path / "here", format=format)
     for file in sorted((tmp_path / "here").iterdir()):
@@ -71,7 +71,7 @@ def test_files_of_columns_have_the_same_rows(session: Session, graph: Graph, tmp
     assert b"".join(again.export()) == b"".join(graph.export())
 
 
-def test_what_cannot_be_exported_is_refused(session: Session, graph: Graph, tmp_path: Path) -> None:
+def test_invalid_exports_are_refused(session: Session, graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'xml' is not a format"):
         Pipeline(graph, session).export(tmp_path / "x", format="xml")
     with pytest.raises(InputError, match="there is no type 'Nothing'"):

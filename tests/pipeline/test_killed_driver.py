@@ -1,4 +1,4 @@
-"""A driver that is killed leaves all of its load or none of it, and nothing that cleanup does not find."""
+"""A killed driver leaves its load complete or not at all, and cleanup finds all remaining files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.patience import until
-from tests.pipeline.doomed import READ, READING
+from tests.pipeline.killed_driver import READ, READING
 from tests.pipeline.standalone import ROOT
 from tests.pipeline.worlds import Outcome, graph_at, numbered, outcome, rows, write
 from tests.upkeep.reached import listing, pins, unreached, views
@@ -34,7 +34,7 @@ MODES = ["append", "merge", "overwrite"]
 
 @dataclass(frozen=True)
 class Doomed:
-    """A load whose driver is going to be killed."""
+    """A load whose driver will be killed."""
 
     place: str
     mode: str
@@ -56,7 +56,7 @@ class Doomed:
 
 
 def _doomed(place: Path) -> list[Doomed]:
-    """Every place, on `main` and on a branch that has no files of its own yet; only one can stop in a task."""
+    """Every failpoint, on `main` and on a branch without its own files; only one load can stop inside a task."""
     made = []
     for i, where in enumerate([*NOTHING, *UNDONE, *FINISHED]):
         for branch in ("main", "dev"):
@@ -65,7 +65,7 @@ def _doomed(place: Path) -> list[Doomed]:
     return made
 
 
-def test_a_killed_driver(tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_a_complete_load_or_none(tmp_path: Path) -> None:
     source = write(tmp_path / "input", rows(3, first=100), "ndjson")
     loads = _doomed(tmp_path)
     before: dict[Doomed, bytes] = {}
@@ -98,20 +98,20 @@ def test_a_killed_driver(tmp_path: Path) -> None:
 
 
 def _loaded(place: Path, source: str, mode: str, branch: str) -> Outcome:
-    """What the load makes of the graph."""
+    """The expected graph after the load."""
     with graph_at(place / f"expected-{mode}-{branch}") as graph:
         graph.branches.create("dev")
         return outcome(graph, lambda: graph.load(source, mode=mode, branch=branch), branch)
 
 
 def _killed(place: Path, source: str, loads: list[Doomed]) -> None:
-    """Start the driver, wait until every load has stopped, kill it, and wait for all that belonged to it to end."""
+    """Start the driver, wait until every load has stopped, kill it, and wait for the end of all its processes."""
     jobs = place / "jobs.json"
     jobs.write_text(json.dumps([load.job(source) for load in loads]))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     with (place / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.doomed", str(jobs)],
+            [sys.executable, "-m", "tests.pipeline.killed_driver", str(jobs)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -129,7 +129,7 @@ def _killed(place: Path, source: str, loads: list[Doomed]) -> None:
 
 
 def _session_of(pid: int) -> list[int]:
-    """The processes that a process started, and theirs."""
+    """The child processes of a process, and their children."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -143,7 +143,7 @@ def _session_of(pid: int) -> list[int]:
 
 
 def _clean(load: Doomed) -> None:
-    """Clean up: what the dead load left goes, and nothing else."""
+    """Clean up: only the files of the killed load are removed."""
     with open(load.graph) as graph:
         before = listing(load.graph)
         refs = pins(graph, views(graph, 99))
@@ -152,7 +152,7 @@ def _clean(load: Doomed) -> None:
         young = graph.cleanup(keep=99)
         assert young.loads_removed == 0, "it is not old enough"
         assert all(table.forks_removed == table.orphans_removed == 0 for table in young.tables)
-        # The first cleanup has removed the record of the dead load. Rows without a record stay for an hour.
+        # The first cleanup removes the record of the killed load. Rows without a record stay for an hour.
         hours_ago = time.time() - 2 * 3600
         for file in (load.graph / "__staging").rglob("*"):
             os.utime(file, (hours_ago, hours_ago))
@@ -162,7 +162,7 @@ def _clean(load: Doomed) -> None:
         assert after.items() <= before.items()
         assert {path for path in before.keys() - after.keys() if not _is_record(path)} == gone, load.place
         if load.place in NOTHING or (load.place in UNDONE and load.branch == "main"):
-            assert gone, load.place  # what was undone on a branch lay in forks, which are gone already
+            assert gone, load.place  # files of a branch were in forks that rollback removed
         assert unreached(load.graph, refs) == set()
         assert not any((load.graph / "__staging").rglob("*.arrow"))
         assert {name: b"".join(graph.export(branch=name)) for name in ("main", "dev")} == contents
@@ -170,5 +170,5 @@ def _clean(load: Doomed) -> None:
 
 
 def _is_record(path: str) -> bool:
-    """Notes of Lance about commits, and the refs of forks."""
+    """Whether a file is a transaction file of Lance or the ref of a fork."""
     return "_transactions" in path or "_refs" in path or path.endswith("latest_version_hint.json")

@@ -1,4 +1,4 @@
-"""The lenient reader does the same in parts as in one process: the same graph, the same counts and first places."""
+"""The lenient reader gives the same result in partitions as in one process: graph, counts and first locations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ edge Of: Free -> Pair
 
 
 def world(*, ambiguous: bool = False, wrong: bool = False) -> list[dict[str, Any]]:
-    """Records with everything that the lenient reader changes, in no order."""
+    """Records with all cases that the lenient reader changes, in no order."""
     records: list[dict[str, Any]] = []
     for i in range(60):
         day = f"2024-{i % 12 + 1:02d}-{i // 12 + 1:02d}"
@@ -93,14 +93,14 @@ CASES = {
         ("parquet", "ambiguous"),
     ],
 )
-def test_the_same_in_parts(tmp_path: Path, format: str, case: str, parts: int) -> None:
+def test_a_lenient_load_in_partitions_gives_the_same_result(tmp_path: Path, format: str, case: str, parts: int) -> None:
     _compare(InProcess(), tmp_path, format, case, parts)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["changed", "both"])
-def test_spark_does_it_too(session: Session, tmp_path: Path, case: str) -> None:
+def test_a_lenient_load_on_spark_gives_the_same_result(session: Session, tmp_path: Path, case: str) -> None:
     _compare(session, tmp_path, "ndjson", case, 3)
 
 
@@ -120,7 +120,7 @@ def _compare(session: Session, place: Path, format: str, case: str, parts: int) 
     assert not (place / "there" / "__staging").exists()
 
 
-def test_an_idempotent_load_is_known_again(tmp_path: Path) -> None:
+def test_a_repeated_lenient_load_returns_the_first_commit(tmp_path: Path) -> None:
     source = write(tmp_path / "input", CASES["changed"], "ndjson")
     here, _ = graphs(tmp_path)
     first = here.load(source, mode="append", lenient=True, idempotency_key="k")

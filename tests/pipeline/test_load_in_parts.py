@@ -1,4 +1,4 @@
-"""What a load by many tasks promises beside the same graph: one commit or nothing, on any branch, once."""
+"""Guarantees of a load by many tasks: one commit or nothing, on any branch, once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def files(graph: Graph) -> set[str]:
 
 @pytest.mark.parametrize("mode", [mode.value for mode in LoadMode])
 @pytest.mark.parametrize("forked", [False, True])
-def test_a_branch(tmp_path: Path, source: Any, mode: str, forked: bool) -> None:
+def test_a_partitioned_load_to_a_branch_gives_the_same_result(
+    tmp_path: Path, source: Any, mode: str, forked: bool
+) -> None:
     here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
     for each in (here, there):
         each.branches.create("draft")
@@ -59,7 +61,7 @@ def test_a_branch(tmp_path: Path, source: Any, mode: str, forked: bool) -> None:
     assert outcome(there, lambda: there.load([], mode="merge")) == outcome(here, lambda: here.load([], mode="merge"))
 
 
-def test_a_missing_branch_is_forked_and_goes_again_if_the_load_fails(tmp_path: Path, graph: Graph, source: Any) -> None:
+def test_a_created_branch_is_removed_if_the_load_fails(tmp_path: Path, graph: Graph, source: Any) -> None:
     wrong = write(tmp_path / "wrong", {"Knows": [{"from": "nobody", "to": "nobody"}]}, "ndjson")
     with pytest.raises(ConstraintError):
         pipeline(graph).load(wrong, mode="append", branch="draft", base="main")
@@ -70,7 +72,7 @@ def test_a_missing_branch_is_forked_and_goes_again_if_the_load_fails(tmp_path: P
     assert len(graph.commits.list(branch="main").commits) == 2
 
 
-def test_a_failed_load_leaves_the_graph_as_it_was(graph: Graph, tmp_path: Path) -> None:
+def test_a_failed_load_leaves_the_graph_unchanged(graph: Graph, tmp_path: Path) -> None:
     content = rows(3, first=100)
     content["Knows"][-1]["to"] = "nobody"
     source = write(tmp_path / "input", content, "ndjson")
@@ -96,7 +98,7 @@ def test_a_check_writes_nothing(graph: Graph, source: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_check_says_what_the_load_would_say(tmp_path: Path, graph: Graph, mode: str) -> None:
+def test_a_check_reports_the_same_as_the_load(tmp_path: Path, graph: Graph, mode: str) -> None:
     source = write(tmp_path / "again", rows(1, 30, 20), "ndjson")
     by_load = outcome(graph, lambda: pipeline(graph).load(source, mode=mode, check=True))
     assert outcome(graph, lambda: graph.load(source, mode=mode, check=True)) == by_load
@@ -104,7 +106,7 @@ def test_a_check_says_what_the_load_would_say(tmp_path: Path, graph: Graph, mode
         assert outcome(graph, lambda: graph.load(source, mode=mode)) == by_load
 
 
-def test_a_key_stands_for_one_load_whichever_way_it_goes(graph: Graph, source: Any, tmp_path: Path) -> None:
+def test_an_idempotency_key_covers_local_and_spark_loads(graph: Graph, source: Any, tmp_path: Path) -> None:
     first = pipeline(graph).load(source, mode="append", idempotency_key="one", message="the first", split_bytes=_SPLIT)
     assert first.commit is not None
     assert first.commit.message == "the first"
@@ -117,7 +119,7 @@ def test_a_key_stands_for_one_load_whichever_way_it_goes(graph: Graph, source: A
     assert pipeline(graph).load(other, mode="append", idempotency_key="two").commit == by_process.commit
 
 
-def test_a_head_that_is_expected(graph: Graph, source: Any) -> None:
+def test_an_outdated_expected_head_is_refused(graph: Graph, source: Any) -> None:
     head = graph.snapshot().commit.id
     graph.load([{"type": "Person", "data": {"name": "x"}}], mode="append")
     with pytest.raises(PreconditionFailedError):
@@ -126,11 +128,11 @@ def test_a_head_that_is_expected(graph: Graph, source: Any) -> None:
 
 @pytest.mark.parametrize("branch", ["main", "draft"])
 @pytest.mark.parametrize("mode", ["append", "merge"])
-def test_a_commit_that_comes_first(graph: Graph, source: Any, branch: str, mode: str) -> None:
-    """The load goes on from it, and checks again."""
+def test_a_concurrent_commit_causes_a_retry(graph: Graph, source: Any, branch: str, mode: str) -> None:
+    """The load continues from the new head, and checks again."""
     if branch != "main":
         graph.branches.create(branch)
-    # On 'main' the second attempt has the branch to itself. On a branch, the load may have to begin anew.
+    # On 'main' the second attempt holds the lease. On a branch, the load may have to start again.
     between = iter(
         [{"type": "Person", "data": {"name": "between"}}, {"type": "Note", "data": {"text": "x"}}][
             : 1 + (branch != "main")
@@ -148,7 +150,7 @@ def test_a_commit_that_comes_first(graph: Graph, source: Any, branch: str, mode:
     assert graph.verify(branch=branch).ok
 
 
-def test_an_overwrite_is_not_played_again(graph: Graph, source: Any) -> None:
+def test_an_overwrite_is_not_retried(graph: Graph, source: Any) -> None:
     def interfere(progress: LoadProgress) -> None:
         if progress.phase is LoadPhase.WRITING:
             graph.load([{"type": "Person", "data": {"name": f"x{progress.rows}"}}], mode="merge")
@@ -157,14 +159,14 @@ def test_an_overwrite_is_not_played_again(graph: Graph, source: Any) -> None:
         pipeline(graph).load(source, mode="overwrite", progress=interfere, split_bytes=_SPLIT)
 
 
-def test_a_load_that_is_cancelled(graph: Graph, source: Any) -> None:
+def test_a_load_can_be_cancelled(graph: Graph, source: Any) -> None:
     cancel = Cancellation()
     cancel.cancel()
     with pytest.raises(CancelledError):
         pipeline(graph).load(source, mode="append", cancel=cancel)
 
 
-def test_nodes_and_edges_by_name(graph: Graph) -> None:
+def test_nodes_and_edges_can_be_passed_by_type(graph: Graph) -> None:
     content = rows(3, 5, 1, first=100)
     receipt = pipeline(graph).load(
         nodes={"Person": content["Person"]}, edges={"Knows": content["Knows"]}, mode="append"
@@ -178,7 +180,7 @@ def test_nodes_and_edges_by_name(graph: Graph) -> None:
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path, indent: int | None) -> None:
-    """Also where records stretch over lines, so that the file is one part."""
+    """Also if records span several lines, so that the file is one partition."""
     here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
     note = {"type": "Note", "data": {"text": "once more"}}
     path = tmp_path / "notes.ndjson"

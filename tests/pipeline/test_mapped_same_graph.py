@@ -1,4 +1,4 @@
-"""Tables with a mapping, and files in S3, give the same graph, or the same errors, in process and in parts on Spark."""
+"""Tables with a mapping, and files in S3, give the same graph or errors in process and in partitions on Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FILES = {"Person": "humans", "Note": "notes", "Knows": "knows", "Wrote": "wrote"
 
 
 def strange(content: Rows) -> Rows:
-    """The same rows under the names that the mapping knows."""
+    """The same rows with the column names of the mapping."""
     out: Rows = {}
     for name, each in content.items():
         made = []
@@ -118,7 +118,7 @@ def _bad_values(content: Rows) -> None:
 @pytest.mark.parametrize("change", [_nothing, _broken_rules, _bad_values])
 @pytest.mark.parametrize("format", ["csv", "parquet", "tables"])
 @pytest.mark.parametrize("parts", [1, 7])
-def test_a_mapped_load_in_parts(
+def test_a_mapped_load_in_partitions_gives_the_same_result(
     tmp_path: Path, mapping: TableMapping, change: Callable[[Rows], None], format: str, parts: int
 ) -> None:
     mode = ["append", "merge", "overwrite"][(parts + len(format)) % 3]
@@ -128,7 +128,7 @@ def test_a_mapped_load_in_parts(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "format"), [(_nothing, "csv"), (_bad_values, "parquet"), (_broken_rules, "tables")])
-def test_spark_does_it_too(
+def test_a_mapped_load_on_spark_gives_the_same_result(
     session: Session, tmp_path: Path, mapping: TableMapping, change: Callable[[Rows], None], format: str
 ) -> None:
     _compare(session, tmp_path, mapping, change, format, 2, "merge")
@@ -151,7 +151,7 @@ def _compare(
     found = outcome(there, lambda: on_spark(there, source, mode, session, parts, mapping=mapping))
     assert (found.said, found.content, found.commits) == (expected.said, expected.content, expected.commits)
     assert there.verify().ok
-    if change is _nothing:  # the same as if the tables had been as they should be
+    if change is _nothing:  # the same as with the expected column names
         unmapped = "csv" if format == "csv" else "tables"
         plainly = write(place / "plainly", content, unmapped)
         said = outcome(plain, lambda: plain.load(plainly, mode=mode))
@@ -159,13 +159,13 @@ def _compare(
 
 
 def contents(directory: Path) -> dict[str, str]:
-    """Every file below a directory, by what is in it."""
+    """Every file below a directory with its content."""
     files = [file for file in sorted(directory.rglob("*")) if file.is_file()]
     return {str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_wrong_input_leaves_no_trace(tmp_path: Path, mapping: TableMapping) -> None:
-    """A mapping that does not fit, a column that is not there, and rows that cannot become rows."""
+def test_wrong_input_writes_no_file(tmp_path: Path, mapping: TableMapping) -> None:
+    """A mapping that does not fit, a missing column, and rows that cannot be converted."""
     content = rows(3, first=100)
     _bad_values(content)
     source = write_strange(tmp_path / "input", content, "csv")
@@ -188,8 +188,10 @@ def test_wrong_input_leaves_no_trace(tmp_path: Path, mapping: TableMapping) -> N
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_frames_with_a_mapping(spark: SparkSession, session: Session, tmp_path: Path, mapping: TableMapping) -> None:
-    """Frames go by the names that they are given under."""
+def test_data_frames_can_be_loaded_with_a_mapping(
+    spark: SparkSession, session: Session, tmp_path: Path, mapping: TableMapping
+) -> None:
+    """Data frames are mapped by the names that they are passed with."""
     content = rows(3, first=100)
     source = write_strange(tmp_path / "input", content, "parquet")
     here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
@@ -213,7 +215,7 @@ def test_frames_with_a_mapping(spark: SparkSession, session: Session, tmp_path: 
 
 
 def put(root: S3Root, directory: Path, *, packed: bool = False) -> str:
-    """The files of a directory, in a prefix of their own."""
+    """Upload the files of a directory to their own prefix."""
     prefix = f"input-{uuid4().hex}"
     store = open_store(root.uri, root.options)
     for file in sorted(directory.iterdir()):
@@ -223,7 +225,7 @@ def put(root: S3Root, directory: Path, *, packed: bool = False) -> str:
 
 
 def reaching(root: S3Root, place: Path) -> Graph:
-    """A graph in a directory whose handle knows how to reach the bucket."""
+    """A graph in a directory, whose handle has the options to access the bucket."""
     graph_at(place).close()
     return omnigraph.open(place, storage_options=root.options)
 
@@ -232,7 +234,7 @@ def reaching(root: S3Root, place: Path) -> Graph:
 @pytest.mark.parametrize(
     ("format", "packed"), [("ndjson", False), ("ndjson", True), ("csv", True), ("parquet", False), ("arrow", False)]
 )
-def test_files_in_s3(s3_root: S3Root, tmp_path: Path, format: str, packed: bool) -> None:
+def test_files_in_s3_load_the_same_graph(s3_root: S3Root, tmp_path: Path, format: str, packed: bool) -> None:
     content = rows(3, first=100)
     source = write(tmp_path / "input", content, format)
     _compare_s3(InProcess(), s3_root, tmp_path, source, packed)
@@ -261,7 +263,7 @@ def _compare_s3(session: Session, root: S3Root, place: Path, source: str, packed
 
 
 @pytest.mark.s3
-def test_a_mapping_and_its_files_in_s3(s3_root: S3Root, tmp_path: Path, mapping: TableMapping) -> None:
+def test_a_mapping_and_its_files_can_be_in_s3(s3_root: S3Root, tmp_path: Path, mapping: TableMapping) -> None:
     content = rows(3, first=100)
     source = write_strange(tmp_path / "input", content, "csv")
     there = put(s3_root, Path(source))
@@ -274,7 +276,7 @@ def test_a_mapping_and_its_files_in_s3(s3_root: S3Root, tmp_path: Path, mapping:
 
 
 @pytest.mark.s3
-def test_what_is_not_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
+def test_missing_files_in_s3_are_named(s3_root: S3Root, tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", SCHEMA, storage_options=s3_root.options)
     store = open_store(s3_root.uri, s3_root.options)
     store.put("some/notes.txt", b"x")
@@ -289,7 +291,7 @@ def test_what_is_not_in_s3(s3_root: S3Root, tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_an_object_that_changes_under_a_load_is_noticed(s3_root: S3Root, tmp_path: Path) -> None:
+def test_an_object_that_changes_during_a_load_is_reported(s3_root: S3Root, tmp_path: Path) -> None:
     from omnigraph.write.input.row_files import FileSplit, cut_file, row_files
 
     store = open_store(s3_root.uri, s3_root.options)

@@ -1,4 +1,4 @@
-"""Tasks that merge rows leave what one process leaves: the same rows in the same order, with the same row ids."""
+"""Tasks that merge rows give the same tables as one process: the same rows, order and row ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from omnigraph.write.receipt import LoadReceipt, MergeWay
 _SPLIT = 1_500
 _STAMPS = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 _NAMED = ("node:Person", "node:Note", "edge:Wrote")
-"""The types whose ids follow from the input, so that they are the same in two graphs."""
+"""The types whose ids are derived from the input, so that they are equal in two graphs."""
 
 
 def by_tasks(graph: Graph, source: Any, threshold: int | str | None = 0, **said: Any) -> LoadReceipt:
@@ -32,7 +32,7 @@ def by_tasks(graph: Graph, source: Any, threshold: int | str | None = 0, **said:
 
 
 def stamped(graph: Graph, key: str, branch: str = "main") -> list[dict[str, Any]]:
-    """Everything that a table holds, as it lies there, with what Lance knows of each row."""
+    """All rows of a table in storage order, with Lance's system columns."""
     ref = graph.snapshot(branch=branch).pin(key).ref
     tables = graph.session.store.tables
     columns = [*tables.at(ref).schema().names, *_STAMPS]
@@ -41,7 +41,7 @@ def stamped(graph: Graph, key: str, branch: str = "main") -> list[dict[str, Any]
 
 
 def changed(graph: Graph, key: str, before: Any) -> tuple[dict[str, list[Any]], list[str]]:
-    """What one step did to a table, as a feed tells it: ids that came and that were written, and ids that went."""
+    """The changes of one step as a feed reports them: inserted, updated and deleted ids."""
     after = graph.snapshot().pin(key).ref
     dataset = graph.session.store.tables.at(after).dataset
     delta = dataset.delta(begin_version=before.version, end_version=after.version)
@@ -75,7 +75,7 @@ WORLDS = [_updates, _inserts, _both, _several_with_one_id]
 
 @pytest.mark.parametrize("indexed", [False, True], ids=["", "indexed"])
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.__name__.strip("_"))
-def test_the_tables_are_the_same(tmp_path: Path, world: Any, indexed: bool) -> None:
+def test_tasks_write_the_same_tables_as_one_process(tmp_path: Path, world: Any, indexed: bool) -> None:
     source = write(tmp_path / "input", world(rows(3, first=100)), "ndjson")
     here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
     if indexed:
@@ -95,7 +95,7 @@ def test_the_tables_are_the_same(tmp_path: Path, world: Any, indexed: bool) -> N
 
 
 def _found(graph: Graph) -> list[list[str]]:
-    """What is found by values that are indexed, if there are indexes."""
+    """The rows that are found by indexed values, if there are indexes."""
     tables, person = graph.session.store.tables, graph.snapshot().pin("node:Person").ref
     wanted = [("name", f"person {i}") for i in range(0, 140, 7)] + [("email", f"person {i}@x.org") for i in range(12)]
     return [
@@ -104,7 +104,7 @@ def _found(graph: Graph) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("forked", [False, True], ids=["first", "later"])
-def test_on_a_branch(tmp_path: Path, forked: bool) -> None:
+def test_tasks_write_the_same_tables_on_a_branch(tmp_path: Path, forked: bool) -> None:
     source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
     here, there = graph_at(tmp_path / "here"), graph_at(tmp_path / "there")
     for graph in (here, there):
@@ -121,7 +121,7 @@ def test_on_a_branch(tmp_path: Path, forked: bool) -> None:
     assert {key: len(names) for key, names in forks.items()} == {"node:Person": 1, "node:Note": 1, "edge:Wrote": 0}
 
 
-def test_rows_with_blobs(tmp_path: Path) -> None:
+def test_tasks_merge_rows_with_blobs(tmp_path: Path) -> None:
     schema = "node Ship { name: String @key  crew: I32?  photo: Blob? }"
     old = pa.table({"name": [f"s{i}" for i in range(40)], "photo": [bytes([i]) * 300 for i in range(40)]})
     names = [f"s{i}" for i in range(20, 60)]
@@ -137,13 +137,13 @@ def test_rows_with_blobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("branch", ["main", "draft"])
-def test_a_commit_that_comes_first(tmp_path: Path, branch: str) -> None:
-    """What was matched with an older state is thrown away, and matched anew."""
+def test_a_concurrent_commit_discards_the_matched_rows(tmp_path: Path, branch: str) -> None:
+    """Rows that were matched with an older state are discarded, and matched again."""
     graph = graph_at(tmp_path / "graph")
     source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
     if branch != "main":
         graph.branches.create(branch)
-    # On the branch it is the first to write to the table there.
+    # It is the first write to the table on the branch.
     between = iter([{"name": "person 103", "age": 7}])
     seen = []
 
@@ -164,7 +164,7 @@ def test_a_commit_that_comes_first(tmp_path: Path, branch: str) -> None:
     assert len(graph.session.store.tables.forks(snapshot.pin("node:Person").ref.path)) == (branch != "main")
 
 
-def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_merge_method_depends_on_the_size_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
     graph = graph_at(tmp_path / "graph")
     receipt = by_tasks(graph, source, threshold=None)
@@ -197,8 +197,8 @@ def test_the_size_decides_and_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
         (Failpoint.PUBLISHED, True),
     ],
 )
-def test_a_merge_that_dies(tmp_path: Path, point: Failpoint, done: bool) -> None:
-    """It is finished or undone by the next who opens the graph, and can be made again."""
+def test_a_crashed_merge_is_recovered(tmp_path: Path, point: Failpoint, done: bool) -> None:
+    """The next open of the graph completes or undoes it, and it can be repeated."""
     source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
     graph = graph_at(tmp_path / "graph")
     whole = graph_at(tmp_path / "whole")
@@ -215,5 +215,5 @@ def test_a_merge_that_dies(tmp_path: Path, point: Failpoint, done: bool) -> None
 
 
 def _without_ids(exported: bytes) -> bytes:
-    """Ids that are made up differ from graph to graph."""
+    """Generated ids differ from graph to graph."""
     return re.sub(rb"\b[0-9A-HJKMNP-TV-Z]{26}\b", b"ID", exported)

@@ -1,4 +1,4 @@
-"""A merge on Spark gives the graph, the receipt and the conflicts that a merge in process gives, however it is cut."""
+"""A merge on Spark gives the same graph, receipt and conflicts as a local merge, for any number of partitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _world(place: Path, seed: int) -> World:
 
 
 def _told(graph: Graph, how: Any, target: str = "main") -> object:
-    """What a merge says, and what it leaves."""
+    """The receipt or error of a merge, and the graph after it."""
     try:
         receipt = replace(how(graph), commit=None, engine="")
     except MergeConflictsError as error:
@@ -56,7 +56,7 @@ def _told(graph: Graph, how: Any, target: str = "main") -> object:
 
 
 def _copy(world: World, place: Path) -> Graph:
-    """The same graph once more. A graph with branches cannot be moved, so it takes the place of the first."""
+    """Copy the graph back. A graph with branches cannot be moved, so the copy replaces the original."""
     shutil.rmtree(world.graph.uri)
     shutil.copytree(place, world.graph.uri)
     return omnigraph.open(world.graph.uri)
@@ -68,11 +68,13 @@ def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> Merg
 
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partitioned_merge_gives_the_same_graph(
+    tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
-    target = "dev" if seed % 2 else "main"  # the one has files of its own, and the other has not
+    target = "dev" if seed % 2 else "main"  # one has its own files, the other does not
     wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
     request = MergeRequest("side", target, strategy)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
@@ -87,7 +89,7 @@ def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
-def test_same_graph_on_spark(tmp_path: Path, session: Session, seed: int) -> None:
+def test_a_merge_on_spark_gives_the_same_graph(tmp_path: Path, session: Session, seed: int) -> None:
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
@@ -112,7 +114,7 @@ edge Meets: Ship -> Ship { year: I64? }
 
 
 def _fleet(place: Path) -> Graph:
-    """Two branches with many changes, and two orphans: one on each side."""
+    """Two branches with many changes, and an orphan on each side."""
     graph = omnigraph.init(place, PLAIN)
     names = [f"s{i:03d}" for i in range(200)]
     graph.load({"Ship": pa.table({"name": names, "tons": [1] * 200})}, mode="append")
@@ -132,8 +134,8 @@ def _fleet(place: Path) -> Graph:
 
 
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])
-def test_tasks_write_what_is_large(tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what resolving a conflict takes back, brings back and removes; and the row ids that rows had stay."""
+def test_tasks_write_large_changes(tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also rows that conflict resolution reverts, restores and removes; existing row ids stay."""
     graph = _fleet(tmp_path / "graph")
     kept = tmp_path / "kept"
     shutil.copytree(graph.uri, kept)
@@ -162,8 +164,10 @@ def _row_ids(graph: Graph) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("outcome", ["moves", "conflicts", "fails"])
-def test_a_target_that_moves_meanwhile(tmp_path: Path, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tasks wrote for one state is not used for another, and no fork is left that nothing points at."""
+def test_a_concurrent_commit_on_the_target_discards_staged_rows(
+    tmp_path: Path, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that tasks staged for one state are not used for another, and no unreferenced fork is left."""
     graph = _fleet(tmp_path / "graph")
     graph.branches.create("dev", commit=graph.commits.list().commits[-3].id)
     original = on_spark.SparkComparer._tasks_write
@@ -201,7 +205,7 @@ def test_a_target_that_moves_meanwhile(tmp_path: Path, outcome: str, monkeypatch
 
 
 def _crossed(place: Path, seed: int) -> World:
-    """Two branches that have merged each other at once, and have gone on."""
+    """Two branches that merged each other at the same time, and have changed since."""
     world = _world(place, seed)
     random = Random(1000 + seed)
     world.branch("was-side", "side")
@@ -216,10 +220,10 @@ def _crossed(place: Path, seed: int) -> World:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", [1, 10, 11])
-def test_several_common_ancestors(
+def test_a_virtual_base_is_merged_on_spark(
     tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The inner merges that make a virtual base run on Spark, too."""
+    """The inner merges for a virtual base run on Spark, too."""
     world = _crossed(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)

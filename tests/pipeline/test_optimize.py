@@ -1,4 +1,4 @@
-"""Tasks pack rows and build indexes as one process does, and the driver commits."""
+"""Tasks compact rows and build indexes as one process does, and the driver commits."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def _check(graph: Graph, session: Session) -> None:
     assert by_tasks(graph, session).commit is None
 
 
-def test_tasks_do_what_one_process_does(graph: Graph) -> None:
+def test_optimize_by_tasks_gives_the_same_result(graph: Graph) -> None:
     _check(graph, InProcess())
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_does_it_too(graph: Graph, session: Session) -> None:
+def test_optimize_on_spark_gives_the_same_result(graph: Graph, session: Session) -> None:
     _check(graph, session)
 
 
-def test_all_indexes_in_segments(tmp_path: Path) -> None:
-    """Nothing is there before: every index is built by several tasks."""
+def test_all_indexes_are_built_in_segments(tmp_path: Path) -> None:
+    """There are no indexes before: each is built by several tasks."""
     graph = omnigraph.init(tmp_path / "g", SCHEMA)
     fill(graph)
     before = seen(graph)
@@ -83,7 +83,9 @@ def test_all_indexes_in_segments(tmp_path: Path) -> None:
     assert seen(graph) == before
 
 
-def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_depends_on_the_amount_of_work_and_is_reported(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[Choice] = []
     receipt = Pipeline(graph, InProcess()).optimize(engine="auto", chosen=told.append)
     assert receipt.engine == "local"
@@ -99,8 +101,8 @@ def test_the_amount_of_work_decides_and_is_shown(graph: Graph, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_a_graph_in_s3(s3_root: S3Root) -> None:
-    """Tasks that merge, and tasks that pack, reach it by its options."""
+def test_a_graph_in_s3_can_be_merged_and_optimized_by_tasks(s3_root: S3Root) -> None:
+    """Tasks that merge or compact access it with its options."""
     graph = omnigraph.init(s3_root.uri, SCHEMA, storage_options=s3_root.options)
     fill(graph, loads=2)
     graph.ensure_indexes()
@@ -115,8 +117,8 @@ def test_a_graph_in_s3(s3_root: S3Root) -> None:
     assert not [info.path for info in graph.session.store.objects.list("nodes") if "/_versions/d" in info.path]
 
 
-def test_what_tasks_write_is_not_cleared_away_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cleanup sees a record of whoever is at work, which goes with the work."""
+def test_cleanup_keeps_files_staged_by_running_tasks(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cleanup respects the work record of a running job, which is removed at its end."""
     at_work: list[int] = []
     pack = SparkWorkers.compact
 

@@ -1,4 +1,4 @@
-"""What keeps Spark from starting is said at once and in plain words: masters, memory, Java."""
+"""Obstacles to starting Spark are reported at once and in plain words: masters, memory, Java."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from omnigraph.pipeline.spark.preflight import check_java, check_settings, start
         "k8s://https://h:443",
     ],
 )
-def test_masters_that_spark_takes(master: str) -> None:
+def test_valid_masters_are_accepted(master: str) -> None:
     check_settings(master, None)
 
 
@@ -43,14 +43,14 @@ def test_masters_that_spark_takes(master: str) -> None:
         ("spark://", "is not host:port"),
     ],
 )
-def test_masters_that_are_none(master: str, said: str) -> None:
+def test_invalid_masters_are_refused(master: str, said: str) -> None:
     with pytest.raises(SparkUnavailableError) as refused:
         check_settings(master, None)
     assert said in refused.value.message
     assert "local[*,4]" in str(refused.value.hint)
 
 
-def test_a_master_that_does_not_answer() -> None:
+def test_a_master_that_refuses_connections_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_settings(f"spark://127.0.0.1:{port}", None)
@@ -63,7 +63,7 @@ def test_a_master_that_does_not_answer() -> None:
     assert time.monotonic() - before < 60
 
 
-def test_a_master_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_does_not_respond_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object, **__: object) -> None:
         raise TimeoutError("timed out")
 
@@ -73,7 +73,7 @@ def test_a_master_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("memory", ["2x", "", "lots", "2gb", "-1g", "1.5g"])
-def test_memory(memory: str) -> None:
+def test_an_invalid_amount_of_memory_is_refused(memory: str) -> None:
     check_settings(None, "512m")
     with pytest.raises(SparkUnavailableError, match="is not an amount of memory"):
         check_settings(None, memory)
@@ -88,7 +88,7 @@ def test_memory(memory: str) -> None:
         ("exit 3", "does not run: exit code 3"),
     ],
 )
-def test_java_that_is_old_or_broken_and_has_no_file_that_says_so(tmp_path: Path, script: str, said: str) -> None:
+def test_an_old_or_broken_java_without_a_release_file_is_refused(tmp_path: Path, script: str, said: str) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\n{script}\n")
@@ -102,7 +102,7 @@ def test_java_that_is_old_or_broken_and_has_no_file_that_says_so(tmp_path: Path,
         check_java({"JAVA_HOME": str(tmp_path)})
 
 
-def test_new_java_without_such_a_file(tmp_path: Path) -> None:
+def test_a_recent_java_without_a_release_file_is_accepted(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
@@ -129,7 +129,7 @@ def test_new_java_without_such_a_file(tmp_path: Path) -> None:
         ("", "", "RuntimeError"),
     ],
 )
-def test_a_start_that_failed_is_told_in_a_line(tmp_path: Path, error: str, log: str, said: str) -> None:
+def test_a_failed_start_is_reported_in_one_line(tmp_path: Path, error: str, log: str, said: str) -> None:
     file = tmp_path / "spark.log"
     file.write_text(log)
     told = start_failure(RuntimeError(error), file, "spark://here:7077")
@@ -137,7 +137,7 @@ def test_a_start_that_failed_is_told_in_a_line(tmp_path: Path, error: str, log: 
     assert "\n" not in told
 
 
-def test_the_cause_on_the_side_of_java_is_told(tmp_path: Path) -> None:
+def test_the_cause_of_a_java_error_is_reported(tmp_path: Path) -> None:
     class Java:
         def __init__(self, message: str | None, cause: Java | None = None) -> None:
             self.getMessage = lambda: message

@@ -1,4 +1,4 @@
-"""A load gives the same graph, or the same errors in the same order, in process and on Spark in any number of parts."""
+"""A load gives the same graph, or the same errors in the same order, in process and in partitions on Spark."""
 
 from __future__ import annotations
 
@@ -93,25 +93,27 @@ def _name(value: object) -> str:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", CHANGES, ids=_name)
 @pytest.mark.parametrize("parts", PARTS)
-def test_a_load_in_parts_does_what_a_load_does(tmp_path: Path, mode: str, change: Change, parts: int) -> None:
+def test_a_partitioned_load_gives_the_same_result(tmp_path: Path, mode: str, change: Change, parts: int) -> None:
     _compare(InProcess(), tmp_path, mode, change, "ndjson", parts)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", [_as_it_is, _broken_rules, _overlapping], ids=_name)
 @pytest.mark.parametrize("format", FORMATS[1:])
-def test_it_does_so_for_every_format(tmp_path: Path, mode: str, change: Change, format: str) -> None:
+def test_a_partitioned_load_of_every_format_gives_the_same_result(
+    tmp_path: Path, mode: str, change: Change, format: str
+) -> None:
     _compare(InProcess(), tmp_path, mode, change, format, PARTS[len(mode + format) % 3])
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=_name)
 @pytest.mark.parametrize("parts", PARTS)
-def test_tasks_merge_as_one_process_does(tmp_path: Path, change: Change, parts: int) -> None:
+def test_a_merge_by_tasks_gives_the_same_result(tmp_path: Path, change: Change, parts: int) -> None:
     _compare(InProcess(), tmp_path, "merge", change, "ndjson", parts, merge_threshold=0)
 
 
 def _on_spark() -> list[tuple[str, Change, str, int]]:
-    """Every change, every format and every mode; the rest follows from the number of the case."""
+    """Every change, every format and every mode; the case number decides the rest."""
     changes = [(MODES[i % 3], change, FORMATS[i % 2], PARTS[i % 3]) for i, change in enumerate(CHANGES)]
     return changes + [(MODES[i % 3], _as_it_is, format, PARTS[(i + 1) % 3]) for i, format in enumerate(FORMATS[2:])]
 
@@ -123,7 +125,7 @@ def _on_spark() -> list[tuple[str, Change, str, int]]:
     _on_spark(),
     ids=_name,
 )
-def test_spark_does_it_too(
+def test_a_load_on_spark_gives_the_same_result(
     session: Session, tmp_path: Path, mode: str, change: Change, format: str, parts: int
 ) -> None:
     _compare(session, tmp_path, mode, change, format, parts)
@@ -131,7 +133,7 @@ def test_spark_does_it_too(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_merges_so_too(session: Session, tmp_path: Path) -> None:
+def test_a_merge_by_tasks_on_spark_gives_the_same_result(session: Session, tmp_path: Path) -> None:
     _compare(session, tmp_path, "merge", _overlapping, "ndjson", 7, merge_threshold=0)
 
 
@@ -160,7 +162,7 @@ def _compare(
 
 
 def _typed(content: Rows) -> Rows:
-    """Rows that Arrow can hold: a column has one type."""
+    """Rows that Arrow can represent: each column has one type."""
     for row in content["Knows"]:
         row["to"] = str(row["to"])
     for row in content["Person"]:
@@ -178,7 +180,7 @@ def on_spark(
     merge_threshold: int | None = None,
     **said: Any,
 ) -> LoadReceipt:
-    """Load in about so many parts, and compare a few rows at a time."""
+    """Load in about this many partitions, and compare a few rows at a time."""
     options = SparkOptions(
         session,
         split_bytes=-(-_size(source) // parts),

@@ -1,4 +1,4 @@
-"""What may be a secret is in nothing that is shown: not in what a log or a traceback makes of our objects."""
+"""Possible secrets are not in the text form of our objects, in logs or tracebacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET = "open sesame"
 STORAGE = {"aws_secret_access_key": SECRET}
 
 
-def test_storage_options() -> None:
+def test_storage_options_are_not_shown() -> None:
     options = Options.read({"path": "s3://bucket/graph", "type": "P", "storage.aws_secret_access_key": SECRET})
     staging = Staging.new(GraphUri.parse("s3://bucket/graph", STORAGE))
     tree, _ = tree_of("s3://bucket/rows.csv", STORAGE)
@@ -24,11 +24,11 @@ def test_storage_options() -> None:
     assert "bucket" in shown
 
 
-def test_settings_of_spark() -> None:
+def test_spark_settings_are_not_shown() -> None:
     assert SECRET not in repr(SparkSettings("local", options={"spark.hadoop.fs.s3a.secret.key": SECRET}))
 
 
-def test_variables_of_a_pipeline() -> None:
+def test_pipeline_variables_are_not_shown() -> None:
     declared = {
         "pipeline": "ports",
         "variables": {"password": None},

@@ -1,4 +1,4 @@
-"""Spark is started when it is needed, and says in a line what is missing when it cannot be."""
+"""Spark starts on first use, and a missing requirement is reported in one line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _java_home(place: Path, version: str) -> Path:
 @pytest.mark.parametrize(
     ("version", "good"), [("1.8.0_402", False), ("11.0.2", False), ("17.0.15", True), ("21", True)]
 )
-def test_java_has_to_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, good: bool) -> None:
+def test_java_must_be_recent_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, good: bool) -> None:
     monkeypatch.setenv("JAVA_HOME", str(_java_home(tmp_path / "java", version)))
     if good:
         sessions.check_available()
@@ -49,14 +49,14 @@ def test_java_has_to_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.spark
-def test_a_session_can_be_made_ready(session: Session) -> None:
-    """As a server does when it begins: Spark runs then, and so do the processes of its tasks."""
+def test_a_session_can_be_warmed_up(session: Session) -> None:
+    """For servers: Spark and the processes of its tasks start in advance."""
     session.warm()
     assert session.started
     session.warm()
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkUnavailableError, match="needs Java, and none is on the PATH") as refused:
@@ -67,14 +67,14 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sessions.check_available()
 
 
-def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SparkUnavailableError, match="pyspark is not installed") as refused:
         sessions.check_available()
     assert refused.value.hint == "pip install 'omnigraph[spark]'"
 
 
-def test_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_master_comes_from_settings_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (SPARK_MASTER.name, "MASTER", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
@@ -98,8 +98,8 @@ def test_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Session(SparkSettings(options={"spark.ui.enabled": "true"}))._options()["spark.ui.enabled"] == "true"
 
 
-def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written under another name, and has its own once it is whole."""
+def test_the_class_archive_is_published_by_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written under a temporary name, and renamed when it is complete."""
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path))
     first = Session()
     flag = first._archive_flag()
@@ -114,8 +114,8 @@ def test_the_archive_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.spark
-def test_java_says_nothing_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the archive cannot be written, Java complains when it ends: before a command prints its result."""
+def test_java_writes_nothing_to_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the archive cannot be written, Java prints a warning at its end, before a command prints its result."""
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     starting = Session()
     starting._owned = True
@@ -130,7 +130,7 @@ def test_java_says_nothing_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_work_is_watched(session: Session) -> None:
+def test_job_progress_is_reported(session: Session) -> None:
     seen: list[JobProgress] = []
     with session.job("counting", JobMonitor(seen.append)) as spark:
         assert spark.range(0, 100, 1, 4).count() == 100
@@ -142,7 +142,7 @@ def test_work_is_watched(session: Session) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_work_is_stopped(session: Session, tmp_path: Path) -> None:
+def test_a_job_can_be_cancelled_and_has_a_time_limit(session: Session, tmp_path: Path) -> None:
     cancel = Cancellation()
 
     def stop(progress: JobProgress) -> None:
@@ -159,7 +159,7 @@ def test_work_is_stopped(session: Session, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_failure_is_told_in_a_line(session: Session) -> None:
+def test_a_failed_job_is_reported_in_one_line(session: Session) -> None:
     with (
         pytest.raises(SparkError, match="adding failed: ValueError: no such number") as failed,
         session.job("adding") as spark,
@@ -167,13 +167,13 @@ def test_a_failure_is_told_in_a_line(session: Session) -> None:
         spark.range(0, 2, 1, 2).mapInArrow(_failing, "id long").count()
     assert "\n" not in failed.value.message
     assert str(session.log) in str(failed.value.hint)
-    session._log_reported = False  # nobody will read it
+    session._log_reported = False  # no one reads it
     with pytest.raises(InputError) as refused, session.job("reading") as spark:
         spark.range(0, 2, 1, 2).mapInArrow(_refusing, "id long").count()
     assert refused.value.message == "a.csv, line 3: a NUL byte: is this file text?"
 
 
-def test_a_log_that_somebody_was_told_of_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reported_log_file_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_end_java", lambda: None)
     for failed in (True, False):
         ended = _Failing()
@@ -191,7 +191,7 @@ def test_a_log_that_somebody_was_told_of_stays(tmp_path: Path, monkeypatch: pyte
 
 
 class _Failing(InProcess):
-    """A session whose jobs are watched like those of Spark."""
+    """A session whose jobs are monitored like those of Spark."""
 
     job = Session.job
 
@@ -201,7 +201,7 @@ class _Failing(InProcess):
 
 
 def _wait(seen: Path, batches):  # type: ignore[no-untyped-def]
-    """Wait until the test has seen its error. A task that goes on after a cancelled job blocks a core."""
+    """Wait until the test has seen its error. A task that continues after a cancelled job blocks a core."""
     for batch in batches:
         until(seen.exists, pause=0.05)
         yield batch
@@ -219,8 +219,8 @@ def _failing(batches):  # type: ignore[no-untyped-def]
     yield from ()
 
 
-def test_java_is_started_without_a_copy_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process with more memory than half of the machine's could not start it else."""
+def test_java_is_started_without_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process with more than half of the machine's memory could not start it otherwise."""
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     seen: dict[str, object] = {}
     monkeypatch.setattr(java_gateway, "Popen", lambda command, **said: seen.update(said))

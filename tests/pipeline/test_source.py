@@ -1,4 +1,4 @@
-"""`format("omnigraph")` gives a type of one commit, every value exact, with the schema that is documented."""
+"""`format("omnigraph")` reads a type at one commit, with exact values and the documented schema."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def read(graph: Graph | Path, **options: str) -> pa.Table:
-    """What the tasks of a read give, without Spark."""
+    """The rows of the tasks of a read, without Spark."""
     place = graph.uri if isinstance(graph, Graph) else str(graph)
     found = pinned(Options.read({"path": place, **options}))
     read = Reader(found, found.schema)
@@ -145,12 +145,12 @@ def test_every_value_is_exact(graph: Graph) -> None:
     assert third["photo"] == {"data": b"", "uri": None}
 
 
-def test_edges_have_ends(graph: Graph) -> None:
+def test_edges_have_endpoint_columns(graph: Graph) -> None:
     assert read(graph, type="Likes").to_pylist() == [{"id": "l", "from": "a", "to": "ü", "weight": 2.5}]
     assert read(graph, type="Likes", columns="to, from").to_pylist() == [{"to": "ü", "from": "a"}]
 
 
-def test_columns_are_read_alone_and_in_their_order(graph: Graph) -> None:
+def test_only_selected_columns_are_read_in_their_order(graph: Graph) -> None:
     assert read(graph, type="Thing", columns="u32,id").column_names == ["u32", "id"]
 
 
@@ -187,7 +187,7 @@ def test_a_type_without_entities_has_no_rows(graph: Graph) -> None:
         ({"type": "Thing", "where": 'name = "a" delete Thing where name = "b"'}, InputError, "one condition"),
     ],
 )
-def test_a_wrong_option_says_what_is_wrong(
+def test_a_wrong_option_is_reported(
     graph: Graph, options: Mapping[str, str], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -199,19 +199,19 @@ def test_a_graph_in_memory_is_refused() -> None:
         pinned(Options.read({"path": "memory://here", "type": "Thing"}))
 
 
-def test_a_graph_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_graph_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no graph"):
         pinned(Options.read({"path": str(tmp_path), "type": "Thing"}))
 
 
-def test_options_are_known_in_any_case_and_secrets_are_not_shown() -> None:
+def test_option_names_ignore_case_and_secrets_are_not_shown() -> None:
     options = Options.read({"PATH": "x", "Type": "Thing", "storage.secret_access_key": "hush"})
     assert (options.path, options.type) == ("x", "Thing")
     assert options.storage == {"secret_access_key": "hush"}
     assert "hush" not in repr(options)
 
 
-def test_a_shared_name_needs_its_kind(tmp_path: Path) -> None:
+def test_an_ambiguous_type_name_needs_its_kind(tmp_path: Path) -> None:
     place = tmp_path / "g"
     made = omnigraph.init(place, "node Visit { name: String @key } edge Visit: Visit -> Visit")
     made.load([{"type": "Visit", "data": {"name": "a"}}], mode="append")
@@ -238,7 +238,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, list[Any]]
     return made, commits
 
 
-def test_any_state_can_be_read(history: tuple[Graph, list[Any]]) -> None:
+def test_branches_commits_tags_and_versions_can_be_read(history: tuple[Graph, list[Any]]) -> None:
     graph, commits = history
     assert ids(read(graph, type="P")) == ["b", "c"]
     assert ids(read(graph, type="P", branch="side")) == ["a", "b", "c", "d"]
@@ -251,7 +251,7 @@ def test_any_state_can_be_read(history: tuple[Graph, list[Any]]) -> None:
     assert ids(read(graph, type="P", timestamp=late.isoformat())) == ["b", "c"]
 
 
-# Parts
+# Partitions
 
 
 def test_small_fragments_are_read_together() -> None:
@@ -267,7 +267,7 @@ def test_small_fragments_are_read_together() -> None:
     assert list(grouped(wide, 2 * wide[0].size)) == [(0, 1), (2,)]
 
 
-def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_size_depends_on_the_selected_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     fragments = [Fragment(i, 100, 40 << 20) for i in range(8)]
     monkeypatch.setattr("omnigraph.storage.table_view.fragments", lambda _: fragments)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -277,12 +277,12 @@ def test_a_task_is_as_large_as_the_columns_that_it_reads(graph: Graph, monkeypat
         return len(Reader(found, found.schema).partitions())
 
     assert row_width([ValueType(Scalar.STRING), ValueType(Scalar.F64), ValueType(Scalar.VECTOR, dim=5)]) == 24 + 8 + 20
-    assert tasks() == 3  # three of 40 MiB fit 128 MiB
-    assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task for each core
+    assert tasks() == 3  # three of 40 MiB fit in 128 MiB
+    assert tasks(columns="weight") == 2  # a tenth of the bytes, so one task per core
     assert tasks(columns="weight", where="weight > 5") == 1
 
 
-def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_in_exactly_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 10)
     monkeypatch.setattr(reader, "BATCH_ROWS", 3)
     place = tmp_path / "g"
@@ -301,7 +301,7 @@ def test_every_row_is_in_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.spark
-def test_spark_reads_what_tasks_give(spark: SparkSession, graph: Graph) -> None:
+def test_spark_reads_all_rows_and_types(spark: SparkSession, graph: Graph) -> None:
     frame = spark.read.format("omnigraph").option("type", "Thing").load(graph.uri)
     assert {f.name: f.dataType.simpleString() for f in frame.schema} == {n: t for n, (t, _, _) in DOCUMENTED.items()}
     expected = read(graph, type="Thing").sort_by("id")
@@ -323,13 +323,13 @@ def test_a_frame_stays_at_its_commit(spark: SparkSession, tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_sql_can_name_a_graph(spark: SparkSession, graph: Graph) -> None:
+def test_sql_can_read_a_graph(spark: SparkSession, graph: Graph) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW things USING omnigraph OPTIONS (path '{graph.uri}', type 'Thing')")
     assert [row.id for row in spark.sql("SELECT id FROM things WHERE u64 > 5").collect()] == ["a"]
 
 
 @pytest.mark.spark
-def test_spark_shows_what_is_wrong(spark: SparkSession, graph: Graph) -> None:
+def test_errors_are_shown_by_spark(spark: SparkSession, graph: Graph) -> None:
     with pytest.raises(AnalysisException, match="there is no type 'Thingy'"):
         spark.read.format("omnigraph").option("type", "Thingy").load(graph.uri)
     given = spark.read.format("omnigraph").option("type", "Thing").schema("u64 bigint")

@@ -1,4 +1,4 @@
-"""The change feed: every commit of a branch once, in order, with what it did to each entity."""
+"""The change feed: every commit of a branch once, in order, with the change of each entity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def put(graph: Graph, mode: str = "append", branch: str = "main", **people: object) -> str:
-    """One commit; a person is a number, or all that is said about it."""
+    """Make one commit; a person is given by a number, or by all properties."""
     rows = [
         {"type": "P", "data": {"name": name, **(said if isinstance(said, Mapping) else {"n": said})}}
         for name, said in people.items()
@@ -66,7 +66,7 @@ def everything(graph: Graph, **options: str) -> list[dict[str, Any]]:
     return delivered(reading, start, reading.latestOffset(start, ALL))
 
 
-def test_what_each_commit_did(graph: Graph) -> None:
+def test_the_feed_has_the_changes_of_each_commit(graph: Graph) -> None:
     first = put(graph, a=1, b=2)
     second = put(graph, "merge", b=3, c=4)
     third = drop(graph, "a")
@@ -87,7 +87,7 @@ def test_what_each_commit_did(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("looked_up", [8192, 1])
-def test_a_row_that_is_written_as_it_was_did_not_change(
+def test_a_row_rewritten_with_equal_values_is_no_change(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, looked_up: int
 ) -> None:
     monkeypatch.setattr(changes, "_MAX_LOOKUPS", looked_up)
@@ -109,7 +109,7 @@ def test_a_row_that_is_written_as_it_was_did_not_change(
 
 
 @pytest.mark.parametrize("held", [1_000_000, 0])
-def test_updates_are_told_from_inserts_in_large_commits(
+def test_updates_and_inserts_of_large_commits_are_distinguished(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(changes, "_MAX_IN_MEMORY", held)
@@ -123,7 +123,7 @@ def test_updates_are_told_from_inserts_in_large_commits(
     )
 
 
-def test_columns_that_are_not_read_do_not_count(graph: Graph) -> None:
+def test_changes_of_unselected_columns_are_ignored(graph: Graph) -> None:
     start = {"commit": put(graph, a=1, b=2)}
     put(graph, "merge", a={"n": 1, "x": 5}, b={"n": 7})
     reading = stream(graph, columns="n")
@@ -133,7 +133,7 @@ def test_columns_that_are_not_read_do_not_count(graph: Graph) -> None:
     ]
 
 
-def test_where_a_stream_begins(graph: Graph) -> None:
+def test_a_stream_begins_at_the_given_commit(graph: Graph) -> None:
     first = put(graph, a=1)
     graph.tags.create("one")
     put(graph, "merge", a=2, b=2)
@@ -147,7 +147,7 @@ def test_where_a_stream_begins(graph: Graph) -> None:
         everything(graph, startingCommit="nothing")
 
 
-def test_a_batch_takes_so_many_commits(graph: Graph) -> None:
+def test_the_number_of_commits_per_batch_is_limited(graph: Graph) -> None:
     commits = [put(graph, a=1), put(graph, b=1), put(graph, c=1), put(graph, d=1)]
     reading = stream(graph, maxCommitsPerTrigger="3", startingCommit=commits[0])
     limit = reading.getDefaultReadLimit()
@@ -159,7 +159,7 @@ def test_a_batch_takes_so_many_commits(graph: Graph) -> None:
     assert reading.partitions({"commit": commits[3]}, {"commit": commits[3]}) == []
 
 
-def test_what_is_available_now_does_not_grow(graph: Graph) -> None:
+def test_trigger_available_now_ignores_later_commits(graph: Graph) -> None:
     first = put(graph, a=1)
     reading = stream(graph)
     reading.prepareForTriggerAvailableNow()
@@ -169,7 +169,7 @@ def test_what_is_available_now_does_not_grow(graph: Graph) -> None:
     assert reading.reportLatestOffset() == {"commit": graph.snapshot().commit.id}
 
 
-def test_a_branch_goes_on_from_where_it_began(graph: Graph) -> None:
+def test_the_feed_of_a_branch_begins_before_its_fork(graph: Graph) -> None:
     start = put(graph, a=1, b=1)
     graph.branches.create("side")
     put(graph, "merge", "side", a=2, c=1)
@@ -180,21 +180,21 @@ def test_a_branch_goes_on_from_where_it_began(graph: Graph) -> None:
     assert short(everything(graph, branch="side", startingCommit="beginning"))[-1] == ("update", "a", 2)
 
 
-def test_a_table_that_was_overwritten(graph: Graph) -> None:
+def test_an_overwrite_gives_inserts_updates_and_deletes(graph: Graph) -> None:
     start = put(graph, a=1, b=1, c=1)
     put(graph, "overwrite", a=1, b=2, d=1)
     rows = everything(graph, startingCommit=start)
     assert short(rows) == [("delete", "c", 1), ("insert", "d", 1), ("update", "b", 2)]
 
 
-def test_commits_that_do_not_touch_the_type_say_nothing(graph: Graph) -> None:
+def test_commits_that_do_not_change_the_type_give_no_rows(graph: Graph) -> None:
     start = put(graph, a=1)
     graph.load([{"type": "Q", "data": {"name": "q"}}], mode="append")
     graph.ensure_indexes()
     assert everything(graph, startingCommit=start) == []
 
 
-def test_a_large_first_commit_is_read_in_parts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_first_commit_is_read_in_several_partitions(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 1)
     put(graph, a=1)
     put(graph, b=1)
@@ -202,7 +202,7 @@ def test_a_large_first_commit_is_read_in_parts(graph: Graph, monkeypatch: pytest
     assert len(reading.partitions({"commit": ""}, {"commit": graph.snapshot().commit.id})) == 2
 
 
-def test_edges_have_a_feed_too(graph: Graph) -> None:
+def test_edges_have_a_change_feed(graph: Graph) -> None:
     start = put(graph, a=1, b=1)
     graph.load([{"edge": "Knows", "from": "a", "to": "b", "data": {"id": "k"}}], mode="append")
     drop(graph, "b")
@@ -213,7 +213,7 @@ def test_edges_have_a_feed_too(graph: Graph) -> None:
     ]
 
 
-def test_what_cannot_be_streamed_is_refused(graph: Graph) -> None:
+def test_invalid_streams_are_refused(graph: Graph) -> None:
     put(graph, a=1)
     plain = OmnigraphSource({"path": graph.uri, "type": "P"})
     with pytest.raises(InputError, match="a stream reads changes"):

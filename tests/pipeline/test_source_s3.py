@@ -1,4 +1,4 @@
-"""A graph in S3 is read, followed and written by tasks that know of it what the options say."""
+"""Tasks read, stream and write a graph in S3, with the options of the source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.s3
 
 
 def source(root: S3Root, **options: str) -> OmnigraphSource:
-    """A source as another process gets it."""
+    """A source after pickling, as in another process."""
     storage = {f"storage.{name}": value for name, value in root.options.items()}
     made = OmnigraphSource({"path": root.uri, "type": "P", **storage, **options})
     passed: OmnigraphSource = pickle.loads(pickle.dumps(made))
@@ -24,7 +24,7 @@ def source(root: S3Root, **options: str) -> OmnigraphSource:
 
 
 @pytest.mark.slow
-def test_a_graph_in_s3(s3_root: S3Root) -> None:
+def test_a_graph_in_s3_can_be_read_streamed_and_written(s3_root: S3Root) -> None:
     graph = omnigraph.init(s3_root.uri, "node P { name: String @key  n: I64? }", storage_options=s3_root.options)
     writing = source(s3_root)
     writer = writing.writer(writing.schema(), False)

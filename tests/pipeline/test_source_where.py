@@ -1,4 +1,4 @@
-"""The option `where` is exact, and Spark's own way to hand conditions to a source is not used, for a reason."""
+"""The option `where` is exact. Spark's own filter pushdown is not used, because of a bug."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
         ("t < now()", ["a"]),
     ],
 )
-def test_a_condition_is_exact(graph: Graph, where: str, found: list[str]) -> None:
+def test_a_where_option_selects_exactly_the_matching_rows(graph: Graph, where: str, found: list[str]) -> None:
     assert ids(read(graph, type="P", where=where)) == found
     assert read(graph, type="P", where=where, columns="id").column_names == ["id"]
     assert ids(read(graph, type="P", where=where, columns="id")) == found
 
 
-def test_edges_can_be_chosen_by_their_ends(graph: Graph) -> None:
+def test_edges_can_be_selected_by_their_endpoints(graph: Graph) -> None:
     assert ids(read(graph, type="Knows", where='from = "b"')) == ["l"]
     assert ids(read(graph, type="Knows", where='to = "b" and since is not null', columns="id,to")) == ["k"]
 
 
-def test_blobs_of_chosen_rows_are_theirs(tmp_path: Path) -> None:
+def test_selected_rows_have_their_own_blobs(tmp_path: Path) -> None:
     made = omnigraph.init(tmp_path / "g", "node F { name: String @key  data: Blob? }")
     made.load(pa.table({"name": ["a", "b"], "data": [b"1", b"22"]}), mode="append", type_name="F")
     rows = read(made, type="F", where='name = "b"', columns="data").to_pylist()
@@ -78,7 +78,7 @@ def test_blobs_of_chosen_rows_are_theirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_conditions_of_frames_do_not_mix(spark: SparkSession, graph: Graph) -> None:
+def test_conditions_of_data_frames_are_not_mixed_up(spark: SparkSession, graph: Graph) -> None:
     people = spark.read.format("omnigraph").option("type", "P").load(graph.uri)
     first, second = people.where("name = 'a'").select("id"), people.where("name = 'b'").select("id")
     assert sorted(row.id for row in first.union(second).collect()) == ["a", "b"]
@@ -124,8 +124,8 @@ class _Reader(DataSourceReader):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_still_mixes_conditions_that_it_hands_over(spark: SparkSession) -> None:
-    """When this fails, Spark has mended it, and `where` of a DataFrame can be handed to the tables."""
+def test_spark_still_mixes_up_pushed_down_conditions(spark: SparkSession) -> None:
+    """If this fails, Spark has fixed the bug, and conditions of a DataFrame can be pushed down."""
     spark = spark.newSession()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(_Numbers)

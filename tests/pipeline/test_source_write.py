@@ -1,4 +1,4 @@
-"""A DataFrame or a stream becomes one commit, or one commit for each batch, whatever is repeated."""
+"""A DataFrame becomes one commit, a stream one commit for each batch, also after retries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def staged(graph: Graph) -> list[Path]:
 
 
 def clean(graph: Graph) -> bool:
-    """Whether nothing that was put aside is left, not even a directory."""
+    """Whether no staged file or directory is left."""
     return not (Path(graph.uri) / "__staging").exists()
 
 
@@ -83,7 +83,7 @@ def test_all_tasks_are_one_commit_and_values_are_exact(graph: Graph) -> None:
     assert clean(graph)
 
 
-def test_rows_are_put_aside_in_pieces(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_staged_in_chunks(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.pipeline.source.writer._OBJECT_BYTES", 1)
     writing = writer(graph)
     parts = messages(writing, pa.concat_tables([PEOPLE.slice(0, 1), PEOPLE.slice(1)]))
@@ -92,7 +92,7 @@ def test_rows_are_put_aside_in_pieces(graph: Graph, monkeypatch: pytest.MonkeyPa
     assert names(graph) == ["a", "b"]
 
 
-def test_modes(graph: Graph) -> None:
+def test_every_write_mode_is_supported(graph: Graph) -> None:
     for overwrite, mode, table, expected in [
         (False, "append", PEOPLE.slice(0, 1), ["a"]),
         (False, "merge", PEOPLE, ["a", "b"]),
@@ -110,14 +110,14 @@ def test_modes(graph: Graph) -> None:
         writer(graph, mode="replace")
 
 
-def test_a_branch_is_made_when_there_is_a_base(graph: Graph) -> None:
+def test_a_missing_branch_is_created_from_its_base(graph: Graph) -> None:
     writing = writer(graph, branch="new", base="main")
     writing.commit(messages(writing, PEOPLE))
     assert names(graph, "new") == ["a", "b"]
     assert names(graph) == []
 
 
-def test_one_wrong_row_and_nothing_is_written(graph: Graph) -> None:
+def test_one_wrong_row_fails_the_whole_write(graph: Graph) -> None:
     before = history(graph)
     writing = writer(graph)
     wrong = PEOPLE.set_column(0, "name", pa.array(["x", None]))
@@ -133,17 +133,17 @@ def test_one_wrong_row_and_nothing_is_written(graph: Graph) -> None:
     assert clean(graph)
 
 
-def test_a_write_that_fails_leaves_nothing(graph: Graph) -> None:
+def test_a_failed_write_leaves_no_staged_rows(graph: Graph) -> None:
     for writing in (writer(graph), stream_writer(graph)):
         (done,) = messages(writing, PEOPLE.slice(0, 1))
-        messages(writing, PEOPLE.slice(1))  # Spark tells nothing of a task that failed after it put rows aside
+        messages(writing, PEOPLE.slice(1))  # Spark does not report a task that failed after it staged rows
         assert len(staged(graph)) == 2
         writing.abort([done, None], *([] if isinstance(writing, Writer) else [0]))
         assert clean(graph)
     assert names(graph) == []
 
 
-def test_an_abort_after_the_commit_took_effect(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abort_after_the_commit_keeps_the_commit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     writing = writer(graph)
     parts = messages(writing, PEOPLE)
 
@@ -160,7 +160,7 @@ def test_an_abort_after_the_commit_took_effect(graph: Graph, monkeypatch: pytest
     assert b'"b"' in b"".join(graph.export())
 
 
-def test_the_writer_of_a_stream_is_made_anew_for_the_commit(graph: Graph) -> None:
+def test_a_new_stream_writer_can_commit_staged_rows(graph: Graph) -> None:
     parts = messages(stream_writer(graph), PEOPLE.slice(0, 1))
     stream_writer(graph).commit(parts, 0)
     assert clean(graph)
@@ -172,7 +172,7 @@ def test_the_writer_of_a_stream_is_made_anew_for_the_commit(graph: Graph) -> Non
     assert names(graph) == ["a"]
 
 
-def test_others_see_a_write_that_loads_its_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_write_has_a_work_record(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, bool]] = []
     load = Graph.load
 
@@ -188,7 +188,7 @@ def test_others_see_a_write_that_loads_its_rows(graph: Graph, monkeypatch: pytes
     assert clean(graph)
 
 
-def test_a_batch_that_comes_again_is_not_written_again(graph: Graph) -> None:
+def test_a_repeated_batch_is_not_written_again(graph: Graph) -> None:
     first = stream_writer(graph)
     first.commit(messages(first, PEOPLE.slice(0, 1)), 0)
     after = history(graph)
@@ -202,7 +202,7 @@ def test_a_batch_that_comes_again_is_not_written_again(graph: Graph) -> None:
     assert clean(graph)
 
 
-def test_a_batch_that_comes_again_in_another_order_is_the_same(graph: Graph) -> None:
+def test_a_repeated_batch_in_another_order_is_recognised(graph: Graph) -> None:
     first = stream_writer(graph, branch="new", base="main")
     first.commit(messages(first, PEOPLE), 0)
     before = graph.snapshot(branch="new").commit
@@ -212,7 +212,7 @@ def test_a_batch_that_comes_again_in_another_order_is_the_same(graph: Graph) -> 
     assert clean(graph)
 
 
-def test_other_streams_have_other_batches(graph: Graph) -> None:
+def test_batches_of_different_streams_are_distinct(graph: Graph) -> None:
     for place, table in (("/here", PEOPLE.slice(0, 1)), ("/there", PEOPLE.slice(1))):
         writing = stream_writer(graph, checkpointLocation=place)
         writing.commit(messages(writing, table), 0)
@@ -221,7 +221,7 @@ def test_other_streams_have_other_batches(graph: Graph) -> None:
         OmnigraphSource({"path": graph.uri, "type": "P"}).streamWriter(spark_schema({}), False)
 
 
-def test_what_cannot_be_written_is_refused(graph: Graph) -> None:
+def test_invalid_writes_are_refused(graph: Graph) -> None:
     with pytest.raises(InputError, match="there is no type 'Q'"):
         writer(graph, type="Q")
     with pytest.raises(InputError, match="'version' does not apply to a write"):
@@ -230,7 +230,7 @@ def test_what_cannot_be_written_is_refused(graph: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_writes_a_frame(spark: SparkSession, graph: Graph) -> None:
+def test_spark_writes_a_data_frame(spark: SparkSession, graph: Graph) -> None:
     people = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "name string, n bigint").repartition(3)
     people.write.format("omnigraph").option("type", "P").mode("append").save(graph.uri)
     knows = spark.createDataFrame([("a", "b")], "`from` string, `to` string")
@@ -246,7 +246,7 @@ def test_spark_writes_a_frame(spark: SparkSession, graph: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_one_graph_follows_another(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
+def test_a_stream_replicates_one_graph_to_another(spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
     copy = omnigraph.init(tmp_path / "copy", SCHEMA)
 
     def run() -> None:

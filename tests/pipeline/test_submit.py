@@ -1,4 +1,4 @@
-"""`spark-submit` with the wheel: the driver and its tasks take the package from there."""
+"""`spark-submit` with the wheel: the driver and its tasks import the package from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-XX:T
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_graph_is_loaded_and_read(tmp_path: Path) -> None:
+def test_a_graph_is_loaded_and_read_with_spark_submit(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")

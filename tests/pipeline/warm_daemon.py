@@ -1,6 +1,6 @@
-"""The process that Spark forks its Python tasks from, with everything imported that tasks need.
+"""The process from which Spark forks its Python tasks, with all imports that tasks need.
 
-The default process of Spark imports almost nothing, so every new task process spends more than a second of CPU time on
+Spark's default process imports almost nothing, so every new task process spends more than a second of CPU time on
 imports. The tests start hundreds of task processes: each task that fails or is killed ends its process.
 """
 

@@ -1,4 +1,4 @@
-"""Inputs of every kind for loads, made from a seed, and what becomes of a graph that is loaded with them."""
+"""Inputs of every kind for loads, generated from a seed, and the outcome of loading them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ULID = re.compile(rb"\b[0-9A-HJKMNP-TV-Z]{26}\b")
 
 
 def rows(seed: int, people: int = 60, notes: int = 40, *, first: int = 0) -> Rows:
-    """Rows that keep every constraint."""
+    """Rows that satisfy every constraint."""
     chance = random.Random(seed)
     names = [f"person {i}" for i in range(first, first + people)]
     texts = [f"n{i}" for i in range(first, first + notes)]
@@ -79,7 +79,7 @@ def rows(seed: int, people: int = 60, notes: int = 40, *, first: int = 0) -> Row
 
 
 def write(directory: Path, content: Rows, format: str) -> Any:
-    """The rows as something that can be loaded."""
+    """Write the rows as a source that can be loaded."""
     directory.mkdir(parents=True)
     if format == "records":
         return [_envelope(name, row) for name, each in content.items() for row in each]
@@ -118,7 +118,7 @@ def _envelope(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def graph_at(place: Path) -> Graph:
-    """A graph with some content, so that loads meet what is there."""
+    """A graph with some content, so that loads meet existing rows."""
     graph = init(place, SCHEMA)
     graph.load([_envelope(name, row) for name, each in rows(1, 30, 20).items() for row in each], mode="append")
     return graph
@@ -126,12 +126,12 @@ def graph_at(place: Path) -> Graph:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a load.
+    """The outcome of a load.
 
     Attributes:
         said: the receipt without its commit, or the error.
-        content: the graph afterwards, as it is exported; ids that are made up are numbered.
-        commits: how many commits there are.
+        content: the exported graph afterwards, with numbers in place of generated ids.
+        commits: the number of commits.
     """
 
     said: str
@@ -140,11 +140,11 @@ class Outcome:
 
 
 def outcome(graph: Graph, load: Callable[[], LoadReceipt], branch: str = "main") -> Outcome:
-    """Load, and see what came of it."""
+    """Load, and return the outcome."""
     try:
         receipt = load()
         members = {**receipt.to_json(), "commit": None, "engine": None, "why": None}
-        members.pop("merges", None)  # only some ways to load have a choice there
+        members.pop("merges", None)  # only some engines report it
         said = json.dumps(members, default=str)
     except OmnigraphError as error:
         said = f"{type(error).__name__}: {error.render() if hasattr(error, 'render') else error}\n{_detail(error)}"
@@ -162,6 +162,6 @@ def _detail(error: OmnigraphError) -> str:
 
 
 def numbered(text: bytes) -> bytes:
-    """Ids that were made up, in the order in which they come: which they are is different every time."""
+    """Generated ids, numbered in order of appearance, because they differ in every run."""
     known: dict[bytes, bytes] = {}
     return _ULID.sub(lambda match: known.setdefault(match[0], b"id-%d" % len(known)), text)

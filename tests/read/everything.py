@@ -1,4 +1,4 @@
-"""A graph that has every type, and values at the edges of each."""
+"""A graph with every type, and with the extreme values of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SINGLE = [struct.unpack("f", struct.pack("f", number))[0] for number in (0.1, 3.
 
 
 def things() -> pa.Table:
-    """Four entities: one of ordinary values, one of extremes, one of empty ones, one of nothing."""
+    """Four entities: ordinary values, extreme values, empty values, nulls."""
     return pa.table(
         {
             "name": ["plain", "zürich ☃ \u2028 \U0001f600", 'quo"te\\back\nline\ttab\u0001', "nothing"],
@@ -93,5 +93,5 @@ def fill(graph: Graph) -> Graph:
 
 
 def full(path: Path) -> Graph:
-    """A new graph with all of it."""
+    """Create a graph with all of them."""
     return fill(omnigraph.init(path, SCHEMA))

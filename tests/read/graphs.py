@@ -1,7 +1,7 @@
-"""Random schemas and graphs, as plain Python and on disk: few values, so that they meet, and the edges of each type.
+"""Random schemas and graphs, as plain Python and on disk. Few distinct values, so that they collide, and extreme ones.
 
-A world has several states of one graph: as it was loaded, after changes, and on a branch. Rows that were deleted leave
-holes in the numbers that the engine gives to entities, and updates move rows.
+A world has several states of one graph: as loaded, after changes, and on a branch. Deleted rows leave
+holes in the numbers that the engine assigns to entities, and updates move rows.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ TYPES = {
     "kinds": f"[{ENUM}]",
     "vec": "Vector(2)",
 }
-"""The properties that a type may have. A name usually has the same type everywhere, so that types share properties."""
+"""The possible properties of a type. A name usually has one type, so that node types share properties."""
 
 OTHERWISE = {"text": "I64", "word": ENUM, "big": "I32", "single": "F64", "texts": "String", "day": "DateTime"}
-"""What some of them are elsewhere, now and then."""
+"""Other types that some of these properties sometimes have."""
 
 IDS = ("a", "b", "c", "d", "e", "f", "Z", "é", "10", "9", "ab", "😀", " ", 'q"', "a\\", "\n")
 EDGE_NAMES = ("Knows", "Likes", "Near", "Has", "Sees")
@@ -94,7 +94,7 @@ EDGES: dict[Scalar, tuple[Any, ...]] = {
 
 
 def some_value(rng: Random, kind: ValueType, *, edges: float = 0.04) -> Any:
-    """A value of a type, as the oracle has it."""
+    """Return a value of a type, as the oracle represents it."""
     if kind.is_vector:
         return tuple(rng.choice((0.0, 1.0, -0.5, 2.0)) for _ in range(kind.dim or 0))
     if kind.list:
@@ -105,7 +105,7 @@ def some_value(rng: Random, kind: ValueType, *, edges: float = 0.04) -> Any:
 
 
 def written(value: Any, kind: ValueType) -> Any:
-    """A value as it is loaded."""
+    """Return a value in the form in which it is loaded."""
     if value is None:
         return None
     if kind.list or kind.is_vector:
@@ -121,11 +121,11 @@ def written(value: Any, kind: ValueType) -> Any:
 
 
 def some_schema(rng: Random, *, indexed: bool = False) -> str:
-    """The text of a schema: some node types and interfaces, and edges between and within the types.
+    """Return the text of a schema: node types, interfaces, and edges between and within the types.
 
     Args:
-        rng: decides everything about it.
-        indexed: whether everything has an index that can have one.
+        rng: the random generator.
+        indexed: whether every property that can have an index has one.
     """
     fixed = {name: kind + "?" * (rng.random() < 0.6) for name, kind in TYPES.items()}
     names = [name for name in TYPES if name != "vec"]
@@ -150,7 +150,7 @@ def some_schema(rng: Random, *, indexed: bool = False) -> str:
         lines.append(f"node {name}{implements} {{ {_declared(own, kinds)} {more} }}")
     names = list(EDGE_NAMES[: rng.randint(1, 4)])
     if rng.random() < 0.2:
-        names.append(rng.choice(nodes))  # an edge may be called like a node
+        names.append(rng.choice(nodes))  # an edge type may have the name of a node type
     for name in names:
         ends = rng.choice(nodes), rng.choice(nodes)
         if rng.random() < 0.4:
@@ -183,7 +183,7 @@ def _declared(names: list[str], kinds: Mapping[str, str]) -> str:
 
 @dataclass
 class Model:
-    """A graph in plain dictionaries: values by type and id; of edges, also the two ends."""
+    """A graph in plain dictionaries: values by type and id, and for edges the two endpoints."""
 
     catalog: Catalog
     nodes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class Model:
             self.edges.setdefault(name, {})
 
     def frozen(self) -> oracle.Graph:
-        """The same as the oracle takes it."""
+        """Convert the graph to the form that the oracle takes."""
         return oracle.Graph(
             {
                 name: {id_: oracle.Node(name, id_, dict(values)) for id_, values in rows.items()}
@@ -209,7 +209,7 @@ class Model:
         )
 
     def delete_nodes(self, name: str, ids: list[str]) -> None:
-        """Nodes go with their edges."""
+        """Delete nodes with their edges."""
         for id_ in ids:
             del self.nodes[name][id_]
         for edge, rows in self.edges.items():
@@ -227,7 +227,7 @@ def _values(rng: Random, owner: NodeType | EdgeType) -> dict[str, Any]:
 
 
 def _add_nodes(rng: Random, model: Model, name: str, count: int) -> list[str]:
-    """New nodes, or new values for nodes that are there."""
+    """Add new nodes, or new values of existing nodes."""
     declared = model.catalog.nodes[name]
     chosen = []
     for _ in range(count):
@@ -300,7 +300,7 @@ class State:
 
 
 class Indexes(Enum):
-    """How much of a world has indexes."""
+    """How much of a world is indexed."""
 
     NONE = "no indexes"
     PARTIAL = "indexes of what was there first"
@@ -312,9 +312,9 @@ class World:
     """One graph with its states.
 
     Args:
-        seed: decides everything about it.
-        place: where it is kept.
-        indexes: how much of it has indexes; the rows are the same.
+        seed: the seed of all random choices.
+        place: the directory of the graph.
+        indexes: how much of it is indexed. The rows do not depend on it.
     """
 
     def __init__(self, seed: int, place: Path, indexes: Indexes = Indexes.ANY) -> None:
@@ -353,7 +353,7 @@ class World:
             yield self._state("emptied", "main", model)
 
     def _index(self, branch: str, *, share: float, first: bool = False) -> None:
-        """Build the indexes that the schema declares: always, never, at first, or in a share of all worlds."""
+        """Build the declared indexes: always, never, after the first load, or in a part of all worlds."""
         chosen = self.rng.random() < share
         wanted = {Indexes.NONE: False, Indexes.PARTIAL: first, Indexes.FULL: True, Indexes.ANY: chosen}
         if wanted[self.indexes]:
@@ -363,7 +363,7 @@ class World:
         return State(name, self.graph.snapshot(branch=branch), model.frozen())
 
     def _grow(self, model: Model, branch: str, nodes: int, edges: int) -> None:
-        """New rows, and new values for old ones."""
+        """Add new rows, and new values of old rows."""
         rng = self.rng
         lines: list[dict[str, Any]] = []
         for name in self.catalog.nodes:
@@ -378,7 +378,7 @@ class World:
             self.graph.load(lines, mode="merge", branch=branch)
 
     def _shrink(self, model: Model, branch: str, *, few: bool) -> None:
-        """Fewer nodes and edges; only few are left when that is asked for."""
+        """Delete nodes and edges; all but a few if requested."""
         rng = self.rng
         for name in self.catalog.nodes:
             known = sorted(model.nodes[name])

@@ -1,7 +1,7 @@
-"""What a read means, one row at a time over plain dictionaries.
+"""The meaning of a read, computed one row at a time over plain dictionaries.
 
-Written from the rules of the language alone, so that the engine can be held against it. Nothing here is quick, and
-nothing here knows tables, versions or columns.
+Written from the rules of the language only, so that the engine can be compared with it. The code is slow on purpose and
+does not use tables, versions or columns.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from math import prod
 from typing import Any
 
 from tests.evaluate import reference
-from tests.read import words_by_hand
+from tests.read import plain_search
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 
 _MANY = 20_000
-"""Beyond so many combinations, an error is believed without looking for its row."""
+"""With more combinations than this, an error is accepted without a search for its row."""
 
 
 # The graph
@@ -28,7 +28,7 @@ _MANY = 20_000
 
 @dataclass(frozen=True)
 class Node:
-    """A node. Two are one only if type and id agree."""
+    """A node. Two nodes are equal only if type and id are equal."""
 
     type: str
     id: str
@@ -54,7 +54,7 @@ class Path:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Which of several paths comes first: by the ids of the nodes, then of the edges, then by their types."""
+        """Sort key of a path: ids of the nodes, then ids of the edges, then their types."""
         return (
             [node.id.encode() for node in self.nodes],
             [edge.id.encode() for edge in self.edges],
@@ -75,7 +75,7 @@ class Graph:
 
 
 class _Unsure:
-    """Stands for a value that cannot be computed."""
+    """Stands for a value that cannot be computed, such as an overflow."""
 
     def __repr__(self) -> str:
         return "UNSURE"
@@ -86,14 +86,14 @@ UNSURE = _Unsure()
 
 @dataclass(frozen=True)
 class Answer:
-    """What a read gives.
+    """The answer to a read.
 
     Attributes:
         columns: the names.
         rows: the rows, in order.
-        fails: whether there is a value in the result, or a decision about it, that cannot be computed.
-        may_fail: whether some value on the way cannot be computed, though the result does not need it.
-        may_differ: the order of some rows hangs on a value that cannot be computed.
+        fails: whether a value of the result, or a decision about it, cannot be computed.
+        may_fail: whether an intermediate value cannot be computed, although the result does not need it.
+        may_differ: whether the order of some rows depends on a value that cannot be computed.
     """
 
     columns: tuple[str, ...]
@@ -104,10 +104,10 @@ class Answer:
 
 
 class Rough(float):
-    """A sum of floats that hangs on the order in which they are added.
+    """A sum of floats that depends on the order of addition.
 
     Attributes:
-        slack: how far another result may be from this.
+        slack: the largest accepted difference from this sum.
     """
 
     slack: float
@@ -119,7 +119,7 @@ class Rough(float):
 
 
 def added(numbers: Sequence[float], divisor: int) -> float:
-    """A sum, divided by a number. It is rough when it is not exact on the way."""
+    """A sum divided by a number. It is a `Rough` if intermediate results are inexact."""
     total, exact = Fraction(0), True
     for number in sorted(numbers):
         total += Fraction(number)
@@ -139,12 +139,12 @@ def _is_float(number: Fraction) -> bool:
 
 
 class BadCountError(Exception):
-    """A limit or offset that is no count."""
+    """A limit or offset that is not a count."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What each variable holds. It is unsure when a condition on it cannot be computed."""
+    """The binding of each variable. It is unsure if a condition on it cannot be computed."""
 
     holds: Mapping[str, Node | Edge | Path | None]
     unsure: bool = False
@@ -155,12 +155,12 @@ class Row:
 
 @dataclass
 class Line:
-    """A row of the result with what it came from.
+    """A row of the result with its origin.
 
     Attributes:
         rows: the rows of the match, one or a whole group.
-        columns: its values so far.
-        identities: for columns that are nodes, what they are.
+        columns: the values computed so far.
+        identities: for columns that are nodes, their type and id.
     """
 
     rows: Sequence[tuple[Row, Mapping[str, Any]]]
@@ -177,9 +177,9 @@ class Parts:
     """The parts of a block, in the order in which they bind.
 
     Attributes:
-        expands: those between variables that no optional block binds.
-        filters: conditions on nothing that an optional block binds.
-        optionals: the optional blocks, each with the expands that can be walked after it.
+        expands: expands between variables that no optional block binds.
+        filters: conditions without variables of optional blocks.
+        optionals: the optional blocks, each with the expands that are possible after it.
         last: all other conditions.
     """
 
@@ -209,7 +209,7 @@ class Oracle:
     """Answers reads.
 
     Args:
-        graph: what is asked about.
+        graph: the graph.
         params: the bound parameters.
         now: the time of the request.
     """
@@ -259,7 +259,7 @@ class Oracle:
     # Match
 
     def solutions(self, block: ir.Block, outer: Row) -> list[Row]:
-        """Every assignment of the variables of a block, beside what is bound already."""
+        """Return every assignment of the variables of a block that extends the given bindings."""
         if id(block) not in self._parts:
             self._parts[id(block)] = Parts.of(block)
         parts = self._parts[id(block)]
@@ -274,7 +274,7 @@ class Oracle:
         return rows
 
     def _assigned(self, nodes: list[ir.NodeVar], expands: list[ir.Expand], row: Row) -> Iterator[Row]:
-        """Every assignment of some variables that the expands allow."""
+        """Return every assignment of some variables that satisfies the expands."""
         ready = [e for e in expands if e.left in row.holds and e.right in row.holds]
         if ready:
             for way in self._ways(ready[0], row):
@@ -312,7 +312,7 @@ class Oracle:
     # Traversals
 
     def _ways(self, expand: ir.Expand, row: Row) -> list[dict[str, Edge | Path | None]]:
-        """How an expand joins what its two ends hold: what it binds, once for each row that comes of it."""
+        """Return the bindings by which an expand joins its two bound ends, one for each row."""
         left, right = row.holds[expand.left], row.holds[expand.right]
         if left is None or right is None:
             return []
@@ -324,7 +324,7 @@ class Oracle:
         return self._walked[key].get(right, [])
 
     def _ways_from(self, left: Node, expand: ir.Expand) -> dict[Node, list[dict[str, Edge | Path | None]]]:
-        """The same for each node that an expand leads to from a node."""
+        """Return the same for each node that an expand reaches from a node."""
         if expand.hops is not None:
             found = self._search(left, expand.steps, expand.hops)
             return {node: [{} if expand.path_var is None else {expand.path_var: path}] for node, path in found.items()}
@@ -336,7 +336,7 @@ class Oracle:
         return {node: [{expand.edge_var.name: edge} for edge in several] for node, several in edges.items()}
 
     def _steps(self, node: Node, steps: Sequence[ir.Step]) -> Iterator[tuple[Edge, Node]]:
-        """The edges from a node, and what stands at their other ends."""
+        """The edges of a node, and the nodes at their other ends."""
         for step in steps:
             if node.type != step.left_type:
                 continue
@@ -347,7 +347,7 @@ class Oracle:
                     yield edge, self.graph.nodes[step.right_type][edge.source]
 
     def _search(self, start: Node, steps: tuple[ir.Step, ...], hops: ir.HopRange) -> dict[Node, Path]:
-        """Breadth first, with the best path to each node that counts."""
+        """Breadth-first search with the best path to each reached node."""
         visited = {start}
         frontier = {start: Path((start,))}
         produced: dict[Node, Path] = {}
@@ -417,10 +417,10 @@ class Oracle:
         return list(found.values())
 
     def _ordered(self, read: ir.Read, lines: list[Line]) -> list[Line]:
-        """Sorted by the last key first: sorting keeps the order of what is equal."""
+        """Sort by the last key first; the sort is stable."""
         for tie in reversed(read.ties):
             if isinstance(tie, ir.Column):
-                # Nodes of different types may have one id.
+                # Nodes of different types may have the same id.
                 lines = sorted(lines, key=lambda line: _type_of(line.identities.get(tie.name)))
             lines = self._sorted(lines, ir.SortKey(tie))
         if isinstance(read.ranked, ir.Fusion):
@@ -447,7 +447,7 @@ class Oracle:
     # Values
 
     def value(self, expr: ir.Expr, line: Line) -> Any:
-        """The value of an expression; `UNSURE` when a number is too large."""
+        """Evaluate an expression; `UNSURE` if a number is too large."""
         try:
             return self._value(expr, line)
         except (reference.TooLargeError, _UnsureError):
@@ -480,7 +480,7 @@ class Oracle:
             case ir.TextMatch(mode, text, query, edits, analyzer):
                 letters = 0 if edits is None else self._value(edits, line)
                 asked = self._value(query, line)
-                return words_by_hand.matches(mode, self._value(text, line), asked, letters, analyzer)
+                return plain_search.matches(mode, self._value(text, line), asked, letters, analyzer)
             case ir.Bm25() | ir.Nearest():
                 return self._rank(expr, line.one.holds[expr.field.var])
             case ir.Fusion(arms):
@@ -523,19 +523,17 @@ class Oracle:
     # Ranks
 
     def _rank(self, rank: ir.Bm25 | ir.Nearest, entity: Any) -> float | None:
-        """The rank of one entity. What is common is judged by all nodes of the types of the variable."""
+        """Rank of one entity. Document frequencies cover all nodes of the variable's types."""
         if entity is None:
             return None
         value, query = entity.values.get(rank.field.name), self._value(rank.query, Line([], {}))
         if isinstance(rank, ir.Nearest):
-            return words_by_hand.distance(value, query, rank.metric)
+            return plain_search.distance(value, query, rank.metric)
         nodes = [node for name in self._types[rank.field.var] for node in self.graph.nodes[name].values()]
-        return words_by_hand.relevance(
-            [node.values.get(rank.field.name) for node in nodes], value, query, rank.analyzer
-        )
+        return plain_search.relevance([node.values.get(rank.field.name) for node in nodes], value, query, rank.analyzer)
 
     def _fusion(self, fusion: ir.Fusion) -> dict[Hashable, tuple[float, int]]:
-        """Score and place of the entities that the whole match leaves."""
+        """Score and position of the entities in the rows of the whole match."""
         if fusion not in self._fused:
             var = fusion.arms[0].rank.field.var
             entities = dict.fromkeys(row.holds[var] for row in self._rows)
@@ -546,16 +544,15 @@ class Oracle:
                 there = [(sign * value, e.id.encode(), e.type, e) for value, e in ranked if value is not None]  # type: ignore[union-attr]
                 there.sort(key=lambda entry: entry[:3])
                 arms.append(({entry[3]: place for place, entry in enumerate(there)}, arm.weight))
-            self._fused[fusion] = words_by_hand.fused(arms, self._value(fusion.k, Line([], {})))
+            self._fused[fusion] = plain_search.fused(arms, self._value(fusion.k, Line([], {})))
         return self._fused[fusion]
 
     # Errors that depend on the order of work
 
     def can_fail(self, read: ir.Read) -> bool:
-        """Whether some value of a condition cannot be computed, for whatever its variables could hold.
+        """Whether a condition has an overflowing value for any possible binding of its variables.
 
-        The order in which conditions are tried is free, so an engine may meet such a value where another would have
-        dropped the row before.
+        The order of conditions is free, so one engine may compute such a value where another has dropped the row.
         """
         kinds = _kinds(read.match)
         conditions = [part for block in blocks(read.match) for part in conjuncts(block.filters)]
@@ -590,7 +587,7 @@ def _sure(value: Any) -> Any:
 
 
 def _identity(line: Line) -> tuple[Any, ...]:
-    """What tells rows of a result apart."""
+    """The value that distinguishes rows of a result."""
     return tuple(line.identities.get(name, value) for name, value in line.columns.items())
 
 
@@ -627,7 +624,7 @@ def _along(path: Node | Edge | Path | None, part: ir.PathPart) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A value as Python orders it: texts by their bytes, lists item by item with null before everything."""
+    """Sort key of a value in Python: texts by their bytes, lists item by item, null first."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, tuple):
@@ -635,7 +632,7 @@ def comparable(value: Any) -> Any:
     return value
 
 
-# What blocks and expressions are about
+# Variables of blocks and expressions
 
 
 def conjuncts(filters: Iterable[ir.Expr]) -> Iterator[ir.Expr]:
@@ -647,7 +644,7 @@ def conjuncts(filters: Iterable[ir.Expr]) -> Iterator[ir.Expr]:
 
 
 def introduced(block: ir.Block) -> list[str]:
-    """The variables that a block binds, and those that its optional blocks do."""
+    """The variables that a block binds, and those of its optional blocks."""
     names = [node.name for node in block.nodes]
     for expand in block.expands:
         names += [name for name in (expand.edge_var and expand.edge_var.name, expand.path_var) if name]
@@ -661,7 +658,7 @@ def blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 def _kinds(block: ir.Block) -> dict[str, tuple[bool, tuple[str, ...]]]:
-    """The variables of a match but for paths: whether they are edges, and their types."""
+    """The variables of a match except paths: whether they are edges, and their types."""
     kinds: dict[str, tuple[bool, tuple[str, ...]]] = {}
     for part in blocks(block):
         variables = [(node.name, False, node.types) for node in part.nodes]
@@ -676,7 +673,7 @@ _COMPUTED = ir.Arith | ir.Negate | ir.Apply | ir.DateAdd | ir.DateDiff
 
 
 def _constants(read: ir.Read) -> Iterator[ir.Expr]:
-    """Expressions that have a value without any row."""
+    """Expressions with a value that does not depend on a row."""
     for part in walk(read):
         if not isinstance(part, _COMPUTED) or mentioned(part):
             continue
@@ -685,7 +682,7 @@ def _constants(read: ir.Read) -> Iterator[ir.Expr]:
 
 
 def mentioned(expr: ir.Expr) -> set[str]:
-    """The variables that an expression is about."""
+    """The variables of an expression."""
     names: set[str] = set()
     for part in walk(expr):
         match part:

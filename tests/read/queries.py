@@ -1,4 +1,4 @@
-"""Random reads over the whole language, as text, built along a schema so that nearly all of them compile."""
+"""Random reads over the whole language, as text. They follow a schema, so that nearly all of them compile."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Query:
 
     Attributes:
         text: its source.
-        compiled: what it compiles to.
-        given: parameters as a caller gives them.
-        params: the same, and the defaults, as values of their types.
+        compiled: the compiled query.
+        given: parameters as a caller passes them.
+        params: parameters and defaults as values of their types.
     """
 
     text: str
@@ -48,14 +48,14 @@ class Query:
 
 
 def some_query(rng: Random, catalog: Catalog, kind: type[Maker] | None = None) -> Query:
-    """A read that compiles; made by a maker of some kind, by default of the whole language."""
+    """Return a read that compiles. The maker decides its kind; the default covers the whole language."""
     while True:
         maker = (kind or Maker)(rng, catalog)
         text = maker.query()
         try:
             compiled = compile_query(text, catalog)
         except CompileError:
-            continue  # two columns of one name, nodes of types that never meet, and the like
+            continue  # duplicate columns, nodes of types that are never connected, and similar
         params = {p.name: maker.params[p.name].value if p.name in maker.params else p.default for p in compiled.params}
         given = {name: written(p.value, p.kind) for name, p in maker.params.items() if not p.omitted}
         for p in compiled.params:
@@ -65,7 +65,7 @@ def some_query(rng: Random, catalog: Catalog, kind: type[Maker] | None = None) -
 
 
 def literal(value: Any, kind: ValueType) -> str:
-    """A value as the language writes it."""
+    """Write a value in the query language."""
     if kind.list or kind.is_vector:
         item = kind.item if kind.list else REAL
         return f"[{', '.join(literal(part, item) for part in value)}]"
@@ -94,7 +94,7 @@ class Parameter:
 
 @dataclass
 class Scope:
-    """The variables that can be named, and the properties that each has."""
+    """The visible variables, and the properties of each."""
 
     nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     interfaces: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Scope:
 
 
 class Maker:
-    """Makes one query. Variables and parameters are remembered as they are introduced."""
+    """Generates one query. It records variables and parameters as they are introduced."""
 
     def __init__(self, rng: Random, catalog: Catalog) -> None:
         self.rng = rng
@@ -125,7 +125,7 @@ class Maker:
 
     def fresh(self, prefix: str) -> str:
         self.made += 1
-        # Names whose order is not the order in which they are made.
+        # The order of names differs from the order of introduction.
         return f"{self.pick(*'bamz')}{prefix}{self.made}"
 
     def weighted(self, *options: tuple[int, Callable[[], T]]) -> T:
@@ -152,7 +152,7 @@ class Maker:
         }
 
     def accesses(self) -> list[tuple[str, ValueType]]:
-        """Everything that can be read here."""
+        """All properties that can be read here."""
         found = []
         for var in (*self.scope.nodes, *self.scope.edges):
             found += [(f"${var}.{name}", kind) for name, kind in self.properties(var).items()]
@@ -162,14 +162,14 @@ class Maker:
         return found
 
     def access(self, *scalars: Scalar, is_list: bool = False) -> str | None:
-        """A property of one of some types, if there is one."""
+        """A property of one of the given types, or None."""
         found = [text for text, kind in self.accesses() if kind.scalar in scalars and kind.list == is_list]
         return self.rng.choice(found) if found else None
 
     # Values
 
     def param(self, kind: ValueType, value: Any = None) -> str:
-        """A new parameter; some are null, some have a default, and some of those are not given."""
+        """A new parameter. Some are null, some have a default, and some of those are omitted."""
         name = self.fresh("p")
         if value is None:
             value = some_value(self.rng, kind)
@@ -219,7 +219,7 @@ class Maker:
         )
 
     def measure(self) -> str:
-        """A number that comes from something else."""
+        """A number that is computed from other values."""
         listed = [text for text, kind in self.accesses() if kind.list]
         if listed and self.chance(30):
             return f"length({self.rng.choice(listed)})"
@@ -268,7 +268,7 @@ class Maker:
         return self.access(Scalar.BOOL) or self.constant(BOOL)
 
     def scalar(self, depth: int = 1) -> str:
-        """Something that has an order."""
+        """A value of an ordered type."""
         return self.weighted(
             (6, lambda: self.number(depth)),
             (6, lambda: self.text(depth)),
@@ -279,7 +279,7 @@ class Maker:
         )
 
     def anything(self) -> str:
-        """Something that a column can hold."""
+        """A value that a column can hold."""
         return self.weighted(
             (5, lambda: self.rng.choice(self.accesses())[0]),
             (4, self.scalar),
@@ -294,7 +294,7 @@ class Maker:
     # Search
 
     def searched(self, *, is_vector: bool = False) -> list[tuple[str, ValueType]]:
-        """The properties of nodes that can be searched."""
+        """The searchable properties of nodes."""
         scalar = Scalar.VECTOR if is_vector else Scalar.STRING
         return [
             (f"${var}.{name}", kind)
@@ -304,7 +304,7 @@ class Maker:
         ]
 
     def words(self) -> str:
-        """What is looked for."""
+        """The text to search for."""
         words = self.rng.choice(("fox", "red fox", "dogs", "the run", "red", "fax dug", "a", "", "é 10", "is the dog"))
         return self.param(TEXT, words) if self.chance(25) else literal(words, TEXT)
 
@@ -321,7 +321,7 @@ class Maker:
         )
 
     def rank(self) -> str | None:
-        """A rank, if something can be ranked."""
+        """A rank, or None if nothing can be ranked."""
         texts, vectors = self.searched(), self.searched(is_vector=True)
         if not texts and not vectors:
             return None
@@ -366,7 +366,7 @@ class Maker:
         return self.weighted(*simple)
 
     def against_constant(self, var: str | None = None) -> str:
-        """A property beside a constant, on either side: what a table can be asked for."""
+        """A comparison of a property and a constant, in either order, as a table scan can evaluate it."""
         own = [(place, kind) for place, kind in self.accesses() if kind.is_plain_scalar]
         mine = [(place, kind) for place, kind in own if var is None or place.startswith(f"${var}.")]
         place, kind = self.rng.choice(mine or own)
@@ -384,7 +384,7 @@ class Maker:
         return f"{left} {self.pick(*ORDERS)} {right}"
 
     def about(self, var: str, depth: int = 1) -> str:
-        """A condition on one variable, of the kinds that a table can be asked for."""
+        """A condition on one variable, of the kinds that a table scan can evaluate."""
         if depth and self.chance(35):
             parts = [f"({self.about(var, depth - 1)})" for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or')} ".join(parts)
@@ -444,7 +444,7 @@ class Maker:
         """A pattern, for a new variable unless one is named."""
         known = var is not None
         var = var or self.fresh("n")
-        # Now and then one that nothing implements.
+        # Sometimes an interface without implementations.
         interfaces = [i for i in self.catalog.interfaces.values() if i.implementors or self.chance(10)]
         if interfaces and not known and self.chance(25):
             interface = self.rng.choice(interfaces)
@@ -479,7 +479,7 @@ class Maker:
         return self.constant(kind.item)
 
     def traversal(self) -> str:
-        """A step from a variable, forwards or backwards; either end may be new, known or nameless."""
+        """A traversal from a variable, forwards or backwards. Either end may be new, bound or anonymous."""
         scope = self.scope
         near = self.rng.choice(list(scope.nodes))
         types = scope.nodes[near]
@@ -522,7 +522,7 @@ class Maker:
         return self.fresh("n")
 
     def block(self, depth: int = 1) -> str:
-        """A `not` or `optional` block around what is known."""
+        """A `not` or `optional` block that uses bound variables."""
         word = self.pick("not", "optional", "optional")
         outside = self.scope.copy()
         inner: list[str] = []
@@ -555,7 +555,7 @@ class Maker:
             self._learn(clauses, before)
 
     def _learn(self, clauses: list[str], before: Scope) -> None:
-        """Find out what a traversal binds, by compiling it; one that does not compile is taken back."""
+        """Compile a traversal to find out its variables. A traversal that does not compile is removed."""
         known = "  ".join(
             f"${var}: {before.interfaces.get(var, types[0])}" for var, types in before.nodes.items() if types
         )
@@ -594,7 +594,7 @@ class Maker:
         return [clause for clause in clauses if clause]
 
     def chain(self) -> list[str]:
-        """Steps one after another or from one node, and conditions on single nodes: what can be counted by degree."""
+        """Traversals in a chain or a star, with conditions on single nodes: rows can be counted from degrees."""
         clauses = [self.pattern()]
         for _ in range(self.pick(1, 2, 2, 3)):
             self.add(clauses, 0, "step")
@@ -672,7 +672,7 @@ class Maker:
         return f"return {distinct}{{ {'  '.join(columns)} }}{having}{self.order(aliases)}{self.window()}"
 
     def counted(self) -> str:
-        """Rows are counted, by what one variable holds."""
+        """A count of rows, grouped by one variable."""
         nodes = list(self.scope.nodes)
         near = self.rng.choice(nodes)
         columns = [f"${near}.{name} as {alias}" for name, alias in zip(self.keys_of(near), "xy", strict=False)]
@@ -697,7 +697,7 @@ class Maker:
         )
 
     def aggregate(self, keys: Sequence[str]) -> tuple[str, bool]:
-        """An aggregate, and whether it is a number that can be computed with."""
+        """An aggregate, and whether it is a number that can be used in arithmetic."""
         distinct = "distinct " if self.chance(25) else ""
         function = self.pick("count", "count", "sum", "avg", "min", "max", "collect")
         if function == "count":

@@ -1,4 +1,4 @@
-"""A small library to search in, the reads of a test, and searching by hand: one text and one vector at a time."""
+"""A small library of documents, the reads of a test, and a plain search over one text and one vector at a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BETWEEN = (" ", ", ", " - ", "\n", "; ")
 
 
 def library(place: Path, *, docs: int = 60, seed: int = 0) -> Graph:
-    """A graph of documents: few words and few vectors, so that there are ties; nulls; topics and citations."""
+    """A graph of documents with few distinct words and vectors (for ties), nulls, topics and citations."""
     random = Random(seed)
     graph = omnigraph.init(place / "library", SCHEMA)
     graph.load(
@@ -118,7 +118,7 @@ def read(
     embedder: Embedder | None = None,
     cache: ColumnCache = CACHE,
 ) -> list[dict[str, Any]]:
-    """The rows of a query `q`, given without its frame: `($x: I64) match { … } return { … }`."""
+    """Return the rows of a query `q`, given without its frame: `($x: I64) match { … } return { … }`."""
     head, brace, rest = text.partition("match")
     query = compile_query(f"query q{head.strip() or '()'} {{ {brace}{rest} }}", graph.catalog, None)
     assert isinstance(query.body, ir.Read)
@@ -133,16 +133,16 @@ def read(
 
 
 def rows_of(graph: Graph, name: str, at: Snapshot | None = None) -> dict[str, dict[str, Any]]:
-    """The nodes of a type by id, in the order of ids."""
+    """The nodes of a type by id, sorted by id."""
     rows = (at or graph.snapshot()).scan(f"node:{name}").to_pylist()
     return {row["id"]: row for row in sorted(rows, key=lambda row: str(row["id"]))}
 
 
-# By hand
+# Plain search
 
 
 def words(text: str | None, analyzer: ir.Analyzer = USUAL) -> list[tuple[str, int]]:
-    """The words of one text with their places."""
+    """The words of one text with their positions."""
     if text is None:
         return []
     settings: dict[str, Any] = {
@@ -186,7 +186,7 @@ def distance(left: str, right: str) -> int:
 
 
 def bm25(texts: Mapping[str, str | None], query: str, analyzer: ir.Analyzer = USUAL) -> dict[str, float]:
-    """The relevance of each text that has a word of the query."""
+    """The BM25 score of each text that contains a word of the query."""
     found = {key: [word for word, _ in words(text, analyzer)] for key, text in texts.items() if text is not None}
     count, total = len(found), sum(map(len, found.values()))
     scores: dict[str, float] = {}
@@ -202,12 +202,12 @@ def bm25(texts: Mapping[str, str | None], query: str, analyzer: ir.Analyzer = US
 
 
 def single(number: float) -> float:
-    """A number in single precision, if that can hold it."""
+    """A number in single precision, or None if it does not fit."""
     return number if abs(number) >= float(np.finfo(np.float32).max) else float(np.float32(number))
 
 
 def distances(vectors: Mapping[str, Sequence[float] | None], query: Sequence[float], metric: str) -> dict[str, float]:
-    """The distance of each vector that has one."""
+    """The distance of each vector that is not null."""
     wanted = [single(x) for x in query]
     found = {}
     for key, vector in vectors.items():
@@ -225,7 +225,7 @@ def distances(vectors: Mapping[str, Sequence[float] | None], query: Sequence[flo
 
 
 def fused(arms: Sequence[tuple[Mapping[str, float], bool, float]], k: int) -> list[tuple[str, float]]:
-    """The order of a fusion, best first. An arm: values, whether the larger are the better, weight."""
+    """The ranking of a fusion, best first. An arm has values, a flag for descending order, and a weight."""
     orders = []
     for values, descending, _ in arms:
         ranked = sorted(values, key=lambda key: (-values[key] if descending else values[key], key))

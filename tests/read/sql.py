@@ -1,8 +1,8 @@
-"""Reads as SQL: the part of the language that relational engines have too, said in their words.
+"""Reads as SQL: the part of the language that relational engines support, too.
 
-A read becomes one statement over a table for each type, so that an engine that others wrote can be asked the same.
-Rows of a match are rows of a relation whose columns are called `variable.property`; beside them stand the type, the id
-and, for edges, both ends. Blocks become lateral joins and `not exists`, hops a recursive query over all distances.
+A read becomes one statement over one table per type, so that another engine can run it.
+Rows of a match are rows of a relation with columns `variable.property`, and columns for the type, the id
+and, for edges, both endpoints. Blocks become lateral joins and `not exists`, hops a recursive query over all distances.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES = {
     Scalar.DATE: "INTEGER",
     Scalar.DATETIME: "BIGINT",
 }
-"""Dates are numbers there, and whole numbers all have one type, which is wide enough."""
+"""Dates are numbers in SQL, and all integers have one type that is wide enough."""
 
 _ENDS = {ir.Role.FROM: "src", ir.Role.TO: "dst"}
 _COMPARED = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -37,7 +37,7 @@ _SEARCHED = {"contains": "contains", "starts_with": "starts_with", "ends_with": 
 
 
 class NotRelationalError(Exception):
-    """SQL has no words for this, or means something else by them."""
+    """SQL cannot express this, or gives it another meaning."""
 
 
 def sql_type(kind: ValueType) -> str:
@@ -48,7 +48,7 @@ def sql_type(kind: ValueType) -> str:
 
 
 def tables(catalog: Catalog, graph: oracle.Graph) -> Iterator[tuple[str, pa.Table]]:
-    """The types of a graph as tables, under their names."""
+    """The types of a graph as tables, with the same names."""
     for name, nodes in graph.nodes.items():
         ids = {"id": [node.id for node in nodes.values()]}
         yield f"node {name}", _table(ids, catalog.nodes[name], [node.values for node in nodes.values()])
@@ -87,14 +87,14 @@ class Statement:
         read: the read.
         params: its parameters.
         now: the time of the request.
-        nodes: how many nodes there are: no distance is larger.
+        nodes: the number of nodes, an upper bound of all distances.
 
     Attributes:
         text: the statement.
         values: its parameters.
 
     Raises:
-        NotRelationalError: it cannot be said in SQL.
+        NotRelationalError: SQL cannot express it.
     """
 
     def __init__(self, catalog: Catalog, read: ir.Read, params: Mapping[str, Any], now: int, nodes: int) -> None:
@@ -123,7 +123,7 @@ class Statement:
     # Match
 
     def _block(self, block: ir.Block) -> str:
-        """The solutions of a block. What it takes from around it, it names as if it were its own."""
+        """The solutions of a block. Variables of the outer block keep their names inside."""
         parts = Parts.of(block)
         relations = [self._node(node) for node in block.nodes]
         tests: list[str] = []
@@ -149,7 +149,7 @@ class Statement:
     def _entities(
         self, var: str, declared: Sequence[tuple[str, str, NodeType | EdgeType]], idents: tuple[str, ...]
     ) -> str:
-        """What a variable ranges over, with the properties that are asked for anywhere."""
+        """The relation of a variable, with all properties that the query uses."""
         props = self._props.get(var, {})
         parts = []
         for table, name, owner in declared:
@@ -167,7 +167,7 @@ class Statement:
         return f"({' UNION ALL '.join(parts)})"
 
     def _expand(self, expand: ir.Expand, relations: list[str], tests: list[str]) -> None:
-        """The relations that an expand adds, and what must be true of them."""
+        """The relations that an expand adds, and their join conditions."""
         left, right = expand.left, expand.right
         ends = f"{_quoted(f'{left}.type')} = '%s' AND {_quoted(f'{right}.type')} = '%s'"
         near, far = _quoted(f"{left}.id"), _quoted(f"{right}.id")
@@ -198,15 +198,15 @@ class Statement:
         tests.append(f"({' OR '.join(ways)})")
 
     def _reach(self, steps: Sequence[ir.Step], hops: ir.HopRange) -> str:
-        """Every pair of nodes whose shortest distance is in range, and that distance.
+        """All pairs of nodes whose shortest distance is in range, and that distance.
 
-        A loop gives its node once more, one hop later: that counts where its own distance was one too short.
+        A self-loop reaches its node once more, with one more hop. It counts if the node is one hop too near.
         """
         number = self._fresh("")
         parts = []
         for step in steps:
             for a, b in _directions(step, "src", "dst"):
-                # The columns that hold the left and the right end.
+                # The columns with the left and the right endpoint.
                 near, far = ("src", "dst") if (a, b) == ("src", "dst") else ("dst", "src")
                 parts.append(
                     f"SELECT '{step.left_type}' AS lt, {near} AS lid, '{step.right_type}' AS rt, {far} AS rid "
@@ -254,7 +254,7 @@ class Statement:
         return text
 
     def _groups(self, read: ir.Read, rows: str) -> str:
-        """One row for each group. What it is asked for later has a name."""
+        """One row per group, with names for the values that later clauses use."""
         keys = read.keys if read.grouped else read.columns
         exprs: dict[ir.Expr, str] = {}
         for column in keys:
@@ -266,7 +266,7 @@ class Statement:
         aggregates = {part: self._aggregate(part) for part in walk(parts) if isinstance(part, ir.Aggregate)}
         named = {expr: _quoted(self._fresh("g")) for expr in (*exprs, *aggregates)}
         columns = [f"{text} AS {named[expr]}" for expr, text in (*exprs.items(), *aggregates.items())]
-        # The keys by place, since what they are called may also be a column.
+        # Keys by position, since a column may have the same name.
         grouped = f" GROUP BY {', '.join(str(place + 1) for place in range(len(exprs)))}" if exprs else ""
         self._named = named
         return f"SELECT {', '.join(columns)} FROM ({rows}){grouped}"
@@ -382,13 +382,13 @@ class Statement:
 
 
 def _alike(left: ValueType, right: ValueType) -> None:
-    """Two types whose values SQL compares as we do. Of floats of 32 bits, everybody has an own idea."""
+    """Whether SQL compares values of two types as this engine does. Engines differ in 32-bit floats."""
     if sql_type(left.item) != sql_type(right.item) or left.scalar is Scalar.F32:
         raise NotRelationalError("values of different types")
 
 
 def _directions(step: ir.Step, near: str, far: str) -> Iterable[tuple[str, str]]:
-    """Source and target of an edge that is walked from one node to another."""
+    """Source and target of an edge that is traversed from one node to another."""
     if step.direction is not ir.Direction.IN:
         yield near, far
     if step.direction is not ir.Direction.OUT:

@@ -1,4 +1,4 @@
-"""Edges in their order, and what is asked about them."""
+"""Sorted edges, degrees, neighbours and lookups of an adjacency."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=60)
 def test_edges_are_sorted_by_both_ends(edges: list[tuple[int, int]], word: int, bits: int) -> None:
     near, far = (np.array([edge[i] for edge in edges], np.int32) for i in (0, 1))
     with pytest.MonkeyPatch.context() as patch:
-        # As if numbers had fewer bits, so that the ways for large graphs are taken.
+        # Small word sizes force the code paths for large graphs.
         patch.setattr(module, "_WORD", word)
         patch.setattr(module, "_PORTION_BITS", bits)
         assert by_both(near, far, 10, 7).tolist() == sorted(range(len(edges)), key=lambda i: (*edges[i], i))
         assert by_one(far, 7).tolist() == sorted(range(len(edges)), key=lambda i: (edges[i][1], i))
 
 
-def test_sorting_edges_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorting_edges_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between any two pieces."""
     monkeypatch.setattr(sorting, "_PIECE", 100)
     random = np.random.default_rng(3)
@@ -56,7 +56,7 @@ def made(edges: list[tuple[int, int]]) -> Adjacency:
 
 
 @given(EDGES)
-def test_what_is_asked_about_edges(edges: list[tuple[int, int]]) -> None:
+def test_adjacency_agrees_with_the_edge_list(edges: list[tuple[int, int]]) -> None:
     found = made(edges)
     assert found.degree.tolist() == [sum(a == node for a, _ in edges) for node in range(10)]
     assert found.neighbours.tolist() == [len({b for a, b in edges if a == node}) for node in range(10)]
@@ -74,7 +74,9 @@ def test_what_is_asked_about_edges(edges: list[tuple[int, int]]) -> None:
 
 
 @given(EDGES, st.lists(st.integers(0, 5), min_size=7, max_size=7), st.integers(1, 8))
-def test_sums_over_neighbours(edges: list[tuple[int, int]], values: list[int], portion: int) -> None:
+def test_sums_over_neighbours_agree_with_the_edge_list(
+    edges: list[tuple[int, int]], values: list[int], portion: int
+) -> None:
     found = made(edges)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PORTION", portion)
@@ -86,5 +88,5 @@ def test_sums_over_neighbours(edges: list[tuple[int, int]], values: list[int], p
     assert chosen.tolist() == [sum(values[b] > 2 for a, b in {*edges} if a == node) for node in range(10)]
 
 
-def test_loops() -> None:
+def test_nodes_with_self_loops_are_found() -> None:
     assert np.flatnonzero(made([(1, 1), (2, 3), (3, 2), (5, 5), (5, 5)]).loops).tolist() == [1, 5]

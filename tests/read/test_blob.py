@@ -1,4 +1,4 @@
-"""A blob is read in ranges from a snapshot that never changes, and its tag tells whether its bytes changed."""
+"""A blob is read in ranges from a fixed snapshot, and its etag changes with its bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_ranges_are_half_open(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(8, None), (-1, None), (0, 8), (5, 4), (0, -1)])
-def test_a_range_outside_is_refused(graph: Graph, start: int, end: int | None) -> None:
+def test_a_range_outside_of_the_blob_is_refused(graph: Graph, start: int, end: int | None) -> None:
     photo = graph.blob("Ship", "argo", "photo")
     for read in (photo.read, photo.iter):
         with pytest.raises(BlobRangeError) as caught:
@@ -62,7 +62,7 @@ def test_a_range_outside_is_refused(graph: Graph, start: int, end: int | None) -
         assert (caught.value.start, caught.value.end, caught.value.length) == (start, end, 7)
 
 
-def test_one_read_has_a_limit_and_a_whole_blob_none(graph: Graph, tmp_path: Path) -> None:
+def test_a_single_read_is_limited_and_iteration_is_not(graph: Graph, tmp_path: Path) -> None:
     photo = graph.blob("Ship", "large", "photo")
     assert photo.read(0, RANGE_BYTES) == LARGE[:RANGE_BYTES]
     with pytest.raises(ResourceLimitError) as caught:
@@ -76,7 +76,7 @@ def test_one_read_has_a_limit_and_a_whole_blob_none(graph: Graph, tmp_path: Path
     assert (tmp_path / "saved").read_bytes() == LARGE
 
 
-def test_a_file_is_whole_or_as_it_was(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_leaves_the_old_file(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "place"
     place.mkdir()
     (place / "photo").write_bytes(b"before")
@@ -96,7 +96,7 @@ def test_a_file_is_whole_or_as_it_was(graph: Graph, tmp_path: Path, monkeypatch:
         graph.blob("Ship", "argo", "photo").save(tmp_path / "no" / "where")
 
 
-def test_what_is_not_there_is_said(graph: Graph) -> None:
+def test_missing_blobs_types_and_properties_are_named(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="is null"):
         graph.blob("Ship", "none", "photo")
     with pytest.raises(NotFoundError, match="there is no Ship 'nobody'"):
@@ -110,11 +110,11 @@ def test_what_is_not_there_is_said(graph: Graph) -> None:
         graph.blob("Ship", "argo", "crew")
 
 
-def test_edges_have_blobs_too(graph: Graph) -> None:
+def test_blobs_of_edges_can_be_read(graph: Graph) -> None:
     assert graph.blob("edge:Docked", '["argo","none"]', "log").read() == b"log"
 
 
-def test_a_blob_belongs_to_its_snapshot(graph: Graph) -> None:
+def test_a_blob_handle_reads_its_snapshot(graph: Graph) -> None:
     before = graph.blob("Ship", "argo", "photo")
     first = graph.snapshot()
     graph.branches.create("work")
@@ -132,7 +132,7 @@ def test_a_blob_belongs_to_its_snapshot(graph: Graph) -> None:
         graph.blob("Ship", "argo", "photo", branch="work", at=first)
 
 
-def test_a_tag_changes_with_the_bytes_and_not_with_anything_else(graph: Graph) -> None:
+def test_the_etag_changes_only_when_the_bytes_change(graph: Graph) -> None:
     def tag(**where: str) -> str:
         etag = graph.blob("Ship", "argo", "photo", **where).etag
         assert etag is not None
@@ -145,14 +145,14 @@ def test_a_tag_changes_with_the_bytes_and_not_with_anything_else(graph: Graph) -
     graph.load({"Ship": pa.table({"name": ["new"], "photo": [b"picture"]})}, mode="append")
     assert tag() == tag(branch="work") == first
     assert graph.blob("Ship", "new", "photo").etag != first
-    # The same version number on two branches, and other bytes of the same length in the same place.
+    # Two branches have the same version number, and other bytes of the same length at the same position.
     graph.load({"Ship": pa.table({"name": ["argo"], "photo": [b"PICTURE"]})}, mode="merge", branch="work")
     graph.load({"Ship": pa.table({"name": ["argo"], "photo": [b"Picture"]})}, mode="merge")
     assert len({first, tag(), tag(branch="work")}) == 3
     assert tag(branch="work") == tag(branch="work")
 
 
-def test_a_column_of_another_property_is_not_read(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_with_another_property_id_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs, "PROPERTY_ID", "omnigraph.something_else")
     with pytest.raises(BlobIntegrityError, match="another property"):
         graph.blob("Ship", "argo", "photo")

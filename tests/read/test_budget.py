@@ -1,4 +1,4 @@
-"""Budgets: what is noted, and what is refused."""
+"""Budgets: accounting and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.topology.adjacency import Adjacency
 
 
-def test_memory_is_what_is_held_and_what_is_wanted() -> None:
+def test_memory_in_use_and_requested_memory_count_together() -> None:
     spending = Spending(Budget(memory=1000))
     spending.hold(600)
     spending.need(400)
@@ -27,14 +27,14 @@ def test_memory_is_what_is_held_and_what_is_wanted() -> None:
     spending.spend(125, columns=1)
 
 
-def test_without_limits_nothing_is_refused() -> None:
+def test_an_unlimited_budget_refuses_nothing() -> None:
     spending = Spending(Budget(seconds=None, memory=None, rows=None, returned=None))
     spending.spend(10**15, columns=100)
     spending.note_returned(10**15)
     assert spending.rows == 10**15
 
 
-def test_the_memory_of_a_small_machine_is_not_all_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_query_memory_is_half_of_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1 << 18, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert query_memory({}) == 1 << 29
     assert query_memory({"OMNIGRAPH_QUERY_MEMORY": "3 GiB"}) == 3 << 30
@@ -42,8 +42,8 @@ def test_the_memory_of_a_small_machine_is_not_all_taken(monkeypatch: pytest.Monk
         query_memory({"OMNIGRAPH_QUERY_MEMORY": "plenty"})
 
 
-def test_edges_are_counted_before_they_are_gathered() -> None:
-    """A node with a great many edges: gathering those of a million such nodes would take terabytes."""
+def test_memory_for_edges_is_checked_before_they_are_gathered() -> None:
+    """A node with a million edges: gathering them for a million such nodes would take terabytes."""
     wide = Adjacency(np.array([0, 10**6]), np.zeros(10**6, np.int32), np.zeros(10**6, np.int32), 1)
     with (
         Spending(Budget(memory=10**9)).running(),
@@ -53,7 +53,7 @@ def test_edges_are_counted_before_they_are_gathered() -> None:
     assert caught.value.actual > 10**12
 
 
-def test_a_checkpoint_knows_the_read_of_its_thread_only() -> None:
+def test_a_checkpoint_stops_only_the_query_of_its_thread() -> None:
     stopped = Spending(cancel=Cancellation())
     stopped.cancel.cancel()
     with stopped.running():
@@ -66,7 +66,7 @@ def test_a_checkpoint_knows_the_read_of_its_thread_only() -> None:
     checkpoint()
 
 
-def test_a_read_that_waits_for_another_can_be_stopped() -> None:
+def test_a_query_that_waits_for_another_can_be_cancelled() -> None:
     cache, begun, finish = ColumnCache(), Event(), Event()
     cancel = Cancellation()
 

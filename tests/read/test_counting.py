@@ -1,4 +1,4 @@
-"""What only has to be counted is not listed, and the count is right."""
+"""Counts are computed without enumerating rows, and they are exact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from tests.read.watched import follows
+from tests.read.storage_requests import follows
 
 import omnigraph
 from omnigraph.errors import BudgetExceededError, ExecutionError
@@ -55,24 +55,24 @@ def test_two_hops_are_counted_from_degrees(graph: Graph) -> None:
     few = Budget(rows=3)
     found = rows(graph, "match { $a: Person $a follows $b $b follows $c } return { count($c) as n }", few)
     assert found == [(expected,)]
-    # Listing them takes more.
+    # Enumerating the rows exceeds the budget.
     with pytest.raises(BudgetExceededError):
         rows(graph, "match { $a: Person $a follows $b $b follows $c } return { $a, $b, $c }", few)
 
 
-def test_edges_are_counted_where_they_are_named(graph: Graph) -> None:
+def test_parallel_edges_count_only_with_an_edge_variable(graph: Graph) -> None:
     assert rows(graph, "match { $a: Person $a $e:follows $b } return { count($b) as n }") == [(len(FOLLOWS),)]
     assert rows(graph, "match { $a: Person $a follows $b } return { count($b) as n }") == [(len(OUT),)]
 
 
-def test_what_is_grouped_by_is_listed_and_the_rest_counted(graph: Graph) -> None:
+def test_only_grouping_variables_are_enumerated(graph: Graph) -> None:
     followers = Counter(b for _, b in OUT)
     expected = sorted((person, city, followers[person]) for person, city in AT if followers[person])
     text = "match { $f follows $p $p livesIn $c } return { $p.name as p, $c.name as c, count($f) as n } order { p, c }"
     assert rows(graph, text) == expected
 
 
-def test_other_aggregates_see_every_row_once(graph: Graph) -> None:
+def test_other_aggregates_beside_a_count_see_every_row_once(graph: Graph) -> None:
     text = """match { $f follows $p $p livesIn $c }
         return { $c.name as c, count($f) as n, min($p.age) as low, max($p.age) as high, count(distinct $p) as people }
         order { c }"""
@@ -85,7 +85,7 @@ def test_other_aggregates_see_every_row_once(graph: Graph) -> None:
     assert rows(graph, text) == expected
 
 
-def test_conditions_hold_for_what_is_counted(graph: Graph) -> None:
+def test_counts_respect_conditions(graph: Graph) -> None:
     expected = sum(AGE[b] < 200 and AGE[c] > 100 for _, b in OUT for b2, c in OUT if b == b2)
     text = "match { $a follows $b $b follows $c $b.age < 200 $c.age > 100 } return { count($c) as n }"
     assert rows(graph, text) == [(expected,)]
@@ -94,7 +94,7 @@ def test_conditions_hold_for_what_is_counted(graph: Graph) -> None:
     assert rows(graph, text) == [(compared,)]
 
 
-def test_what_stands_alone_is_multiplied(graph: Graph) -> None:
+def test_unconnected_variables_multiply_the_count(graph: Graph) -> None:
     assert rows(graph, "match { $a: Person $c: City } return { count($a) as n }") == [(40 * 5,)]
     expected = [(f"c{i}", len(OUT)) for i in range(5)]
     text = "match { $a follows $b $c: City } return { $c.name as c, count($a) as n } order { c }"
@@ -102,7 +102,7 @@ def test_what_stands_alone_is_multiplied(graph: Graph) -> None:
     assert rows(graph, "match { $a: Person { age: -1 } $c: City } return { count($a) as n }") == [(0,)]
 
 
-def test_what_is_reached_is_counted(graph: Graph) -> None:
+def test_variable_length_hops_are_counted(graph: Graph) -> None:
     def reached(start: str, most: int) -> set[str]:
         seen, frontier = {start}, {start}
         found = {start} if (start, start) in OUT else set()
@@ -120,7 +120,7 @@ def test_what_is_reached_is_counted(graph: Graph) -> None:
     assert rows(graph, text) == [(young,)]
 
 
-def test_circles_are_listed(graph: Graph) -> None:
+def test_cycles_are_counted_by_enumeration(graph: Graph) -> None:
     expected = sum((c, a) in OUT for a, b in OUT for b2, c in OUT if b == b2)
     text = "match { $a follows $b $b follows $c $c follows $a } return { count($a) as n }"
     assert rows(graph, text) == [(expected,)]

@@ -1,6 +1,6 @@
-"""What relational engines have too, DuckDB answers as we do: random matches, hops, blocks, groups and orders.
+"""DuckDB gives the same rows for the relational part of the language: random matches, hops, blocks, groups and orders.
 
-A pair is a query and a state of a graph. `OMNIGRAPH_SQL_PAIRS=<number>` says how many are tried; a disagreement names
+A pair is a query and a state of a graph. `OMNIGRAPH_SQL_PAIRS=<number>` sets the number of pairs; a disagreement names
 its world and query.
 """
 
@@ -29,21 +29,21 @@ from omnigraph.lang.types import Scalar, ValueType
 PAIRS = int(os.environ.get("OMNIGRAPH_SQL_PAIRS") or (400 if os.environ.get("CI") else 120))
 QUERIES = 40
 LARGEST = 60
-"""In graphs with more nodes, DuckDB takes long to walk every distance."""
+"""In graphs with more nodes, DuckDB is slow to compute all distances."""
 
 
 class Plain(Maker):
-    """Makes queries that can be said in SQL, most of them."""
+    """Generates queries, most of which SQL can express."""
 
     def kinds(self, *scalars: Scalar) -> list[tuple[str, ValueType]]:
         return [(place, kind) for place, kind in self.accesses() if kind.is_plain_scalar and kind.scalar in scalars]
 
     def comparable(self) -> tuple[str, ValueType]:
-        """A place whose values SQL compares as we do."""
+        """A property whose values SQL compares as this engine does."""
         return self.rng.choice(self.kinds(*(scalar for scalar in Scalar if scalar is not Scalar.F32)))
 
     def like(self, kind: ValueType) -> str:
-        """A place or a constant to compare with it."""
+        """A property or a constant to compare it with."""
         scalars = INTEGERS if kind.scalar in INTEGERS else (kind.scalar,)
         places = self.kinds(*scalars)
         if places and self.chance(40):
@@ -138,7 +138,7 @@ def same(found: Any, expected: Any, *, near: bool) -> bool:
 
 
 def database_of(world: World, state: State) -> duckdb.DuckDBPyConnection:
-    """A state of a graph in DuckDB. It goes there from what the oracle has, not from ours."""
+    """A state of a graph in DuckDB. The rows are those of the oracle, not those of this engine."""
     database = duckdb.connect()
     database.execute("SET threads = 1")
     for name, table in tables(world.catalog, state.graph):
@@ -149,10 +149,10 @@ def database_of(world: World, state: State) -> duckdb.DuckDBPyConnection:
 
 
 def compare(query: Query, reader: Reader, database: duckdb.DuckDBPyConnection) -> str:
-    """Ask both. Returns what they agreed on.
+    """Run a query on both engines, and return the kind of agreement.
 
     Raises:
-        NotRelationalError: only we can be asked.
+        NotRelationalError: DuckDB cannot run the query.
     """
     nodes = sum(map(len, reader.state.graph.nodes.values()))
     statement = Statement(reader.world.catalog, query.read, query.params, NOW, nodes)
@@ -160,7 +160,7 @@ def compare(query: Query, reader: Reader, database: duckdb.DuckDBPyConnection) -
     try:
         table = reader.table(query)
     except ExecutionError:
-        # A sum that an I64 does not hold, maybe of a group that is cut off: theirs are wider.
+        # A sum that overflows I64, possibly in a group beyond the limit: DuckDB has wider integers.
         sums = [p for p in walk(query.read) if isinstance(p, ir.Aggregate) and p.function is ir.AggregateFunction.SUM]
         assert sums, statement.text
         return "too large"
@@ -203,6 +203,6 @@ def test_duckdb_gives_the_same_rows_in_the_same_order(wanted: int, monkeypatch: 
                     pytest.fail(explained(error, seed, number, query, reader), pytrace=False)
         if done["rows"] + done["no rows"] >= wanted:
             break
-    # Most of them must say something.
+    # Most of the queries must return rows.
     assert done["rows"] > wanted / 3, done
     assert done["ours alone"] + done["too large"] < done.total() / 4, done

@@ -1,4 +1,4 @@
-"""The first hops need no topology: edges of a few nodes are looked up in the table, and are the same."""
+"""The first hops need no topology: edges of a few nodes are looked up in the table, with the same result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.read.watched import View, asked, follows
+from tests.read.storage_requests import View, asked, follows
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -33,7 +33,7 @@ NEXT = "query next($name: String) { match { $a: Person { name: $name } $a follow
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    """A graph with indexes and without topologies, small enough that lookups have to be made cheap."""
+    """A graph with indexes and without topologies. Lookups are made cheap, because the graph is small."""
     monkeypatch.setattr(edge_lookup, "_ASKING", 10)
     monkeypatch.setattr(edge_lookup, "_EACH", 1)
     monkeypatch.setattr(edge_lookup, "_FOUND", 0)
@@ -70,7 +70,7 @@ def _ends(side: Edges, nodes: np.ndarray) -> tuple[list[int], list[int], list[in
 @pytest.mark.parametrize("inward", [False, True])
 @pytest.mark.parametrize("edge", ["Follows", "LivesIn"])
 @pytest.mark.parametrize("changed", [False, True])
-def test_it_says_what_the_topology_says(graph: Graph, edge: str, inward: bool, changed: bool) -> None:
+def test_edge_lookups_agree_with_the_topology(graph: Graph, edge: str, inward: bool, changed: bool) -> None:
     if changed:
         graph.mutate('query q() { delete Person where name < "p020" }')
         graph.load({"Person": pa.table({"name": ["new"]}), "Follows": follows([("new", "p100")])}, mode="append")
@@ -103,7 +103,7 @@ def test_the_first_hop_reads_no_column_of_the_edges(graph: Graph) -> None:
     assert [call for call in calls if call[1] == "edges"] == [("lookup", "edges", ("src", "dst", "_rowid"))]
 
 
-def test_places_stay_good_when_the_topology_comes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edge_positions_stay_valid_after_the_topology_is_built(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _, found, whole = _both(graph, "Follows", inward=False)
     few, many = np.array([4, 8]), np.arange(200)
     degree, places = found.walk(few)
@@ -116,7 +116,7 @@ def test_places_stay_good_when_the_topology_comes(graph: Graph, monkeypatch: pyt
     assert int(degree.sum()) == len(places)
 
 
-def test_who_asks_for_more_gets_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_of_many_nodes_builds_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     view = View(graph, None)
     trace = Trace()
     with trace.step("few", "") as few:
@@ -127,7 +127,7 @@ def test_who_asks_for_more_gets_the_topology(graph: Graph, monkeypatch: pytest.M
     assert (few.ways, many.ways) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
 
 
-def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_lookups_switch_to_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_lookup, "_EACH", 100)
     view = View(graph, None)
     ways = []
@@ -140,7 +140,7 @@ def test_lookups_cost_no_more_than_the_topology_would(graph: Graph, monkeypatch:
     assert ways == [EdgeAccess.LOOKUPS] * paid + [EdgeAccess.TOPOLOGY] * (12 - paid)
 
 
-def test_a_node_with_very_many_edges_is_paid_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_of_high_degree_nodes_count_towards_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_lookup, "_FOUND", 10**6)
     view = View(graph, None)
     assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
@@ -148,7 +148,7 @@ def test_a_node_with_very_many_edges_is_paid_for(graph: Graph, monkeypatch: pyte
     assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
 
 
-def test_what_is_ready_is_used(graph: Graph, tmp_path: Path) -> None:
+def test_a_stored_topology_is_preferred_to_lookups(graph: Graph, tmp_path: Path) -> None:
     files = tmp_path / "files"
     assert View(graph, files).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     View(graph, files).topology("Follows")
@@ -159,7 +159,7 @@ def test_what_is_ready_is_used(graph: Graph, tmp_path: Path) -> None:
     assert [call for call in calls if call[1] == "edges"] == []
 
 
-def test_without_an_index_nothing_is_looked_up(graph: Graph) -> None:
+def test_lookups_need_an_index_that_covers_nearly_all_edges(graph: Graph) -> None:
     graph.load({"Follows": follows([("p001", "p002")] * 3)}, mode="append")
     assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     graph.load({"Follows": follows([("p001", "p002")])}, mode="append")
@@ -168,14 +168,14 @@ def test_without_an_index_nothing_is_looked_up(graph: Graph) -> None:
     assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
 
 
-def test_edges_outside_of_the_index_are_found(graph: Graph) -> None:
+def test_edges_that_the_index_does_not_cover_are_found(graph: Graph) -> None:
     graph.load({"Follows": follows([("p001", "p002"), ("p001", "p199")])}, mode="append")
     _, found, whole = _both(graph, "Follows", inward=False)
     assert _ends(found, np.array([1])) == _ends(whole, np.array([1]))
 
 
-def test_a_query_and_its_explanation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As on another machine: nothing is in memory or on disk.
+def test_explain_names_the_edge_lookups_that_a_query_uses(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on another machine: empty caches in memory and on disk.
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
     monkeypatch.setattr("omnigraph.read.context.views.process_cache", ColumnCache)
     rows = graph.snapshot().scan("edge:Follows", columns=["src", "dst"]).to_pylist()

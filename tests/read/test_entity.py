@@ -1,4 +1,4 @@
-"""One entity, as Python values."""
+"""One entity as Python values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omnigraph.settings import FSYNC
 from omnigraph.storage.blobs import BlobInfo
 
 
-def test_values_are_what_python_has_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_have_native_python_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FSYNC.name, "0")
     schema = "node A { name: String @key  day: Date?  at: DateTime?  times: [DateTime]?  b: Blob?  v: Vector(2)? }"
     with omnigraph.init(tmp_path / "graph", schema) as graph:

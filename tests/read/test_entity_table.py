@@ -1,4 +1,4 @@
-"""Entities keep their numbers, and a number always leads to the values of its entity, however they are got."""
+"""Entities keep their numbers, and a number always maps to the values of its entity, by any access path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.patience import until
-from tests.read.watched import asked
+from tests.read.storage_requests import asked
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
@@ -70,7 +70,7 @@ def person(snapshot: Snapshot, cache: ColumnCache | None = None) -> EntityTable:
 
 
 def rows_by_id(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """The table, read plainly."""
+    """Read the table without the engine."""
     table = snapshot.scan("node:Person", columns=list(COLUMNS))
     return {row["id"]: row for row in table.to_pylist()}
 
@@ -91,7 +91,7 @@ def assert_right(snapshot: Snapshot, space: EntityTable) -> None:
     for name in COLUMNS:
         values = space.take(name, numbers).to_pylist()
         assert values == [expected[id_][name] for id_ in ids]
-        # Some of them, in another order, with nothing in between.
+        # Some of them in another order, with gaps.
         some = np.array([NOTHING, *Random(1).sample(numbers.tolist(), min(9, len(numbers))), NOTHING])
         whole = dict(zip(numbers.tolist(), values, strict=True))
         assert space.take(name, some).to_pylist() == [whole.get(number) for number in some.tolist()]
@@ -102,7 +102,7 @@ def assert_right(snapshot: Snapshot, space: EntityTable) -> None:
     assert space.numbers(space.row_ids(numbers)).tolist() == numbers.tolist()
 
 
-# What happens to a table
+# Changes of a table
 
 
 def _nothing(graph: Graph) -> None:
@@ -151,7 +151,7 @@ CHANGES: list[Callable[[Graph], None]] = [
 
 @pytest.mark.parametrize("ask", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_numbers_lead_to_values(
+def test_entity_numbers_map_to_the_stored_values_after_every_change(
     graph: Graph, change: Callable[[Graph], None], ask: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if ask:
@@ -167,7 +167,7 @@ def test_numbers_lead_to_values(
     assert_right(before, person(before, cache))
 
 
-def test_numbers_outlive_changes_of_values(graph: Graph) -> None:
+def test_entity_numbers_survive_updates(graph: Graph) -> None:
     before = person(graph.snapshot())
     _some_are_written(graph)
     _some_come(graph)
@@ -186,8 +186,8 @@ def test_branches_have_their_own_values(graph: Graph) -> None:
         assert_right(snapshot, person(snapshot, cache))
 
 
-def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
-    """Same place, path and version number, other values: nothing is mixed up in the cache of the process."""
+def test_a_recreated_graph_shares_no_cache_entries(tmp_path: Path) -> None:
+    """Same location, path and version number, other values: cache entries are not mixed up."""
     cache = ColumnCache()
     for declared, values in (("I64", [1, 2]), ("String", ["a", "b"])):
         place = tmp_path / "again"
@@ -204,7 +204,7 @@ def test_a_graph_that_was_made_again_is_another(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(0, 40), unique=True))
-def test_numberings(row_ids: list[int]) -> None:
+def test_numberings_are_dense_and_sorted_by_row_id(row_ids: list[int]) -> None:
     known = Numbering.of(np.array(row_ids, np.int64))
     if known.row_ids is not None:
         assert known.row_ids.tolist() == sorted(row_ids)
@@ -214,12 +214,12 @@ def test_numberings(row_ids: list[int]) -> None:
         assert known.slots == max(row_ids) - min(row_ids) + 1 <= 4 * len(row_ids)
     places = np.arange(known.slots) if known.positions is None else known.positions
     there = [place for place in places.tolist() if place != NOTHING]
-    # Numbers go up with row ids, and each leads to the row that has it.
+    # Numbers ascend with row ids, and each maps back to its row.
     assert [row_ids[place] for place in there] == sorted(row_ids)
     assert known.live is None or np.count_nonzero(known.live) == len(row_ids)
 
 
-def test_few_rows_far_apart_are_numbered_without_holes(graph: Graph) -> None:
+def test_sparse_row_ids_are_numbered_without_holes(graph: Graph) -> None:
     _most_go(graph)
     space = person(graph.snapshot())
     assert (space.slots, space.live) == (2, None)
@@ -244,7 +244,7 @@ IDS = st.lists(st.one_of(st.text(max_size=3), st.integers(-(10**19), 10**19).map
     ),
     st.integers(0, 3),
 )
-def test_an_index_of_ids_finds_what_is_there(ids: list[str], others: list[str], holes: int) -> None:
+def test_an_id_index_finds_exactly_the_stored_ids(ids: list[str], others: list[str], holes: int) -> None:
     stored: list[str | None] = [*ids, *[None] * holes]
     Random(3).shuffle(stored)
     wanted: list[str | None] = [*others, *ids, None]
@@ -254,20 +254,20 @@ def test_an_index_of_ids_finds_what_is_there(ids: list[str], others: list[str], 
     assert [id_index(column).find(pa.array([id_], pa.utf8()))[0] for id_ in wanted] == expected
 
 
-def test_a_number_that_is_written_in_another_way_is_another_id() -> None:
+def test_another_spelling_of_a_number_is_another_id() -> None:
     index = id_index(pa.array(["1048575", "5"]))
     assert index.find(pa.array(["0xFFFFF", "5"])).tolist() == [NOTHING, 1]
     assert [index.find(pa.array([text]))[0] for text in ("0xFFFFF", "--5", "5")] == [NOTHING, NOTHING, 1]
 
 
-def test_whole_numbers_are_found_as_numbers() -> None:
+def test_integer_ids_use_a_number_index() -> None:
     assert isinstance(id_index(pa.array(["1", "-5", None, "20"])), NumberIndex)
     assert isinstance(id_index(pa.array(["1", "05"])), TextIndex)
     assert isinstance(id_index(pa.array(["1", "a"])), TextIndex)
     assert isinstance(id_index(pa.array([], pa.utf8())), TextIndex)
 
 
-# What is asked of storage
+# Requests to storage
 
 
 def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> Snapshot:
@@ -293,16 +293,16 @@ def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, monkeyp
     with asked() as calls:
         for _ in range(20):
             space.take("age", np.array([4, 2]))
-    # Who asks often gets the column, and it is read once.
+    # Many single reads switch to the whole column, which is read once.
     assert [name for name, *_ in calls].count("batches") == 1
     assert len(calls) < 10
 
 
 @pytest.mark.parametrize(("name", "reads"), [("age", 0), ("name", 1)])
-def test_a_column_that_cannot_be_kept_is_not_read_for_each_value(
+def test_a_column_too_large_for_the_cache_is_not_reread_for_each_value(
     graph: Graph, name: str, reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How wide a number is, is known before; that texts are too long, once they were read."""
+    """The width of numbers is known in advance; the length of texts only after they were read."""
     for number in ("_SMALL", "_ASKING", "_TAKING"):
         monkeypatch.setattr(entity_table, number, 10)
     space = person(graph.snapshot(), ColumnCache(500))
@@ -313,7 +313,9 @@ def test_a_column_that_cannot_be_kept_is_not_read_for_each_value(
     assert [columns for called, _, columns in calls if called == "batches"].count((name,)) == reads
 
 
-def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_fits_neither_cache_nor_budget_is_not_read_whole(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in ("_SMALL", "_ASKING", "_TAKING"):
         monkeypatch.setattr(entity_table, number, 10)
     spending = Spending(Budget(memory=400))
@@ -332,7 +334,7 @@ def test_a_column_with_room_nowhere_is_not_read_whole(graph: Graph, monkeypatch:
                 assert len(space.take(name, np.array([4]))) == 1, "a few values are still asked for"
 
 
-def test_ids_with_room_nowhere_are_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_fit_neither_cache_nor_budget_are_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in ("_SMALL", "_ASKING", "_TAKING"):
         monkeypatch.setattr(entity_table, number, 10)
     cache = ColumnCache(500)
@@ -351,7 +353,7 @@ def test_more_text_than_one_array_holds_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rest", ["limit 7", "limit 150"])
-def test_vectors_that_memory_has_no_room_for_are_measured_as_they_are_read(
+def test_distances_of_vectors_beyond_the_memory_budget_are_streamed(
     graph: Graph, rest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _some_go(graph)
@@ -426,13 +428,13 @@ def test_a_key_is_looked_up(graph: Graph, query: str, expected: list[Any], monke
     assert ("batches", "nodes", ("name",)) not in calls
 
 
-def test_numbers_of_other_types_are_compared_and_not_looked_up(graph: Graph) -> None:
+def test_numbers_of_other_types_match_by_value(graph: Graph) -> None:
     for text, count in (("7", 1), ("7.0", 1), ("7.5", 0), ("-3", 1), ("900000", 1), ("8", 0)):
         query = f"query q() {{ match {{ $c: City $c.number = {text} }} return {{ count($c) as n }} }}"
         assert graph.query(query).to_pylist() == [{"n": count}]
 
 
-def test_an_index_finds_what_a_condition_wants(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_condition_uses_the_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     always_ask(monkeypatch)
     monkeypatch.setattr("omnigraph.read.match.index_lookup._LARGE", 0)
     snapshot = with_index(graph, "age")
@@ -454,7 +456,7 @@ def test_an_index_finds_what_a_condition_wants(graph: Graph, monkeypatch: pytest
 # The cache
 
 
-def test_the_cache_keeps_what_was_used_last() -> None:
+def test_the_cache_evicts_least_recently_used_entries() -> None:
     cache = ColumnCache(1_000)
 
     def values(n: int) -> pa.Array:
@@ -472,7 +474,7 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     assert cache.holds("a")
 
 
-def test_a_failure_is_not_kept() -> None:
+def test_a_failure_is_not_cached() -> None:
     cache = ColumnCache()
 
     def fails() -> pa.Array:
@@ -484,13 +486,13 @@ def test_a_failure_is_not_kept() -> None:
     assert len(cache.get("a", lambda: pa.array([1]))) == 1
 
 
-def test_doing_without_never_costs_more_than_having() -> None:
+def test_lookups_stop_when_their_cost_reaches_that_of_loading() -> None:
     cache = ColumnCache()
     assert [cache.rents("a", 30, 100) for _ in range(5)] == [True, True, True, False, False]
     assert not cache.rents("b", 101, 100)
 
 
-def test_what_doing_without_has_cost_is_remembered() -> None:
+def test_the_cost_of_lookups_accumulates() -> None:
     cache = ColumnCache()
     assert [cache.would_rent("a", 60, 100) for _ in range(3)] == [True, True, True], "asking costs nothing"
     assert cache.rents("a", 60, 100)
@@ -499,7 +501,7 @@ def test_what_doing_without_has_cost_is_remembered() -> None:
     assert not cache.rents("b", 1, 100)
 
 
-def test_what_is_made_or_gone_is_paid_for_anew() -> None:
+def test_loading_or_evicting_an_entry_resets_its_lookup_cost() -> None:
     cache = ColumnCache(100)
     assert [cache.rents("a", 60, 100) for _ in range(2)] == [True, False]
     cache.get("a", lambda: np.zeros(80, np.int8))
@@ -509,7 +511,7 @@ def test_what_is_made_or_gone_is_paid_for_anew() -> None:
     assert cache.rents("a", 60, 100)
 
 
-def test_what_cannot_be_kept_is_done_without_whenever_that_costs_less() -> None:
+def test_entries_too_large_for_the_cache_are_looked_up_if_that_is_cheaper() -> None:
     cache = ColumnCache(100)
     assert all(cache.rents("wide", 60, 100, 101) for _ in range(5))
     assert not cache.rents("wide", 101, 100, 101)
@@ -517,7 +519,7 @@ def test_what_cannot_be_kept_is_done_without_whenever_that_costs_less() -> None:
     assert all(cache.rents("long", 60, 100) and cache.would_rent("long", 60, 100) for _ in range(5))
 
 
-def test_what_takes_the_place_of_something_is_counted_once() -> None:
+def test_a_replaced_cache_entry_is_counted_once() -> None:
     cache = ColumnCache(1_000)
 
     def make() -> pa.Array:
@@ -528,7 +530,7 @@ def test_what_takes_the_place_of_something_is_counted_once() -> None:
     assert cache.size == cache.get("a", make).nbytes == 8
 
 
-def test_who_waits_while_a_thing_cannot_be_made_still_makes_it_alone() -> None:
+def test_waiting_threads_retry_a_failed_build_one_at_a_time() -> None:
     cache = ColumnCache()
     makes: list[int] = []
     most: list[int] = []
@@ -560,7 +562,7 @@ def test_who_waits_while_a_thing_cannot_be_made_still_makes_it_alone() -> None:
     assert not cache._building
 
 
-def test_many_threads_make_a_thing_once() -> None:
+def test_many_threads_build_a_cache_entry_once() -> None:
     cache, made = ColumnCache(), []
 
     def make() -> pa.Array:
@@ -573,11 +575,11 @@ def test_many_threads_make_a_thing_once() -> None:
     assert all(values is found[0] for values in found)
 
 
-def test_eight_threads_read_one_space(graph: Graph) -> None:
+def test_eight_threads_read_one_entity_table(graph: Graph) -> None:
     snapshot = graph.snapshot()
     _some_go(graph)
     changed = graph.snapshot()
-    cache = ColumnCache(20_000)  # too small for everything, so that columns come and go
+    cache = ColumnCache(20_000)  # too small for all columns, so that they are evicted and loaded again
     spaces = [person(snapshot, cache), person(changed, cache)]
 
     def read(n: int) -> None:
@@ -587,7 +589,7 @@ def test_eight_threads_read_one_space(graph: Graph) -> None:
         list(threads.map(read, range(32)))
 
 
-def test_the_environment_says_how_much_is_kept() -> None:
+def test_the_environment_sets_the_cache_size() -> None:
     assert cache_memory({}) == 1 << 30
     assert cache_memory({"OMNIGRAPH_CACHE_MEMORY": "1.5 MiB"}) == 3 << 19
     with pytest.raises(InputError, match="OMNIGRAPH_CACHE_MEMORY"):

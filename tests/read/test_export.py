@@ -1,4 +1,4 @@
-"""An export is one snapshot, in an order and spelling that depend on its content alone, and loads back as it was."""
+"""An export is one snapshot. Its bytes depend only on the content, and it loads back as the same graph."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def add(graph: Graph, *names: str, branch: str | None = None) -> None:
     graph.load({"Person": pa.table({"name": list(names)})}, mode="append", branch=branch)
 
 
-# ---- what it looks like
+# ---- form
 
 
-def test_edges_come_first_then_types_by_name_then_entities_by_id(people: Graph) -> None:
+def test_edges_precede_nodes_and_types_and_ids_are_sorted(people: Graph) -> None:
     add(people, "b", "B", "é", "a", "z", "\U0001f600", "￿")
     people.load({"Knows": pa.table({"from": ["b"], "to": ["a"], "since": ["1970-01-03"]})}, mode="append")
     assert text(people).decode().splitlines() == [
@@ -100,21 +100,21 @@ def test_a_name_that_a_node_and_an_edge_share_selects_both(everything: Graph) ->
     assert "edge" in lines[0]
 
 
-def test_no_types_is_an_empty_export(everything: Graph) -> None:
+def test_an_empty_list_of_types_exports_nothing(everything: Graph) -> None:
     assert text(everything, types=[]) == b""
 
 
-def test_a_type_that_is_not_there_is_an_error_at_once(everything: Graph) -> None:
+def test_an_unknown_type_is_refused_before_the_export_begins(everything: Graph) -> None:
     with pytest.raises(InputError, match="there is no type 'Thin'") as caught:
         everything.export(types=["Note", "Thin"])
     assert caught.value.hint == "did you mean 'Thing'?"
 
 
-# ---- there and back
+# ---- round trip
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_exported_loads_as_the_same_graph(everything: Graph, tmp_path: Path, format: str) -> None:
+def test_an_export_loads_as_the_same_graph(everything: Graph, tmp_path: Path, format: str) -> None:
     target = tmp_path / ("all.ndjson" if format == "ndjson" else "all")
     receipt = everything.export(target, format=format)
     assert receipt.total == 15
@@ -135,18 +135,18 @@ def test_what_is_exported_loads_as_the_same_graph(everything: Graph, tmp_path: P
         assert copy.blob("Thing", things()["name"][1].as_py(), "film").read(0, 10) == b"\0" * 10
 
 
-def test_batches_come_with_the_key_of_their_type(everything: Graph) -> None:
+def test_batches_are_paired_with_their_type_key(everything: Graph) -> None:
     found = dict(everything.export(format="arrow", types=["Near", "Thing"]))
     assert list(found) == ["edge:Near", "node:Thing"]
     assert found["edge:Near"].schema.names == ["id", "from", "to", "since"]
     assert found["node:Thing"].schema.field("moment").type == pa.timestamp("ms", "UTC")
 
 
-# ---- the same content is the same export
+# ---- equal content gives equal exports
 
 
-def test_the_layout_of_the_tables_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One graph is loaded at once, the other comes to the same by many small writes on a branch."""
+def test_an_export_does_not_depend_on_the_table_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One graph is loaded at once, the other gets the same content by many small writes on a branch."""
     names = [f"p{number:03}" for number in range(40)]
     rows = pa.table(
         {
@@ -178,7 +178,7 @@ def test_the_layout_of_the_tables_does_not_show(tmp_path: Path, monkeypatch: pyt
             other.export(tmp_path / f"other-{format}", format=format, branch="work")
             for file in (tmp_path / f"one-{format}").iterdir():
                 assert file.read_bytes() == (tmp_path / f"other-{format}" / file.name).read_bytes(), file.name
-        # With a budget that nothing fits, the same goes through temporary files.
+        # With a very small budget, the rows go through temporary files.
         monkeypatch.setattr(ordered, "ROWS", 3)
         spilled = exported(other.snapshot(branch="work"), other.accepted_schema, None, budget=500)
         assert b"".join(piece for part in spilled for piece in part.lines()) == text(one)
@@ -196,14 +196,14 @@ def test_a_large_blob_is_written_in_pieces(everything: Graph, monkeypatch: pytes
 # ---- one snapshot
 
 
-def test_what_is_written_meanwhile_is_not_in_it(people: Graph) -> None:
+def test_concurrent_writes_are_not_exported(people: Graph) -> None:
     add(people, "ann")
     pieces = people.export()
     add(people, "bob")
     assert b"bob" not in b"".join(pieces)
 
 
-def test_any_state_can_be_exported(people: Graph) -> None:
+def test_branches_tags_and_commits_can_be_exported(people: Graph) -> None:
     add(people, "ann")
     first = people.snapshot()
     people.tags.create("first", commit=first.commit.id)
@@ -240,7 +240,7 @@ def test_a_past_state_is_exported_with_the_schema_that_it_had(people: Graph) -> 
 # ---- files
 
 
-def test_an_open_file_takes_ndjson(everything: Graph) -> None:
+def test_an_open_file_accepts_ndjson_only(everything: Graph) -> None:
     stream = io.BytesIO()
     everything.export(stream)
     assert stream.getvalue() == text(everything)
@@ -256,7 +256,7 @@ def test_parquet_needs_a_directory(everything: Graph) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_failure_leaves_no_file_and_touches_none(
+def test_a_failed_export_leaves_no_file_and_keeps_the_old_one(
     everything: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     target = tmp_path / "target"
@@ -277,7 +277,7 @@ def test_a_failure_leaves_no_file_and_touches_none(
         assert target.read_bytes() == b"what was there"
 
 
-def test_a_directory_with_something_in_it_is_left_alone(everything: Graph, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_refused(everything: Graph, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     everything.export(empty, format="arrow")
@@ -292,7 +292,7 @@ def test_a_directory_with_something_in_it_is_left_alone(everything: Graph, tmp_p
         everything.export("gs://bucket/all.ndjson")
 
 
-def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_has_few_row_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered, "ROWS", 10)
     monkeypatch.setattr(files, "_GROUP_ROWS", 30)
     names = [f"p{number:03}" for number in range(100)]
@@ -305,21 +305,21 @@ def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, monkeypatc
         return [said.row_group(number).num_rows for number in range(said.num_row_groups)]
 
     assert groups("edge.Knows.parquet") == [30, 30, 30, 9]
-    assert groups("node.Person.parquet") == [10] * 10  # each could have a large blob
+    assert groups("node.Person.parquet") == [10] * 10  # each row could have a large blob
 
 
-def test_row_counts_of_files_are_those_of_the_graph(everything: Graph, tmp_path: Path) -> None:
+def test_a_parquet_file_has_the_rows_of_its_type(everything: Graph, tmp_path: Path) -> None:
     everything.export(tmp_path / "all", format="parquet")
     rows = pa.parquet.read_table(tmp_path / "all" / "node.Thing.parquet")
     assert rows["id"].to_pylist() == sorted(things()["name"].to_pylist())
     assert pc.struct_field(rows["photo"], "data").to_pylist()[1] == b"hello"
 
 
-def test_one_name_is_one_type(everything: Graph) -> None:
+def test_a_single_type_may_be_a_plain_string(everything: Graph) -> None:
     assert text(everything, types="Thing") == text(everything, types=["Thing"]) != b""
 
 
-def test_a_file_for_texts_is_refused(everything: Graph, tmp_path: Path) -> None:
+def test_a_file_opened_in_text_mode_is_refused(everything: Graph, tmp_path: Path) -> None:
     with open(tmp_path / "out", "w") as file, pytest.raises(InputError, match="open for texts"):
         everything.export(file)  # type: ignore[call-overload]
     with pytest.raises(InputError, match="cannot write to a int"):

@@ -1,4 +1,4 @@
-"""An export in S3 is the export of this machine: the same files, all of them or none that would be taken for whole."""
+"""An export to S3 equals a local one. A partial export is never mistaken for a complete one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ edge Knows: Person -> Person { since: Date?  @key(src, dst) }
 
 @pytest.fixture
 def graph(tmp_path: Path, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    """A graph of this machine. The environment leads nowhere, so that only its own options reach the bucket."""
+    """A local graph. The environment points nowhere, so that only its own options reach the bucket."""
     monkeypatch.setenv(FSYNC.name, "0")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with omnigraph.init(tmp_path / "graph", SCHEMA, storage_options=s3_root.options) as made:
@@ -53,7 +53,7 @@ def names(store: S3ObjectStore) -> list[str]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_files_are_the_same_and_load_back(
+def test_an_s3_export_equals_a_local_one_and_loads_back(
     graph: Graph, store: S3ObjectStore, s3_root: S3Root, tmp_path: Path, format: str
 ) -> None:
     name = "all.ndjson" if format == "ndjson" else "deep/all"
@@ -69,7 +69,7 @@ def test_the_files_are_the_same_and_load_back(
         assert b"".join(copy.export()) == b"".join(graph.export())
 
 
-def test_a_place_that_is_taken_is_refused(graph: Graph, store: S3ObjectStore, s3_root: S3Root) -> None:
+def test_a_prefix_that_is_not_empty_is_refused(graph: Graph, store: S3ObjectStore, s3_root: S3Root) -> None:
     graph.export(f"{s3_root.uri}/all", format="arrow")
     before = names(store)
     for format in ("arrow", "parquet"):
@@ -82,11 +82,11 @@ def test_a_place_that_is_taken_is_refused(graph: Graph, store: S3ObjectStore, s3
             graph.export(file)
     assert names(store) == before
     graph.export(f"{s3_root.uri}/all.ndjson", types="Empty")
-    graph.export(f"{s3_root.uri}/all.ndjson")  # a file is replaced, as on this machine
+    graph.export(f"{s3_root.uri}/all.ndjson")  # a file is replaced, as on a local disk
     assert store.get("all.ndjson").data == b"".join(graph.export())
 
 
-def test_a_bucket_that_is_missing_is_named(graph: Graph) -> None:
+def test_a_missing_bucket_is_named(graph: Graph) -> None:
     for format in FORMATS:
         with pytest.raises(StorageError, match="NoSuchBucket") as caught:
             graph.export("s3://there-is-none/all", format=format)
@@ -95,7 +95,7 @@ def test_a_bucket_that_is_missing_is_named(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_failure_leaves_nothing_and_touches_nothing(
+def test_a_failed_export_leaves_no_object_and_keeps_the_old_one(
     graph: Graph, store: S3ObjectStore, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     before = []
@@ -117,14 +117,14 @@ def test_a_failure_leaves_nothing_and_touches_nothing(
     assert names(store) == before
     if format == "ndjson":
         assert store.get("all").data == b"what was there"
-    else:  # it had got somewhere
+    else:  # some files were written
         assert seen == [f"all/{UNFINISHED}", f"all/edge.Knows.{format}", f"all/node.Empty.{format}"]
 
 
-def test_what_was_left_by_a_process_that_died_is_not_taken_for_whole(
+def test_a_partial_export_of_a_killed_process_does_not_load(
     graph: Graph, store: S3ObjectStore, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is cleared away, as when the process is killed."""
+    """No cleanup runs, as after a kill."""
     rows = TypeExport._rows
 
     def die(part: TypeExport) -> Iterator[pa.Table]:
@@ -147,12 +147,12 @@ def _unreachable(*_: object) -> None:
     raise StorageError("no answer", kind=omnigraph.errors.StorageErrorKind.TRANSIENT, uri="s3://graphs", path="")
 
 
-def test_of_two_exports_at_once_one_goes_on(
+def test_one_of_two_concurrent_exports_succeeds(
     store: S3ObjectStore, s3_root: S3Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = GraphUri.parse(f"{s3_root.uri}/all", s3_root.options)
     first, second = S3Output(target), S3Output(target)
-    monkeypatch.setattr(s3_output.S3Output, "check_directory", lambda _: None)  # both looked before either began
+    monkeypatch.setattr(s3_output.S3Output, "check_directory", lambda _: None)  # both checked before either began
     with first.directory() as directory:
         with pytest.raises(InputError, match="is not an empty directory"), second.directory():
             pass
@@ -163,7 +163,7 @@ def test_of_two_exports_at_once_one_goes_on(
     assert names(store) == ["all/a"]
 
 
-def test_a_large_file_goes_in_parts(store: S3ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_uses_a_multipart_upload(store: S3ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "_PART", 5 << 20)
     piece = bytes(range(256)) * (4 << 10)
     with store.writing("large") as file:
@@ -177,7 +177,7 @@ def test_a_large_file_goes_in_parts(store: S3ObjectStore, monkeypatch: pytest.Mo
     assert store.get("large").data == piece * 12
 
 
-def test_what_was_written_may_be_changed_after(store: S3ObjectStore) -> None:
+def test_a_buffer_may_be_reused_after_the_write(store: S3ObjectStore) -> None:
     room = bytearray(b"before")
     with store.writing("file") as file:
         file.write(room)

@@ -41,7 +41,7 @@ CHAIN = "node P { n: I64? } edge Knows: P -> P"
 
 
 def chain(place: Path) -> Graph:
-    """A ring a → b → c → d → a, a shortcut a → c, a loop at b, and a parallel edge a → b."""
+    """A ring a → b → c → d → a, a shortcut a → c, a self-loop at b, and a parallel edge a → b."""
     edges = ["ab", "bc", "cd", "da", "ac", "bb", "ab"]
     return loaded(
         place,
@@ -57,28 +57,26 @@ def chain(place: Path) -> Graph:
         ("", "bc"),
         ("{1,1}", "bc"),
         ("{1,2}", "bcd"),
-        ("{2,2}", "bd"),  # b by its loop; c is nearer, and the way back to a does not count
+        ("{2,2}", "bd"),  # b by its self-loop; c is nearer, and the way back to a does not count
         ("{3,3}", ""),
         ("{2,}", "bd"),
         ("{1,}", "bcd"),
     ],
 )
-def test_hops_go_by_shortest_distance_and_loops_give_their_node_once_more(
-    tmp_path: Path, hops: str, expected: str
-) -> None:
+def test_hop_counts_are_shortest_distances_plus_self_loops(tmp_path: Path, hops: str, expected: str) -> None:
     with chain(tmp_path) as graph:
         found = rows(graph, f'match {{ $a: P {{ id: "a" }}  $a knows{hops} $b }} return {{ $b.id }}')
     assert [row[0] for row in found] == list(expected)
 
 
-def test_a_start_with_a_loop_reaches_itself_in_one_hop_only(tmp_path: Path) -> None:
+def test_a_start_with_a_self_loop_reaches_itself_in_one_hop_only(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         for hops, expected in (("{1,3}", ["a", "b", "c", "d"]), ("{2,3}", ["a", "d"])):
             found = rows(graph, f'match {{ $b: P {{ id: "b" }}  $b knows{hops} $x }} return {{ $x.id }}')
             assert [row[0] for row in found] == [x for x in expected if x != "b" or hops == "{1,3}"]
 
 
-def test_edges_are_rows_with_a_variable_and_a_set_without(tmp_path: Path) -> None:
+def test_parallel_edges_are_rows_only_with_an_edge_variable(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         one = rows(graph, 'match { $a: P { id: "a" }  $a $e:knows $b } return { $b.id, $e.id as e }')
         assert one == [["b", "e0"], ["b", "e6"], ["c", "e4"]]
@@ -88,7 +86,7 @@ def test_edges_are_rows_with_a_variable_and_a_set_without(tmp_path: Path) -> Non
         assert plain == [["a"], ["b"], ["c"]]
 
 
-def test_of_shortest_paths_the_first_by_ids_of_nodes_then_of_edges(tmp_path: Path) -> None:
+def test_equal_shortest_paths_are_ordered_by_node_ids_then_edge_ids(tmp_path: Path) -> None:
     schema = """
     node A { } node B { } node C { } node D { }
     edge Down: A -> B  edge Side: A -> C  edge Left: B -> D  edge Right: C -> D
@@ -101,11 +99,11 @@ def test_of_shortest_paths_the_first_by_ids_of_nodes_then_of_edges(tmp_path: Pat
     walk = 'match { $s: A { id: "start" }  $t: D { id: "end" }  shortest $p: $s (down | side | left | right){1,} $t }'
     with loaded(tmp_path, schema, *lines) as graph:
         found = rows(graph, f"{walk} return {{ length($p) as n, nodes($p) as nodes, edges($p) as edges }}")
-        # Two nodes are called `same`: the edges decide, before any type does.
+        # Two nodes have the id `same`: the edges decide, before any type does.
         assert found == [[2, ["start", "same", "end"], ["a1", "r2"]]]
 
 
-def test_paths_to_nameless_nodes_have_an_order(tmp_path: Path) -> None:
+def test_paths_to_anonymous_nodes_are_ordered(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         text = 'match { $a: P { id: "a" }  shortest $p: $a knows{1,} $_ } return { nodes($p) as nodes }'
         assert rows(graph, text) == [[["a", "b"]], [["a", "c"]], [["a", "c", "d"]]]
@@ -115,7 +113,7 @@ def test_paths_to_nameless_nodes_have_an_order(tmp_path: Path) -> None:
 # Optional blocks
 
 
-def test_what_is_walked_to_from_an_optional_block_can_be_used_by_the_next(tmp_path: Path) -> None:
+def test_an_optional_block_may_use_nodes_reached_from_an_earlier_one(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         found = rows(
             graph,
@@ -126,11 +124,11 @@ def test_what_is_walked_to_from_an_optional_block_can_be_used_by_the_next(tmp_pa
                 optional { $e.to = "c"  $c knows $d }
             } return { $a.id, $b.id, $c.id, $d.id as d }""",
         )
-        # c has no neighbour b, and nothing is next to nothing.
+        # c has no neighbour b, and null has no neighbours.
         assert found == [["a", "b", "b", None], ["a", "b", "c", "d"]]
 
 
-def test_optional_blocks_nest(tmp_path: Path) -> None:
+def test_optional_blocks_can_be_nested(tmp_path: Path) -> None:
     with chain(tmp_path) as graph:
         found = rows(
             graph,
@@ -152,8 +150,8 @@ def test_a_path_that_was_not_found_is_null(tmp_path: Path) -> None:
         assert rows(graph, cut) == [["a", "b"], ["a", "c"], ["b", "b"], ["b", "c"], ["d", "a"]]
 
 
-def test_a_block_may_look_at_more_variables_than_fit_one_number(tmp_path: Path) -> None:
-    """What tells rows apart is the first variable, of forty that the block compares."""
+def test_a_block_may_use_more_variables_than_one_packed_key_holds(tmp_path: Path) -> None:
+    """Only the first of forty compared variables distinguishes the rows."""
     others = [f"x{i}" for i in range(40)]
     match = "$a: P  " + "  ".join(f'${name}: P {{ id: "c" }}' for name in others)
     inside = "  ".join(f"${name}.n = 3" for name in others)
@@ -163,8 +161,8 @@ def test_a_block_may_look_at_more_variables_than_fit_one_number(tmp_path: Path) 
         assert rows(graph, optional) == [["a", None], ["b", None], ["c", None]]
 
 
-def test_nodes_that_went_from_the_end_are_counted_by_nobody(tmp_path: Path) -> None:
-    """One topology is from before they went, the other from after."""
+def test_deleted_trailing_nodes_are_not_counted(tmp_path: Path) -> None:
+    """One topology is older than the deletion, the other is newer."""
     schema = "node P { } edge Knows: P -> P edge Likes: P -> P"
     lines = [
         *(node("P", name) for name in "abcde"),
@@ -179,7 +177,7 @@ def test_nodes_that_went_from_the_end_are_counted_by_nobody(tmp_path: Path) -> N
         assert rows(graph, "match { $a: P  $b $e:knows $a } return { $a.id, count(*) as n }") == [["b", 1], ["c", 1]]
 
 
-# Nothing at all
+# Empty results
 
 NOBODY = "interface Rare { n: I64?  name: String } node P { n: I64? } edge Knows: P -> P"
 
@@ -199,7 +197,7 @@ def test_an_interface_that_no_type_implements_has_no_nodes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("window", ["limit 0", "offset 9", "limit 3 offset 9223372036854775807"])
-def test_a_window_beyond_the_rows_is_empty(tmp_path: Path, window: str) -> None:
+def test_an_offset_beyond_the_last_row_gives_no_rows(tmp_path: Path, window: str) -> None:
     with chain(tmp_path) as graph:
         for body in (
             "match { $p: P } return { $p.id }",
@@ -240,7 +238,7 @@ def test_sums_of_floats_are_finite_or_an_error(tmp_path: Path) -> None:
 
 
 def wide(place: Path, length: int) -> tuple[Graph, str]:
-    """Eight nodes of which each leads to all, and a chain of steps: every step makes eight rows of one."""
+    """Eight nodes, each connected to all, and a chain of steps: every step multiplies the rows by eight."""
     names = [f"n{i}" for i in range(8)]
     lines = [node("N", name) for name in names] + [edge("To", f"{a}{b}", a, b) for a in names for b in names]
     graph = loaded(place, "node N { } edge To: N -> N", *lines)
@@ -253,7 +251,7 @@ def test_counts_are_exact_or_an_error(tmp_path: Path, first: str) -> None:
     with graph:
         match = f"match {{ $a: N  $a {first} $x0  {steps}"
         assert rows(graph, f"{match} }} return {{ count(*) as n }}") == [[8**20]]
-        # What is counted by group only has to fit by group.
+        # Counts by group only have to fit per group.
         more = f"{match}  $x18 to $y"
         found = rows(graph, f"{more} }} return {{ $a.id, count(*) as n }}")
         assert found == [[f"n{i}", 8**20] for i in range(8)]
@@ -262,7 +260,7 @@ def test_counts_are_exact_or_an_error(tmp_path: Path, first: str) -> None:
                 rows(graph, body)
 
 
-def test_computed_dates_lie_in_the_years_that_have_a_text(tmp_path: Path) -> None:
+def test_computed_dates_outside_of_years_1_to_9999_are_errors(tmp_path: Path) -> None:
     schema = "node T { day: Date?  time: DateTime? }"
     ends = {"first": ("0001-01-01", "0001-01-01T00:00:00Z"), "last": ("9999-12-31", "9999-12-31T23:59:59.999Z")}
     lines = [node("T", name, day=day, time=time) for name, (day, time) in ends.items()]
@@ -277,7 +275,7 @@ def test_computed_dates_lie_in_the_years_that_have_a_text(tmp_path: Path) -> Non
                         rows(graph, f'match {{ $t: T {{ id: "{name}" }} }} return {{ {moved} as d }}')
 
 
-def test_aggregates_stand_in_expressions_and_in_having(tmp_path: Path) -> None:
+def test_aggregates_work_inside_expressions_and_having(tmp_path: Path) -> None:
     with things(tmp_path, g=["x", "x", "y", None], big=[1, 2, 3, None]) as graph:
         found = rows(
             graph,
@@ -294,7 +292,7 @@ def test_groups_are_ordered_by_lists_item_by_item(tmp_path: Path) -> None:
         assert rows(graph, "match { $t: T } return distinct { $t.list } limit 2 offset 1") == [[[]], [[1]]]
 
 
-def test_nodes_of_different_types_are_told_apart_by_type(tmp_path: Path) -> None:
+def test_nodes_of_different_types_with_one_id_are_distinct(tmp_path: Path) -> None:
     schema = "interface I { n: I64? } node A implements I { } node B implements I { }"
     lines = [node("B", "x", n=1), node("A", "x", n=2), node("A", "y", n=4)]
     with loaded(tmp_path, schema, *lines) as graph:
@@ -305,7 +303,7 @@ def test_nodes_of_different_types_are_told_apart_by_type(tmp_path: Path) -> None
         ]
 
 
-def test_an_edge_that_is_called_like_a_node_has_its_own_properties(tmp_path: Path) -> None:
+def test_an_edge_type_named_like_a_node_type_has_its_own_properties(tmp_path: Path) -> None:
     schema = "node A { key: String @key } edge A: A -> A { key: String? }"
     lines: list[dict[str, object]] = [{"type": "A", "data": {"key": key}} for key in "ab"]
     lines += [edge("A", "e1", "a", "b", key="same"), edge("A", "e2", "b", "a", key="same")]

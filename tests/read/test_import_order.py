@@ -1,4 +1,4 @@
-"""Inside `read`, modules do not import each other in a circle. The layers are a contract in pyproject.toml."""
+"""Modules of `read` have no import cycles. The layers are a contract in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
-    """Modules of `read` that a module imports, in functions and for type checking, too."""
+    """Modules of `read` that a module imports, also inside functions and for type checking."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -34,7 +34,7 @@ def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
     return found & modules.keys()
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_modules_have_no_import_cycles() -> None:
     modules = _modules()
     assert f"{PACKAGE}.plan.planner" in modules
     graph = {name: _imports(path, modules) - {name} for name, path in modules.items()}
@@ -44,7 +44,7 @@ def test_no_module_imports_itself_through_others() -> None:
         raise AssertionError(" -> ".join(error.args[1])) from None
 
 
-def test_nothing_is_remembered_by_the_identity_of_an_object() -> None:
+def test_no_cache_is_keyed_by_object_identity() -> None:
     for name, path in _modules().items():
         calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
         assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "id"], name

@@ -1,4 +1,4 @@
-"""Columns become the JSON that a plain encoder writes, and numbers are read back as they were."""
+"""Columns become the same JSON as from a standard encoder, and numbers round-trip."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def texts(column: pa.Array, type_: ValueType) -> list[str | None]:
 
 
 @given(st.lists(TEXTS), st.integers(0, 3))
-def test_texts_are_what_a_plain_encoder_writes(values: list[str | None], skipped: int) -> None:
+def test_strings_are_encoded_as_by_orjson(values: list[str | None], skipped: int) -> None:
     column = pa.array(values, pa.utf8()).slice(skipped)
     expected = [None if value is None else orjson.dumps(value).decode() for value in values[skipped:]]
     assert texts(column, ValueType(Scalar.STRING)) == expected
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))))
-def test_doubles_are_read_back(values: list[float | None]) -> None:
+def test_f64_values_round_trip(values: list[float | None]) -> None:
     for value, text in zip(values, texts(pa.array(values, pa.float64()), ValueType(Scalar.F64)), strict=True):
         assert (text is None) == (value is None)
         if text is not None and value is not None:
@@ -41,7 +41,7 @@ def test_doubles_are_read_back(values: list[float | None]) -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(width=32, allow_nan=False, allow_infinity=False))))
-def test_singles_are_read_back_by_a_reader_of_doubles(values: list[float | None]) -> None:
+def test_f32_values_round_trip_through_an_f64_parser(values: list[float | None]) -> None:
     for value, text in zip(values, texts(pa.array(values, pa.float32()), ValueType(Scalar.F32)), strict=True):
         assert (text is None) == (value is None)
         if text is not None and value is not None:
@@ -60,7 +60,7 @@ LISTS: list[tuple[Scalar, pa.DataType, st.SearchStrategy[Any]]] = [
 
 
 @given(st.data())
-def test_lists_are_what_a_plain_encoder_reads(data: st.DataObject) -> None:
+def test_lists_round_trip_through_json(data: st.DataObject) -> None:
     scalar, kind, items = data.draw(st.sampled_from(LISTS))
     values = data.draw(st.lists(st.one_of(st.none(), st.lists(items, max_size=4)), max_size=6))
     skipped = data.draw(st.integers(0, 2))
@@ -70,7 +70,7 @@ def test_lists_are_what_a_plain_encoder_reads(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -5.0, 1e10, 1e15, 1e16, 1e21, 1e22, 0.1, 1e-7, 5e-324])
-def test_a_float_is_not_taken_for_an_integer(value: float) -> None:
+def test_a_float_is_parsed_as_a_float(value: float) -> None:
     (text,) = texts(pa.array([value]), ValueType(Scalar.F64))
     assert text is not None
     found = json.loads(text)

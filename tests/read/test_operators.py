@@ -1,4 +1,4 @@
-"""Each way to walk and to join, on a graph small enough to be seen through."""
+"""Each operator for traversals and joins, on a graph that is small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ edge Owns: P -> Q
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Iterator[Graph]:
-    """Here a knows b twice and is known by b; b likes c; c knows itself; a and c own q; nobody is as old as c."""
+    """Here a knows b twice, b knows a, b likes c, c knows itself, a and c own q, and no other age equals that of c."""
     with loaded(
         tmp_path,
         SCHEMA,
@@ -44,22 +44,25 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 ASKED: dict[str, tuple[str, list[list[Any]]]] = {
-    "an interface is all of its types": (
+    "interface matches all of its types": (
         'match { $x: Named { label: "one" } } return { $x, type($x) as t }',
         [["a", "P"], ["a", "Q"], ["c", "P"]],
     ),
     "a scan with a condition": ("match { $x: P  $x.age > 1 } return { $x }", [["c"]]),
-    "neighbours are a set": ("match { $x: P  $x knows $y } return { $x, $y }", [["a", "b"], ["b", "a"], ["c", "c"]]),
-    "edges are rows": (
+    "distinct neighbours": ("match { $x: P  $x knows $y } return { $x, $y }", [["a", "b"], ["b", "a"], ["c", "c"]]),
+    "one row per edge": (
         "match { $x: P  $x $e:knows $y } return { $e.id as e, $x }",
         [["k1", "a"], ["k2", "a"], ["k3", "b"], ["k4", "c"]],
     ),
-    "either way, as a set": ("match { $x: P  $x <knows> $y } return { $x, $y }", [["a", "b"], ["b", "a"], ["c", "c"]]),
-    "either way, by edge": (
+    "both directions, distinct neighbours": (
+        "match { $x: P  $x <knows> $y } return { $x, $y }",
+        [["a", "b"], ["b", "a"], ["c", "c"]],
+    ),
+    "both directions, one row per edge": (
         'match { $x: P { id: "a" }  $x $e:<knows> $y } return { $e.id as e, $y }',
         [["k1", "b"], ["k2", "b"], ["k3", "b"]],
     ),
-    "a loop is one edge either way": ('match { $x: P { id: "c" }  $x $e:<knows> $y } return { $e.id as e }', [["k4"]]),
+    "self-loop in both directions": ('match { $x: P { id: "c" }  $x $e:<knows> $y } return { $e.id as e }', [["k4"]]),
     "one of several edges": (
         "match { $x: P  $x (knows | likes) $y } return { $x, $y }",
         [["a", "b"], ["b", "a"], ["b", "c"], ["c", "c"]],
@@ -73,37 +76,37 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         "match { $x: P  $x knows $y  $y knows $x } return { $x, $y }",
         [["a", "b"], ["b", "a"], ["c", "c"]],
     ),
-    "from the right": ('match { $y: Q { id: "q" }  $x owns $y } return { $x }', [["a"], ["c"]]),
-    "what has no solution": ("match { $x: P  not { $x owns $y } } return { $x }", [["b"]]),
-    "nothing in nothing": ("match { $x: P  not { $x knows $y  not { $y owns $z } } } return { $x }", [["b"], ["c"]]),
-    "perhaps": (
+    "from the right end": ('match { $y: Q { id: "q" }  $x owns $y } return { $x }', [["a"], ["c"]]),
+    "not": ("match { $x: P  not { $x owns $y } } return { $x }", [["b"]]),
+    "nested not": ("match { $x: P  not { $x knows $y  not { $y owns $z } } } return { $x }", [["b"], ["c"]]),
+    "optional": (
         "match { $x: P  optional { $x owns $y } } return { $x, $y }",
         [["a", "q"], ["b", None], ["c", "q"]],
     ),
-    "every combination": (
+    "cross product": (
         "match { $x: Q  $y: Q } return { $x, $y }",
         [["a", "a"], ["a", "q"], ["q", "a"], ["q", "q"]],
     ),
-    "unknown is not true": ("match { $x: P  $x.age != 1 } return { $x }", [["c"]]),
-    "unknown is not false": ("match { $x: P  not ($x.age = 1) } return { $x }", [["c"]]),
-    "unknown or true": ('match { $x: P  $x.age > 5 or $x.label = "two" } return { $x }', [["b"]]),
+    "null is not true": ("match { $x: P  $x.age != 1 } return { $x }", [["c"]]),
+    "null is not false": ("match { $x: P  not ($x.age = 1) } return { $x }", [["c"]]),
+    "null or true": ('match { $x: P  $x.age > 5 or $x.label = "two" } return { $x }', [["b"]]),
     "groups": (
         "match { $x: Named } return { $x.label as label, count(*) as n, collect($x.id) as ids } having { n > 2 }",
         [["one", 3, ["a", "a", "c"]]],
     ),
-    "one group of nothing": ('match { $x: P { label: "no" } } return { count(*) as n, max($x.age) as m }', [[0, None]]),
-    "different rows": ("match { $x: Named } return distinct { $x.label as l }", [["one"], ["two"]]),
-    "ties go by id": ("match { $x: P } return { $x } order { $x.label }", [["a"], ["c"], ["b"]]),
-    "a window": ("match { $x: P } return { $x } order { $x.age desc } offset 1 limit 1", [["a"]]),
+    "aggregate of no rows": ('match { $x: P { label: "no" } } return { count(*) as n, max($x.age) as m }', [[0, None]]),
+    "distinct rows": ("match { $x: Named } return distinct { $x.label as l }", [["one"], ["two"]]),
+    "ties are ordered by id": ("match { $x: P } return { $x } order { $x.label }", [["a"], ["c"], ["b"]]),
+    "offset and limit": ("match { $x: P } return { $x } order { $x.age desc } offset 1 limit 1", [["a"]]),
 }
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_rows_are_these(graph: Graph, name: str) -> None:
+def test_each_operator_gives_the_expected_rows(graph: Graph, name: str) -> None:
     body, expected = ASKED[name]
     assert rows(graph, body) == expected
 
 
-def test_every_combination_is_warned_about(graph: Graph) -> None:
+def test_a_cross_product_is_warned_about(graph: Graph) -> None:
     result = graph.query("query q() { match { $x: Q  $y: Q } return { $x, $y } }")
     assert result.warnings == ("{$x} and {$y} are not connected, so the result is a cross product",)

@@ -1,8 +1,8 @@
 """Every read gives the rows of the oracle, in its order: random schemas, graphs and queries over the whole language.
 
-A pair is a query and a state of a graph. A run of a developer tries 300 pairs, CI (where `CI` is set) 20,000,
+A pair is a query and a state of a graph. A developer's run tries 300 pairs, CI (if `CI` is set) 20,000,
 `make soak` 400,000. `OMNIGRAPH_PAIRS=<number>` sets the number of pairs, `OMNIGRAPH_SEED=<number>` the first world. A
-disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>` tries these alone.
+disagreement names its world and query; `OMNIGRAPH_SEED=<world> OMNIGRAPH_QUERY=<query>` runs only these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pytest
 from tests.read.graphs import Indexes, State, World
 from tests.read.oracle import Answer, BadCountError, Oracle, Rough
 from tests.read.queries import Query, some_query
-from tests.read.turned import CHOICES, turned
+from tests.read.thresholds import CHOICES, turned
 
 from omnigraph.errors import ExecutionError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind
@@ -50,16 +50,16 @@ PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (20_000 if os.environ.get("CI")
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 QUERY = os.environ.get("OMNIGRAPH_QUERY")
 SHARES = 8
-"""The pairs are tried in so many tests, which may run side by side."""
+"""The number of tests among which the pairs are divided; they may run in parallel."""
 
 ENOUGH = 200
-"""With so many pairs in a test, it says what became of them."""
+"""From this number of pairs on, a test checks its statistics."""
 
 QUERIES = 60
-"""Queries for each world; each is tried on every state of it."""
+"""Queries per world; each runs on every state."""
 
 LARGEST = 15_000
-"""Assignments of variables that the oracle is asked to try."""
+"""The largest number of assignments for the oracle."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Reader:
 
 
 def readers(world: World) -> list[Reader]:
-    """The states of a world. They share what is cached, so that versions could be mixed up."""
+    """The states of a world. They share caches, so that mixed-up versions would be found."""
     views = Views(ColumnCache())
     return [Reader(state, world, views) for state in world.states]
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values as the oracle has them: dates as numbers, lists as tuples."""
+    """Values as the oracle represents them: dates as numbers, lists as tuples."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in plain(chunk)]
     if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
@@ -108,12 +108,12 @@ def plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def is_same(found: Any, expected: Any) -> bool:
-    """Whether a value is the expected one, exactly."""
+    """Whether a value equals the expected one exactly."""
     return bool(found == expected) and isinstance(found, float) == isinstance(expected, float)
 
 
 def is_near(found: Any, expected: Any) -> bool:
-    """Whether an aggregate is the expected one; floats may be added in another order."""
+    """Whether an aggregate equals the expected one; floats may be added in another order."""
     if isinstance(expected, float) and isinstance(found, float):
         slack = expected.slack if isinstance(expected, Rough) else 0.0
         return math.isclose(found, expected, rel_tol=1e-12, abs_tol=slack)
@@ -121,7 +121,7 @@ def is_near(found: Any, expected: Any) -> bool:
 
 
 def too_large(query: Query, state: State) -> bool:
-    """Whether the oracle would take long."""
+    """Whether the oracle would be too slow."""
     counts = {name: len(rows) for name, rows in state.graph.nodes.items()}
     return prod(max(1, sum(counts[t] for t in node.types)) for node in _nodes(query.read.match)) > LARGEST
 
@@ -133,11 +133,11 @@ def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
 
 
 class DisagreementError(AssertionError):
-    """The engine and the oracle say different things."""
+    """The engine and the oracle disagree."""
 
 
 def outcome(query: Query, reader: Reader, *, traced: bool = False) -> pa.Table | OmnigraphError:
-    """What the engine says."""
+    """The answer of the engine."""
     try:
         return reader.table(query, traced=traced)
     except OmnigraphError as error:
@@ -145,13 +145,13 @@ def outcome(query: Query, reader: Reader, *, traced: bool = False) -> pa.Table |
 
 
 def compare(query: Query, state: State, said: pa.Table | OmnigraphError) -> str:
-    """Hold what the engine says against what the oracle does.
+    """Compare the answer of the engine with the answer of the oracle.
 
     Returns:
-        What they agree on, for the statistics.
+        The kind of agreement, for the statistics.
 
     Raises:
-        DisagreementError: they do not agree.
+        DisagreementError: they differ.
     """
     oracle = Oracle(state.graph, query.params, NOW)
     answer: Answer | None
@@ -201,7 +201,7 @@ def pairs(world: World, seed: int, queries: range) -> Iterator[tuple[int, Query,
     states = readers(world)
     for number in queries:
         if number % 15 == 14:
-            states = readers(world)  # as another process would begin
+            states = readers(world)  # empty caches, as in another process
         query = some_query(Random(f"{seed}/{number}"), world.catalog)
         for reader in states:
             if not too_large(query, reader.state):
@@ -219,13 +219,13 @@ _TOPOLOGIES = "topologies"
 
 
 def topology_files(world: World) -> Path:
-    """Where the topologies of a world are kept."""
+    """The directory of a world's topologies."""
     return world.place.with_name(_TOPOLOGIES)
 
 
 @contextmanager
 def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) -> Iterator[World]:
-    """A world by itself: nobody else's derived files are beside its own, which there need not be either."""
+    """A world with its own directory of derived files, or with none."""
     with TemporaryDirectory() as place:
         homes = {topology: Path(place) / _TOPOLOGIES, word_store: Path(place) / "words"}
         with ExitStack() as patches:
@@ -238,7 +238,7 @@ def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) 
 
 
 def agreed(seed: int, queries: range, most: int) -> Counter[str]:
-    """Ask both about pairs of one world, and count what they agree on."""
+    """Run pairs of one world on both, and count the kinds of agreement."""
     done: Counter[str] = Counter()
     with turned(Random(f"turned {seed}")) as numbers, a_world(seed) as world:
         for number, query, reader in islice(pairs(world, seed, queries), most):
@@ -264,13 +264,13 @@ def test_the_engine_agrees_with_the_oracle(share: int, total: int, monkeypatch: 
         if done.total() >= wanted:
             break
     if wanted >= ENOUGH:
-        # Most of them must say something.
+        # Most of the queries must return rows.
         assert done["rows"] > wanted / 3, done
         assert done["unsure"] + done["error"] < wanted / 10, done
 
 
 @pytest.mark.slow
-def test_reads_at_once_are_the_reads_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_queries_give_the_rows_of_sequential_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 
     def tried(pair: tuple[int, Query, Reader]) -> pa.Table | str:
@@ -284,7 +284,7 @@ def test_reads_at_once_are_the_reads_one_by_one(monkeypatch: pytest.MonkeyPatch)
     assert found == expected
 
 
-def test_the_numbers_that_are_turned_exist() -> None:
+def test_the_overridden_thresholds_exist() -> None:
     for module, numbers in CHOICES.items():
         home = import_module(f"omnigraph.read.{module}")
         assert [name for name in numbers if not hasattr(home, name)] == [], module

@@ -1,4 +1,4 @@
-"""Plans depend on statistics alone, and are as cheap as any order of the same steps."""
+"""Plans depend only on statistics, and no order of the same steps is cheaper."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def names(found: BlockOrder, of: QueryBlock, bound: Sequence[str] = ()) -> list[
     return [step.name if isinstance(step, Operator) else joins[step.negated] for step in steps]
 
 
-# ---- what plans depend on
+# ---- inputs of a plan
 
 
 CHAIN = "$a: P  $a knows $b  $b knows $c  $c lives $d"
@@ -76,20 +76,20 @@ def test_equal_statistics_make_equal_plans() -> None:
     one, two = block(CHAIN), block(CHAIN)
     found = plan(one, statistics(one, {"d": 1}))
     assert found == plan(two, statistics(two, {"d": 1}))
-    assert found is plan(one, statistics(one, {"d": 1}))  # made once
+    assert found is plan(one, statistics(one, {"d": 1}))  # cached
     assert found != plan(one, statistics(one, {"a": 1}))
 
 
-def test_a_plan_does_not_depend_on_what_was_asked_before() -> None:
+def test_a_plan_does_not_depend_on_earlier_queries() -> None:
     sizes: list[dict[str, float]] = [{"a": 5.0}, {"a": 7.0}, {"a": 8.0}]
     for first in sizes:
         fresh = block(CHAIN)
         plan(fresh, statistics(fresh, first))
-        # Sizes are rounded before, so that whoever comes first does not decide for others.
+        # Sizes are rounded first, so the plan does not depend on which query comes first.
         assert plan(fresh, statistics(fresh, {"a": 8.0})) == plan(block(CHAIN), statistics(fresh, sizes[0]))
 
 
-def test_a_plan_begins_where_there_is_least() -> None:
+def test_a_plan_begins_at_the_smallest_variable() -> None:
     of = block(CHAIN)
     assert said(plan(of, statistics(of, {"d": 1})), of)[0] == "scan $d: C"
     assert said(plan(of, statistics(of, {"a": 1})), of)[0] == "scan $a: P"
@@ -97,7 +97,7 @@ def test_a_plan_begins_where_there_is_least() -> None:
     assert names(from_a_bound_one, of, ["b"])[0] is OperatorName.EXPAND
 
 
-def test_two_ends_that_are_few_are_bound_before_they_meet() -> None:
+def test_two_selective_ends_are_bound_before_they_are_joined() -> None:
     of = block("$a: P  $a knows $b  $c knows $b")
     dense = replace(statistics(of, {"a": 1, "c": 1}), edges={"Knows": DegreeStatistics(800_000)})
     assert said(plan(of, dense), of) == [
@@ -108,7 +108,7 @@ def test_two_ends_that_are_few_are_bound_before_they_meet() -> None:
     ]
 
 
-def test_conditions_are_tried_as_soon_as_their_variables_are_bound() -> None:
+def test_conditions_run_as_soon_as_their_variables_are_bound() -> None:
     of = block("$a: P  $a knows $b  $b knows $c  $a.age = $b.age")
     found = plan(of, statistics(of, {"a": 2}))
     assert names(found, of) == [
@@ -119,7 +119,7 @@ def test_conditions_are_tried_as_soon_as_their_variables_are_bound() -> None:
     ]
 
 
-def test_what_waits_for_an_optional_block_comes_after_it() -> None:
+def test_steps_that_use_an_optional_variable_follow_its_block() -> None:
     of = block("$a: P  optional { $a knows $b }  $b lives $c")
     assert names(plan(of, statistics(of)), of) == [OperatorName.SCAN, OperatorName.LEFT, OperatorName.EXPAND]
 
@@ -130,7 +130,7 @@ def _last_move(found: BlockOrder) -> Move:
     return move
 
 
-def test_conditions_are_tried_late_where_little_is_reached() -> None:
+def test_conditions_run_late_if_few_rows_are_reached() -> None:
     of = block("$a: P  $a knows $b")
     known = statistics(of, {"a": 1})
     tried = replace(known, variables={**known.variables, "b": Cardinality(10_000, 100.0, counted=False)})
@@ -139,7 +139,7 @@ def test_conditions_are_tried_late_where_little_is_reached() -> None:
     assert not _last_move(plan(of, many)).late
 
 
-def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
+def test_variable_length_hops_start_at_the_left_end() -> None:
     of = block("$a: P  $a knows{1,3} $b")
     known = statistics(of, {"b": 1})
     found = plan(of, known)
@@ -152,7 +152,7 @@ def test_hops_are_walked_from_the_left_and_reach_what_edges_arrive_at() -> None:
     assert narrow < whole
 
 
-def test_shares_that_differ_little_make_the_same_plan() -> None:
+def test_similar_selectivities_make_the_same_plan() -> None:
     of = block("$a: P  $b: P  $a.age = $b.age")
     little, more, less = (statistics(of, {"a": 8.0, "b": 8.0}, selectivity) for selectivity in (0.3, 0.41, 0.2))
     assert little.key() == more.key() != less.key()
@@ -161,7 +161,7 @@ def test_shares_that_differ_little_make_the_same_plan() -> None:
     assert less.rounded().shares == (0.25,)
 
 
-# ---- how good they are
+# ---- quality of plans
 
 
 def random_match(rng: Random) -> str:
@@ -191,12 +191,12 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     every = list(ordering.all_orders(1.0))
     best = ordering.best(1.0)
     assert best.cost == pytest.approx(min(way.cost for way in every))
-    # However one gets there, there are as many rows.
+    # The number of rows does not depend on the order of the steps.
     assert {round(way.rows, 6) for way in every} == {round(best.rows, 6)}
     assert plan(of, known).cost == pytest.approx(best.cost)
 
 
-def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_search_stays_close_to_the_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_order, "_ALL_WAYS", 0)
     monkeypatch.setattr(join_order, "_KEPT", 4)
     worse = 0.0
@@ -210,7 +210,7 @@ def test_of_many_orders_those_are_followed_that_look_best(monkeypatch: pytest.Mo
     assert worse < 2
 
 
-def test_every_part_is_there_however_many_there_are() -> None:
+def test_a_plan_of_many_steps_is_complete() -> None:
     chain = [f"x{i}" for i in range(15)]
     of = block("  ".join(["$x0: P", *(f"${a} knows ${b}" for a, b in pairwise(chain))]))
     found = plan(of, statistics(of, {"x7": 1}))
@@ -221,7 +221,7 @@ def test_every_part_is_there_however_many_there_are() -> None:
 # ---- estimates
 
 
-def test_estimates_follow_sizes_and_degrees() -> None:
+def test_estimates_use_cardinalities_and_degrees() -> None:
     of = block("$a: P  $a knows $b")
     known = statistics(of, {"a": 10, "b": 100})
     assert list(plan(of, known).estimates(1, known)) == [10, pytest.approx(10 * 8 * 0.01)]
@@ -244,7 +244,7 @@ def test_estimates_follow_sizes_and_degrees() -> None:
         ("$a.age is null", 0.0),
     ],
 )
-def test_shares_come_from_values(condition: str, expected: float) -> None:
+def test_selectivity_is_estimated_from_sampled_values(condition: str, expected: float) -> None:
     known = PropertyStatistics(100, 0.0, tuple(range(100)))
     kept = 1.0
     for expr in block(f"$a: P  {condition}").block.filters:
@@ -252,7 +252,7 @@ def test_shares_come_from_values(condition: str, expected: float) -> None:
     assert kept == pytest.approx(expected, abs=0.011)
 
 
-def test_a_sample_tells_about_all_values() -> None:
+def test_a_sample_estimates_distinct_values_and_nulls() -> None:
     rng = np.random.default_rng(1)
     few = sample_statistics(pa.array(rng.integers(0, 50, 100_000)), 100_000)
     assert few.distinct == pytest.approx(50, rel=0.1)

@@ -1,4 +1,4 @@
-"""A limit is reached without finding everything, and the rows are the first of all."""
+"""A limit is reached without computing all rows, and the rows are the first of all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from tests.read.watched import follows
+from tests.read.storage_requests import follows
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -26,7 +26,7 @@ edge LivesIn: Person -> City
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    # What costs little is done at once; here everything costs little.
+    # Cheap queries run at once, and every query of this small graph is cheap.
     monkeypatch.setattr(plan_portions, "_CHEAP", -1.0)
     monkeypatch.setattr(plan_portions, "_LEAST", 1)
     rng = Random(5)
@@ -53,8 +53,8 @@ ASKED = {
     "ties and nulls": "match { $a: Person  $a follows $b } return { $a.age as a, $b.name as b } order { a, b }",
     "nulls last": """match { $a: Person  $a follows $b }
         return { $a.age as a, $b.name as b } order { a nulls last, b desc }""",
-    "nothing follows": "match { $a: Person  not { $a livesIn $c } } return { $a.name as a }",
-    "perhaps": """match { $a: Person  optional { $a livesIn $c }  $a follows $b }
+    "not": "match { $a: Person  not { $a livesIn $c } } return { $a.name as a }",
+    "optional": """match { $a: Person  optional { $a livesIn $c }  $a follows $b }
         return { $a.name as a, $c.name as c, $b.name as b }""",
     "several types": "match { $a: Named  $b: Person } return { $a.name as a, type($a) as t, $b.name as b }",
     "conditions": """match { $a: Person  $a follows $b  $a.age < $b.age  $b.age = 3 }
@@ -63,7 +63,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_first_rows_are_those_of_all(graph: Graph, name: str) -> None:
+def test_rows_with_a_limit_are_a_prefix_of_all_rows(graph: Graph, name: str) -> None:
     everything = graph.query(f"query q() {{ {ASKED[name]} }}").to_pylist()
     assert len(everything) > 40
     for window in ("limit 1", "limit 7", "offset 33 limit 4", "limit 100000"):
@@ -72,14 +72,14 @@ def test_the_first_rows_are_those_of_all(graph: Graph, name: str) -> None:
         assert found == everything[offset : offset + int(window.split()[-1])], window
 
 
-def test_little_is_looked_at(graph: Graph) -> None:
+def test_a_small_limit_reads_few_rows(graph: Graph) -> None:
     few = Budget(rows=5_000)
     text = f"query q() {{ {ASKED['no order']} limit 3 }}"
     assert "portions by $a.id, until there are 3 rows" in str(graph.explain(text))
     assert graph.query(text, budget=few).row_count == 3
 
 
-def test_what_needs_every_row_gets_every_row(graph: Graph) -> None:
+def test_queries_that_need_every_row_do_not_run_in_portions(graph: Graph) -> None:
     for body in (
         "match { $a: Person  $a follows $b } return distinct { $b.age as b } limit 3",
         "match { $a: Person  $a follows $b } return { $b.age as b, sum($a.age) as n } limit 3",

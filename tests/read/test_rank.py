@@ -1,4 +1,4 @@
-"""A search that walks edges ranks nodes before it lists rows: few are listed, and they are the first of all."""
+"""A search with traversals ranks nodes first. It enumerates few rows, and they are the first of all rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RRF = f"rrf({NEAR}, {WORDS})"
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
-    # What costs little is listed at once; here everything costs little.
+    # Cheap queries enumerate all rows, and every query of this small graph is cheap.
     monkeypatch.setattr(plan_rank, "_CHEAP", -1.0)
     monkeypatch.setattr(plan_rank, "_GAIN", 0.0)
     with library(tmp_path, docs=200) as made:
@@ -44,10 +44,10 @@ ASKED = {
     "with a path": asked("shortest $p: $d cites{1,2} $c", RRF, f"{CITED}, length($p) as n"),
     "conditions": asked("$d cites $c  $c.year = 2001  $d.year is not null", RRF, CITED),
     "conditions on several": asked("$d cites $c  $d.year < $c.year  $c about $t", RRF, f"{CITED}, $t.slug as t"),
-    "perhaps": asked("$d about $t  optional { $d cites $c  $c.year = 2001 }", RRF, f"{CITED}, $t.slug as t"),
-    "perhaps, and looked at": asked("optional { $d cites $c }  $c.year = 2001  $d about $t", RRF, CITED),
+    "optional": asked("$d about $t  optional { $d cites $c  $c.year = 2001 }", RRF, f"{CITED}, $t.slug as t"),
+    "optional with a condition": asked("optional { $d cites $c }  $c.year = 2001  $d about $t", RRF, CITED),
     "not": asked("$d cites $c  not { $d about $t }", RRF, CITED),
-    "nothing joins them": asked("$t: Topic", RRF, ", $t.slug as t"),
+    "cross product": asked("$t: Topic", RRF, ", $t.slug as t"),
     "an alias": asked("$d cites $c", "far nulls last, c desc", f"{CITED}, {NEAR} as far"),
     "few have a rank": asked("$d cites $c", "score desc nulls last, c", f'{CITED}, bm25($d.text, "Straße") as score'),
     "a fused alias": asked("$d cites $c", "score desc nulls last, c", f"{CITED}, {RRF} as score"),
@@ -64,7 +64,7 @@ def steps(graph: Graph, body: str) -> list[Entry]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
     assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
     monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
@@ -74,21 +74,21 @@ def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch:
     assert len(found["limit 40"]) > 10
 
 
-@pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "perhaps", "an alias"])
-def test_few_rows_are_listed(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "optional", "an alias"])
+def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     body = f"{ASKED[name]} limit 3"
     first, *others = steps(graph, body)
     assert first.action == "rank"
     assert first.rows is not None
-    # Each has a row at least, and some are equal in rank.
+    # Each node has at least one row, and some ranks are equal.
     assert first.rows <= 10
     listed = max(step.rows or 0 for step in others)
     monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
     assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
 
 
-def test_nodes_with_many_rows_are_enough(graph: Graph) -> None:
-    # Each document has a row for each other one.
+def test_fewer_nodes_are_ranked_if_each_has_many_rows(graph: Graph) -> None:
+    # Each document has one row for each other document.
     first = steps(graph, f"{asked('$c: Doc', NEAR, CITED)} limit 150")[0]
     alone = steps(graph, f"{asked('$d about $t', NEAR)} limit 150")[0]
     assert first.action == alone.action == "rank"
@@ -97,7 +97,7 @@ def test_nodes_with_many_rows_are_enough(graph: Graph) -> None:
     assert first.rows * 5 < alone.rows
 
 
-def test_it_is_explained(graph: Graph) -> None:
+def test_explain_shows_the_ranking(graph: Graph) -> None:
     text = str(graph.explain(f"query q() {{ {ASKED['nearest']} limit 3 }}"))
     assert "rank $d by nearest($d.near" in text
     assert "until there are 3 rows" in text
@@ -117,10 +117,10 @@ def test_it_is_explained(graph: Graph) -> None:
         f'bm25($c.text, "fox")) as other }} order {{ {NEAR} }} limit 3',
     ],
 )
-def test_what_is_not_about_the_best_nodes_lists_all_rows(graph: Graph, body: str) -> None:
+def test_queries_that_cannot_rank_nodes_first_enumerate_all_rows(graph: Graph, body: str) -> None:
     assert "rank" not in {step.action for step in steps(graph, body)}
 
 
-def test_what_is_cheap_is_listed_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cheap_query_enumerates_all_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED['fused']} limit 3")}

@@ -1,4 +1,4 @@
-"""Results: the same rows in every form, with nothing lost on the way."""
+"""Results: the same rows in every format, without loss."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Result]:
 
 
 def result(**columns: pa.Array) -> Result:
-    """A result that came from nowhere."""
+    """A result that is built without a query."""
     return Result("made", "main", None, "a commit", for_people(pa.table(columns)), cast(Any, None))
 
 
 # ---- Arrow and Python
 
 
-def test_a_moment_is_a_timestamp_and_a_day_a_date(everything: Result) -> None:
+def test_datetimes_and_dates_have_their_arrow_types(everything: Result) -> None:
     schema = everything.to_arrow().schema
     assert schema.field("moment").type == pa.timestamp("ms", "UTC")
     assert schema.field("moments").type.value_type == pa.timestamp("ms", "UTC")
@@ -81,14 +81,14 @@ def test_a_moment_is_a_timestamp_and_a_day_a_date(everything: Result) -> None:
     assert {row["huge"] for row in rows.values()} == {1, 2**64 - 1, 2**63, None}
 
 
-def test_rows_come_one_by_one_and_together(everything: Result) -> None:
+def test_rows_are_the_same_as_iterator_list_and_batches(everything: Result) -> None:
     assert len(everything) == everything.row_count == 4
     assert list(everything) == everything.to_pylist() == everything.to_arrow().to_pylist()
     assert [batch.num_rows for batch in everything.batches(3)] == [3, 1]
     assert "4 rows of name, text, flag" in repr(everything)
 
 
-def test_libraries_that_speak_arrow_take_a_result(everything: Result) -> None:
+def test_a_result_supports_the_arrow_stream_interface(everything: Result) -> None:
     assert pa.table(everything) == everything.to_arrow()
     assert pl.DataFrame(everything).shape == (4, 15)
 
@@ -101,7 +101,7 @@ def test_data_frames_have_the_same_values(everything: Result) -> None:
     assert first.isoformat() == "1970-01-01T00:00:00+00:00"
 
 
-def test_whole_numbers_beside_nulls_are_exact_in_pandas() -> None:
+def test_nullable_integers_are_exact_in_pandas() -> None:
     huge, big = [2**64 - 1, None, 2**63 + 1], [None, -(2**63), 2**53 + 1]
     frame = result(
         text=pa.array(["a", None, "c"]), huge=pa.array(huge, pa.uint64()), big=pa.array(big), n=pa.array([1, 2, 3])
@@ -118,7 +118,7 @@ def test_whole_numbers_beside_nulls_are_exact_in_pandas() -> None:
     assert (alone.shape, str(alone.dtypes["n"])) == ((2, 1), "Int64")
 
 
-def test_batches_have_rows(everything: Result) -> None:
+def test_the_batch_size_must_be_positive(everything: Result) -> None:
     for rows in (0, -1):
         with pytest.raises(InputError, match="cannot be made"):
             list(everything.batches(rows))
@@ -127,7 +127,7 @@ def test_batches_have_rows(everything: Result) -> None:
 @pytest.mark.parametrize(
     ("package", "method"), [("pandas", "to_pandas"), ("polars", "to_polars"), ("networkx", "to_networkx")]
 )
-def test_what_is_not_installed_is_named(
+def test_a_missing_package_is_named(
     everything: Result, monkeypatch: pytest.MonkeyPatch, package: str, method: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -136,7 +136,7 @@ def test_what_is_not_installed_is_named(
     assert caught.value.hint == f"pip install 'omnigraph[{package}]'"
 
 
-def test_a_result_does_not_change(everything: Result) -> None:
+def test_a_result_is_immutable(everything: Result) -> None:
     with pytest.raises(AttributeError):
         everything.branch = "other"  # type: ignore[misc]
 
@@ -144,7 +144,7 @@ def test_a_result_does_not_change(everything: Result) -> None:
 # ---- JSON
 
 
-def test_json_has_the_envelope(everything: Result) -> None:
+def test_json_has_the_documented_envelope(everything: Result) -> None:
     read = json.loads(everything.to_json())
     assert read == json.loads(everything.to_json(pretty=True))
     assert list(read) == ["query_name", "target", "row_count", "columns", "rows", "graph_commit_id"]
@@ -165,7 +165,7 @@ def test_json_is_exact_and_in_utc(everything: Result) -> None:
     assert [rows["plain"]["face"], rows["plain"]["flag"]] == [[1.0, 2.0, 3.0], True]
 
 
-def test_integers_that_javascript_would_round_are_texts_if_wanted() -> None:
+def test_js_safe_json_has_large_integers_as_strings() -> None:
     limit = 2**53 - 1
     made = result(
         n=pa.array([limit, limit + 1, -limit, -limit - 1]), u=pa.array([0, 2**64 - 1, limit, limit + 1], pa.uint64())
@@ -181,7 +181,7 @@ def test_integers_that_javascript_would_round_are_texts_if_wanted() -> None:
     assert list(lists.json_rows(js_safe=True)) == [f'{{"n":[1,"{2**60}"]}}', '{"n":null}']
 
 
-def test_floats_that_json_has_no_number_for_are_texts() -> None:
+def test_non_finite_floats_are_strings_in_json() -> None:
     made = result(
         x=pa.array([math.nan, math.inf, -math.inf, 1.5, None]), y=pa.array([[math.nan], [], None, [2.0], [None]])
     )
@@ -209,7 +209,7 @@ COLUMNS: dict[str, tuple[st.SearchStrategy[Any], pa.DataType]] = {
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON has it, one at a time."""
+    """The JSON form of one value."""
     if isinstance(value, list):
         return [as_json(item) for item in value]
     if isinstance(value, dt.datetime):
@@ -223,7 +223,7 @@ def as_json(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", COLUMNS)
 @given(data=st.data())
-def test_columns_become_what_single_values_become(kind: str, data: st.DataObject) -> None:
+def test_a_json_column_equals_the_json_of_its_values(kind: str, data: st.DataObject) -> None:
     values, arrow = COLUMNS[kind]
     rows = data.draw(st.lists(st.none() | values, max_size=5))
     lists = data.draw(
@@ -235,7 +235,7 @@ def test_columns_become_what_single_values_become(kind: str, data: st.DataObject
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False)))
-def test_a_single_float_is_short_and_read_back_as_it_was(values: list[float]) -> None:
+def test_f32_values_are_short_in_json_and_round_trip(values: list[float]) -> None:
     made = result(x=pa.array(values, pa.float32()))
     found = [json.loads(row)["x"] for row in made.json_rows()]
     assert pa.array(found, pa.float32()) == made.to_arrow()["x"].combine_chunks()
@@ -245,7 +245,7 @@ def test_a_single_float_is_short_and_read_back_as_it_was(values: list[float]) ->
 # ---- notebooks
 
 
-def test_a_notebook_shows_values_and_runs_none() -> None:
+def test_notebook_html_escapes_values() -> None:
     html = result(x=pa.array(["<script>alert(1)</script>", "a & b", None]))._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
@@ -254,7 +254,7 @@ def test_a_notebook_shows_values_and_runs_none() -> None:
     assert "3 rows" in html
 
 
-def test_a_notebook_shows_the_first_of_many_and_the_beginning_of_long_ones() -> None:
+def test_notebook_html_truncates_rows_and_long_values() -> None:
     html = result(x=pa.array(["y" * 5_000] * 1_000))._repr_html_()
     assert len(html) < 50_000
     assert html.count("<tr>") == 51
@@ -279,7 +279,7 @@ def people(tmp_path: Path) -> Iterator[Graph]:
         yield graph
 
 
-def test_ids_become_nodes_and_the_match_says_what_is_between_them(people: Graph) -> None:
+def test_networkx_has_nodes_for_ids_and_edges_of_the_match(people: Graph) -> None:
     text = "query q() { match { $a: Person  $a knows $b } return { $a.id as a, $a.age as age, $b.id as b, $b.age } }"
     drawn = people.query(text).to_networkx()
     assert dict(drawn.nodes(data=True)) == {
@@ -296,7 +296,7 @@ def test_ids_become_nodes_and_the_match_says_what_is_between_them(people: Graph)
     ]
 
 
-def test_an_edge_variable_tells_edges_apart_and_gives_them_properties(people: Graph) -> None:
+def test_networkx_edges_of_a_variable_have_keys_and_properties(people: Graph) -> None:
     text = "query q() { match { $p: Person  $p $o:owns $b } return { $p.id as p, $b.id as b, $o.id as o, $o.share } }"
     drawn = people.query(text).to_networkx()
     assert set(drawn.nodes) == {("Person", "bob"), ("Boat", "ann")}
@@ -305,12 +305,12 @@ def test_an_edge_variable_tells_edges_apart_and_gives_them_properties(people: Gr
     assert sorted(data["share"] for *_, data in drawn.edges(data=True)) == [0.25, 0.5]
 
 
-def test_an_edge_that_was_walked_backwards_points_where_it_points(people: Graph) -> None:
+def test_networkx_edges_keep_their_stored_direction(people: Graph) -> None:
     text = "query q() { match { $b: Boat  $b owns $p } return { $b.id as b, $p.id as p } }"
     assert list(people.query(text).to_networkx().edges()) == [(("Person", "bob"), ("Boat", "ann"))]
 
 
-def test_ends_of_edges_are_enough(people: Graph) -> None:
+def test_networkx_edges_need_only_their_endpoints(people: Graph) -> None:
     text = "query q() { match { $a: Person  $a $k:knows $_ } return { $k.from as source, $k.to as target, $k.since } }"
     drawn = people.query(text).to_networkx()
     assert {(s, t): d["since"] for s, t, d in drawn.edges(data=True)} == {
@@ -319,26 +319,26 @@ def test_ends_of_edges_are_enough(people: Graph) -> None:
     }
 
 
-def test_what_an_optional_block_did_not_find_is_not_drawn(people: Graph) -> None:
+def test_networkx_skips_null_optional_variables(people: Graph) -> None:
     text = "query q() { match { $a: Person  optional { $a owns $b } } return { $a.id as a, $b.id as b } }"
     drawn = people.query(text).to_networkx()
     assert len(drawn) == 4
     assert list(drawn.edges()) == [(("Person", "bob"), ("Boat", "ann"))]
 
 
-def test_what_is_reached_over_hops_is_no_edge(people: Graph) -> None:
+def test_networkx_has_no_edges_for_variable_length_hops(people: Graph) -> None:
     text = "query q() { match { $a: Person  $a knows{1,2} $b } return { $a.id as a, $b.id as b } }"
     drawn = people.query(text).to_networkx()
     assert (len(drawn), drawn.number_of_edges()) == (3, 0)
 
 
-def test_without_ids_there_is_nothing_to_draw(people: Graph) -> None:
+def test_networkx_needs_ids_in_the_result(people: Graph) -> None:
     with pytest.raises(InputError, match="no nodes to draw") as caught:
         people.query("query q() { match { $a: Person  $a knows $b } return { $a.age, count($b) as n } }").to_networkx()
     assert "$a.id" in str(caught.value.hint)
 
 
-def test_nodes_of_several_types_need_their_type(tmp_path: Path) -> None:
+def test_networkx_needs_the_type_of_an_interface_variable(tmp_path: Path) -> None:
     named = "implements Named { name: String @key }"
     schema = f"interface Named {{ name: String }} node A {named} node B {named}"
     with omnigraph.init(tmp_path / "named", schema) as graph:

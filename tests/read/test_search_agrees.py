@@ -1,7 +1,7 @@
-"""Searching agrees with the oracle: random searches within random matches, with no index, a partial one and a full one.
+"""Searches agree with the oracle: random searches in random matches, without an index, with a partial and a full one.
 
 A pair is a query and a state of a graph. The three states of a library hold the same rows, and only their indexes
-differ. A run of a developer tries 120 pairs, CI (where `CI` is set) 800, `make soak` 20,000.
+differ. A developer's run tries 120 pairs, CI (if `CI` is set) 800, `make soak` 20,000.
 `OMNIGRAPH_SEARCHES=<number>` sets the number of pairs, `OMNIGRAPH_SEED=<number>` the first library.
 """
 
@@ -23,7 +23,7 @@ from tests.read import oracle
 from tests.read.graphs import State, World
 from tests.read.queries import Maker, Query, some_query
 from tests.read.test_oracle_agrees import Reader, compare, explained, outcome, readers, too_large
-from tests.read.turned import turned
+from tests.read.thresholds import turned
 
 import omnigraph
 from omnigraph.lang.query import ir
@@ -34,13 +34,13 @@ from omnigraph.upkeep.indexes import ensure_indexes
 PAIRS = int(os.environ.get("OMNIGRAPH_SEARCHES") or (800 if os.environ.get("CI") else 120))
 SEED = int(os.environ.get("OMNIGRAPH_SEED", "0"))
 SHARES = 4
-"""The pairs are tried in so many tests, which may run side by side."""
+"""The number of tests among which the pairs are divided; they may run in parallel."""
 
 QUERIES = 30
-"""Queries for each library; each is tried on its three states."""
+"""Queries per library; each runs on its three states."""
 
 ENOUGH = 200
-"""With so many pairs in a test, it says what became of them."""
+"""From this number of pairs on, a test checks its statistics."""
 
 WORDS = (
     "red",
@@ -81,7 +81,7 @@ edge Has: B -> C {{ text: String? }}
 
 
 class Library(World):
-    """Texts and vectors, with indexes of three kinds. It has the states of a world, made in its own way."""
+    """Texts and vectors with three kinds of indexes. It provides the states of a world."""
 
     def __init__(self, seed: int, place: Path) -> None:
         self.rng = Random(f"library {seed}")
@@ -124,7 +124,7 @@ class Library(World):
         )
 
     def _change(self, branch: str) -> None:
-        """Rows that an index covers are written and deleted."""
+        """Update and delete rows that an index covers."""
         self.graph.mutate('query q() { update A set { text: "a red dog" } where small = 1 }', branch=branch)
         self.graph.mutate("query q() { delete A where small = 2 }", branch=branch)
 
@@ -144,7 +144,7 @@ class Library(World):
     # Rows
 
     def _some(self, rows: int) -> list[dict[str, Any]]:
-        """New nodes, and edges between all, as lines to load."""
+        """New nodes, and edges between all nodes, as lines to load."""
         lines: list[dict[str, Any]] = []
         for name, declared in self.catalog.nodes.items():
             for _ in range(rows):
@@ -180,7 +180,7 @@ class Library(World):
 
 
 class Ranking(Maker):
-    """Makes reads that walk edges from what they rank, and want few rows: nodes can be ranked first."""
+    """Generates reads with a rank, traversals and a small limit, so that nodes can be ranked first."""
 
     def query(self) -> str:
         clauses = self.chain()
@@ -211,7 +211,7 @@ def pairs(library: Library, seed: int) -> Iterator[tuple[int, Query, Reader]]:
     states = readers(library)
     for number, query in enumerate(islice(searches(Random(f"searches {seed}"), library.catalog), QUERIES)):
         if number % 10 == 9:
-            states = readers(library)  # as another process would begin
+            states = readers(library)  # empty caches, as in another process
         for reader in states:
             if not too_large(query, reader.state):
                 yield number, query, reader

@@ -1,4 +1,4 @@
-"""Text filters: what each of them finds, wherever in a match it stands."""
+"""Text filters: their matches, at every position in a query."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def slugs(rows: list[dict[str, object]]) -> list[str]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_each_filter_finds_what_its_definition_says(graph: Graph, query: str) -> None:
+def test_each_filter_agrees_with_its_definition(graph: Graph, query: str) -> None:
     docs = rows_of(graph, "Doc")
     for condition, expected in (
         ("search($d.text, $q)", [s for s, d in docs.items() if has_any(d["text"], query)]),
@@ -67,7 +67,7 @@ def test_each_filter_finds_what_its_definition_says(graph: Graph, query: str) ->
         assert slugs(found) == expected, condition
 
 
-def test_filters_find_something(graph: Graph) -> None:
+def test_the_documents_contain_the_searched_phrases(graph: Graph) -> None:
     docs = rows_of(graph, "Doc").values()
     assert 0 < sum(has_phrase(doc["text"], "state art") for doc in docs) < len(docs)
     assert any(has_phrase(doc["text"], "graphs of engines") for doc in docs)
@@ -84,7 +84,7 @@ def test_fuzzy_finds_ordinary_typos(graph: Graph, typo: str) -> None:
     assert {row["slug"] for row in meant} <= {row["slug"] for row in found}
 
 
-def test_edits_come_from_a_parameter(graph: Graph) -> None:
+def test_the_edit_distance_may_be_a_parameter(graph: Graph) -> None:
     text = '($n: I64) match { $d: Doc fuzzy($d.text, "foks", $n) } return { $d.slug as slug }'
     counts = [len(read(graph, text, {"n": n})) for n in range(3)]
     assert counts[0] == counts[1] == 0 < counts[2]
@@ -93,10 +93,10 @@ def test_edits_come_from_a_parameter(graph: Graph) -> None:
     assert caught.value.parameter == "n"
 
 
-# Where filters stand
+# Positions of filters
 
 
-def test_h4_a_filter_on_a_variable_of_a_traversal_counts(graph: Graph) -> None:
+def test_h4_a_filter_on_a_traversal_variable_applies(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     every = read(graph, 'match { $t: Topic { slug: "t1" } $d about $t } return { $d.slug as slug }')
     found = read(
@@ -106,7 +106,7 @@ def test_h4_a_filter_on_a_variable_of_a_traversal_counts(graph: Graph) -> None:
     assert 0 < len(found) < len(every)
 
 
-def test_h5_several_filters_on_one_variable_all_count(graph: Graph) -> None:
+def test_h5_all_filters_on_one_variable_apply(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     found = read(
         graph,
@@ -133,7 +133,7 @@ def test_h5_a_null_query_matches_nothing(graph: Graph, condition: str) -> None:
     assert slugs(every) == list(rows_of(graph, "Doc"))
 
 
-def test_h7_filters_inside_negations_count(graph: Graph) -> None:
+def test_h7_filters_inside_not_apply(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     cited = {
         (row["a"], row["b"])
@@ -148,7 +148,7 @@ def test_h7_filters_inside_negations_count(graph: Graph) -> None:
     assert slugs(others) == [slug for slug in docs if slug not in bad]
 
 
-def test_filters_stand_in_boolean_expressions(graph: Graph) -> None:
+def test_filters_work_in_boolean_expressions(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     found = read(
         graph,
@@ -164,7 +164,7 @@ def test_filters_stand_in_boolean_expressions(graph: Graph) -> None:
     assert found
 
 
-def test_filters_compare_two_variables(graph: Graph) -> None:
+def test_filters_on_two_variables_can_be_combined(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     cited = read(graph, "match { $a: Doc $a cites $b } return { $a.slug as a, $b.slug as b }")
     found = read(
@@ -189,7 +189,7 @@ def test_filters_in_optional_blocks_leave_nulls(graph: Graph) -> None:
     pairs = {(row["a"], row["b"]) for row in cited if has_any(docs[row["b"]]["text"], "graph")}
     alone = {(slug, None) for slug in docs if slug not in {a for a, _ in pairs}}
     assert {(row["d"], row["o"]) for row in found} == pairs | alone
-    # What is not there has no text.
+    # A null variable has no text.
     without = read(
         graph,
         'match { $d: Doc optional { $d cites $o } not search($o.text, "graph") } return { $d.slug as d, $o.slug as o }',
@@ -198,7 +198,7 @@ def test_filters_in_optional_blocks_leave_nulls(graph: Graph) -> None:
     assert all(row["o"] is None or not has_any(docs[row["o"]]["text"], "graph") for row in without)
 
 
-def test_filters_look_at_all_types_of_a_variable(graph: Graph) -> None:
+def test_filters_search_all_types_of_an_interface(graph: Graph) -> None:
     titles = [("Doc", slug, doc["title"]) for slug, doc in rows_of(graph, "Doc").items()]
     titles += [("Note", slug, note["title"]) for slug, note in rows_of(graph, "Note").items()]
     found = read(graph, 'match { $w: Written search($w.title, "fox") } return { type($w) as kind, $w.id as id }')
@@ -207,7 +207,7 @@ def test_filters_look_at_all_types_of_a_variable(graph: Graph) -> None:
     assert ("Note", "d001") in expected
 
 
-def test_counts_see_filters(graph: Graph) -> None:
+def test_counts_respect_filters(graph: Graph) -> None:
     docs = rows_of(graph, "Doc")
     (row,) = read(graph, 'match { $d: Doc search($d.text, "graph") } return { count($d) as n }')
     assert row["n"] == sum(has_any(doc["text"], "graph") for doc in docs.values())

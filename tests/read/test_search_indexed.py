@@ -1,4 +1,4 @@
-"""The nearest of more vectors than memory holds."""
+"""Nearest neighbours among more vectors than fit in memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
             columns = {"slug": slugs, "near": vectors, "angle": vectors, "group": random.integers(0, 100, COUNT)}
             graph.load({"Doc": pa.table(columns)}, mode="append")
             if start == 0:
-                # The other half is not covered.
+                # The other half is not covered by the index.
                 ensure_indexes(graph.session.store, "main", lambda _: graph.catalog, fewest_vectors=1)
         yield graph
 
@@ -58,7 +58,7 @@ def vectors_of(graph: Graph, count: int) -> list[list[float]]:
 
 @pytest.mark.parametrize("name", ["near", "angle"])
 @pytest.mark.parametrize("where", ["", "$d.group < 50", "$d.group < 1"])
-def test_an_index_names_the_nearest_and_distances_decide(
+def test_index_candidates_are_reranked_by_exact_distance(
     graph: Graph, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
@@ -85,12 +85,12 @@ def test_an_index_names_the_nearest_and_distances_decide(
         hits += sum(row["slug"] in distances for row in few)
         total += len(expected)
     assert hits / total >= 0.99
-    # With few candidates, each is looked at.
+    # With few candidates, each distance is computed exactly.
     assert any(asked) is (where != "$d.group < 1")
 
 
-def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that covers all answers filters until that has cost as much as reading the texts; all the same."""
+def test_the_first_text_filters_of_a_large_table_use_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A complete index answers filters until that has cost as much as reading the texts. The rows are the same."""
     monkeypatch.setattr(search, "_LARGE", 1)
     made = 0
     make = load_inverted_index
@@ -125,13 +125,13 @@ def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monke
         assert made == 2, "one for each property"
         years = {row["id"]: row["year"] for row in graph.snapshot(version=3).scan("node:Doc").to_pylist()}
         assert covered == [[row for row in rows if years[row["s"]] != 2001] for rows in without]
-        # What an index does not cover is not left to it.
+        # The index is not used if it does not cover all rows.
         graph.load({"Doc": pa.table(document_columns(Random(9), ["new"]))}, mode="append", embed=False)
         read(graph, queries[0], cache=ColumnCache())
         assert made == 3
 
 
-def test_what_fits_into_memory_needs_no_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_that_fit_in_memory_need_no_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.read.columns.entity_table.EntityTable.nearest", None)
     text = "($v: Vector(16)) match { $d: Doc } return { $d.slug as slug } order { nearest($d.near, $v) } limit 3"
     assert len(read(graph, text, {"v": [0.0] * DIMENSION})) == 3

@@ -1,4 +1,4 @@
-"""Ranks: nearest, bm25 and rrf as orders and as columns, over exactly what the match leaves."""
+"""Ranks: nearest, bm25 and rrf as orders and as columns, over exactly the rows of the match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def slugs(rows: Sequence[dict[str, Any]], name: str = "slug") -> list[Any]:
 
 @pytest.mark.parametrize("vector", VECTORS)
 @pytest.mark.parametrize("name", METRICS)
-def test_nearest_is_the_order_of_distances(graph: Graph, name: str, vector: list[float]) -> None:
+def test_nearest_orders_by_distance(graph: Graph, name: str, vector: list[float]) -> None:
     expected = distances(column(graph, name), vector, METRICS[name])
     for limit in (1, 7, 1000):
         found = read(
@@ -74,7 +74,7 @@ def test_entities_without_a_vector_are_not_found(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_bm25_is_the_order_of_relevance(graph: Graph, text: str) -> None:
+def test_bm25_orders_by_relevance(graph: Graph, text: str) -> None:
     expected = bm25(column(graph, "text"), text)
     for limit in ("", "limit 5", "limit 5 offset 3"):
         found = read(
@@ -88,7 +88,7 @@ def test_bm25_is_the_order_of_relevance(graph: Graph, text: str) -> None:
         assert slugs(found, "score") == pytest.approx([expected[slug] for slug in slugs(found)])
 
 
-def test_what_is_common_does_not_depend_on_the_match(graph: Graph) -> None:
+def test_bm25_document_frequency_does_not_depend_on_the_match(graph: Graph) -> None:
     everywhere = bm25(column(graph, "text"), "graph engine")
     found = read(
         graph,
@@ -101,7 +101,7 @@ def test_what_is_common_does_not_depend_on_the_match(graph: Graph) -> None:
     )
 
 
-def test_bm25_judges_by_all_types_of_a_variable(graph: Graph) -> None:
+def test_bm25_document_frequency_covers_all_types_of_a_variable(graph: Graph) -> None:
     titles = {("Doc", slug): title for slug, title in column(graph, "title").items()}
     titles |= {("Note", slug): title for slug, title in column(graph, "title", "Note").items()}
     expected = bm25({f"{slug} {kind}": title for (kind, slug), title in titles.items()}, "fox cost", PLAIN)
@@ -125,7 +125,7 @@ def test_a_null_query_ranks_nothing(graph: Graph, order: str) -> None:
 # Ranks by alias
 
 
-def test_an_alias_keeps_rows_without_a_rank_and_puts_them_last(graph: Graph) -> None:
+def test_order_by_an_alias_keeps_unranked_rows_last(graph: Graph) -> None:
     everything = column(graph, "near")
     expected = distances(everything, [1.0, 0.5, 0.0], "l2")
     text = (
@@ -142,7 +142,7 @@ def test_an_alias_keeps_rows_without_a_rank_and_puts_them_last(graph: Graph) -> 
     assert few == found[2:9]
 
 
-def test_scores_can_be_computed_with(graph: Graph) -> None:
+def test_scores_can_be_used_in_expressions(graph: Graph) -> None:
     expected = bm25(column(graph, "text"), "graph")
     found = read(
         graph,
@@ -153,7 +153,7 @@ def test_scores_can_be_computed_with(graph: Graph) -> None:
     assert slugs(found, "twice") == pytest.approx([2 * expected[slug] for slug in slugs(found)])
 
 
-# Within what the match leaves
+# Ranks within a match
 
 
 def test_h4_a_variable_of_a_traversal_is_ranked(graph: Graph) -> None:
@@ -169,8 +169,8 @@ def test_h4_a_variable_of_a_traversal_is_ranked(graph: Graph) -> None:
     assert slugs(found) != by_distance(expected)[:8]
 
 
-def test_h6_a_limit_is_met_whenever_there_are_enough(graph: Graph) -> None:
-    """The nearest of all are mostly ruled out by the rest of the match; the limit is filled from what is left."""
+def test_h6_a_limit_is_filled_if_enough_rows_match(graph: Graph) -> None:
+    """The match excludes most of the overall nearest; the limit is filled with the others."""
     docs = rows_of(graph, "Doc")
     expected = distances({slug: doc["near"] for slug, doc in docs.items()}, [0.0, 0.5, 0.0], "l2")
     cited = read(graph, "match { $a: Doc $a cites $b } return { $a.slug as a, $b.slug as b }")
@@ -191,7 +191,7 @@ def test_h6_a_limit_is_met_whenever_there_are_enough(graph: Graph) -> None:
     assert len(found) == 5
 
 
-def test_rows_of_one_entity_stand_together(graph: Graph) -> None:
+def test_rows_of_one_entity_are_adjacent(graph: Graph) -> None:
     expected = distances(column(graph, "near"), [1.0, 1.0, 1.0], "l2")
     cited = read(graph, "match { $a: Doc $a cites $b } return { $a.slug as a, $b.slug as b }")
     found = read(
@@ -235,7 +235,7 @@ def test_an_optional_variable_that_found_nothing_has_no_rank(graph: Graph) -> No
 
 @pytest.mark.parametrize("where", ["", "{ year: 2001 }"])
 @pytest.mark.parametrize("k", [1, 60])
-def test_fusion_adds_reciprocal_places(graph: Graph, where: str, k: int) -> None:
+def test_fusion_adds_reciprocal_ranks(graph: Graph, where: str, k: int) -> None:
     years = column(graph, "year")
     left = {slug for slug in years if not where or years[slug] == 2001}
     near = distances(column(graph, "near"), [1.0, 0.0, 0.5], "l2")
@@ -270,10 +270,10 @@ def test_fusion_adds_reciprocal_places(graph: Graph, where: str, k: int) -> None
     assert slugs(aliased)[: len(expected)] == [slug for slug, _ in by_score]
 
 
-def test_equal_sums_stand_in_the_order_of_the_first_arm(tmp_path: Path) -> None:
+def test_equal_fusion_scores_are_ordered_by_the_first_arm(tmp_path: Path) -> None:
     schema = "node Doc { slug: String @key  a: String  b: String }"
     with omnigraph.init(tmp_path / "ties", schema) as graph:
-        # First by one arm is second by the other, and the other way around.
+        # The first document by one arm is the second by the other.
         rows = {"slug": ["x", "y"], "a": ["fox fox", "fox dog"], "b": ["fox dog", "fox fox"]}
         graph.load({"Doc": pa.table(rows)}, mode="append")
         for first, second, expected in (("a", "b", ["x", "y"]), ("b", "a", ["y", "x"])):
@@ -286,7 +286,7 @@ def test_equal_sums_stand_in_the_order_of_the_first_arm(tmp_path: Path) -> None:
 
 
 def test_fusion_ranks_entities_and_not_rows(graph: Graph) -> None:
-    """A document that is cited often takes one place in each arm, not many."""
+    """A document that is cited often takes one position in each arm, not many."""
     cited = read(graph, "match { $a: Doc $a cites $b } return { $a.slug as a, $b.slug as b }")
     left = {row["b"] for row in cited}
     near = distances(column(graph, "near"), [1.0, 0.0, 0.5], "l2")
@@ -306,7 +306,7 @@ def test_fusion_ranks_entities_and_not_rows(graph: Graph) -> None:
 
 
 def test_fusion_ranks_all_types_of_a_variable(graph: Graph) -> None:
-    """Nodes of several types with equal values stand by id, and those of one id by type."""
+    """Nodes with equal scores are ordered by id, then by type."""
     titles = {f"{slug} Doc": title for slug, title in column(graph, "title").items()}
     titles |= {f"{slug} Note": title for slug, title in column(graph, "title", "Note").items()}
     arms = [(bm25(titles, words, PLAIN), True, 1.0) for words in ("fox cost", "the graph")]
@@ -321,7 +321,7 @@ def test_fusion_ranks_all_types_of_a_variable(graph: Graph) -> None:
         assert [(f"{row['id']} {row['kind']}", row["score"]) for row in found] == expected
 
 
-def test_ranks_stand_beside_distinct(graph: Graph) -> None:
+def test_ranks_can_be_combined_with_distinct(graph: Graph) -> None:
     expected = distances(column(graph, "near"), [1.0, 0.0, 0.0], "l2")
     found = read(
         graph,
@@ -333,7 +333,7 @@ def test_ranks_stand_beside_distinct(graph: Graph) -> None:
     assert [(row["far"], row["slug"]) for row in found] == ranked[:6]
 
 
-def test_k_of_a_fusion_is_above_zero(graph: Graph) -> None:
+def test_k_of_a_fusion_must_be_positive(graph: Graph) -> None:
     text = (
         '($k: I64) match { $d: Doc } return { $d.slug as slug } order { rrf(bm25($d.text, "fox"),'
         ' bm25($d.title, "fox"), $k) } limit 3'
@@ -347,7 +347,7 @@ def test_k_of_a_fusion_is_above_zero(graph: Graph) -> None:
 
 
 class _Told:
-    """Remembers what it was asked."""
+    """Records its inputs."""
 
     def __init__(self, name: str = "mock-small") -> None:
         self.name = name
@@ -384,7 +384,7 @@ def test_a_model_is_refused_even_when_nothing_is_left_to_rank(graph: Graph) -> N
     assert read(graph, nobody, {"q": "anything"}, embedder=_Told()) == []
 
 
-def test_without_a_recorded_model_any_embedder_will_do(graph: Graph) -> None:
+def test_any_embedder_is_accepted_without_a_recorded_model(graph: Graph) -> None:
     found = read(graph, NEAR_TEXT.replace("told", "near"), {"q": "x"}, embedder=MockEmbedder())
     assert len(found) == 9
 
@@ -395,6 +395,6 @@ def test_a_null_text_embeds_nothing(graph: Graph) -> None:
     assert embedder.asked == []
 
 
-def test_a_blank_text_has_no_vector(graph: Graph) -> None:
+def test_a_blank_text_is_refused(graph: Graph) -> None:
     with pytest.raises(EmbeddingError):
         read(graph, NEAR_TEXT, {"q": "  "}, embedder=_Told())

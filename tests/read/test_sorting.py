@@ -1,4 +1,4 @@
-"""Sorting in pieces gives what sorting at once does, and stops in between."""
+"""Sorting in pieces gives the same order as sorting at once, and checks for cancellation in between."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = st.integers(0, 3)
 SIZES = [(2, 2, 2, 1), (5, 5, 3, 2), (1 << 10, 1 << 17, 1 << 15, 8)]
 
 
-@pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "as it is"])
+@pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "default"])
 def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in zip(("_FEW", "_PIECE", "_TEXTS", "_SAMPLES"), request.param, strict=True):
         monkeypatch.setattr(sorting, name, size)
@@ -36,12 +36,12 @@ def test_rows_are_ordered_by_several_numbers(rows: list[tuple[int, int, int]]) -
 
 
 @given(st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=40))
-def test_large_numbers_without_a_sign_are_ordered(numbers: list[int]) -> None:
+def test_unsigned_numbers_are_ordered(numbers: list[int]) -> None:
     assert order_of(np.array(numbers, np.uint64)).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 @given(st.lists(WHOLE, max_size=40))
-def test_equal_numbers_are_a_group(numbers: list[int]) -> None:
+def test_equal_numbers_are_in_one_group(numbers: list[int]) -> None:
     first, group = groups_of(np.array(numbers, np.int64))
     distinct = sorted(set(numbers))
     assert [numbers[row] for row in first.tolist()] == distinct
@@ -60,7 +60,7 @@ def test_equal_numbers_are_a_group(numbers: list[int]) -> None:
     ids=str,
 )
 @given(chosen=st.lists(st.integers(0, 6), max_size=50))
-def test_ranks_are_those_of_all_values_at_once(kind: pa.DataType, values: list[Any], chosen: list[int]) -> None:
+def test_dense_ranks_agree_with_a_sort_of_all_values(kind: pa.DataType, values: list[Any], chosen: list[int]) -> None:
     column = pa.array([values[place % len(values)] for place in chosen], kind)
     present = column.drop_null().unique()
     order = {value: rank for rank, value in enumerate(present.take(pc.sort_indices(present)).to_pylist(), 1)}
@@ -68,13 +68,13 @@ def test_ranks_are_those_of_all_values_at_once(kind: pa.DataType, values: list[A
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=30))
-def test_floats_are_ordered_as_whole_numbers(numbers: list[float]) -> None:
+def test_integer_keys_of_floats_keep_their_order(numbers: list[float]) -> None:
     floats = np.array(numbers, np.float64)
     assert floats[np.argsort(float_keys(floats), kind="stable")].tolist() == sorted(numbers)
 
 
 class Counting(Cancellation):
-    """Counts how often a read looks whether it has to stop, and tells it so after a while."""
+    """Counts the checks for cancellation, and cancels after a number of them."""
 
     def __init__(self, patience: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Counting(Cancellation):
 
 
 @pytest.mark.parametrize("what", ["numbers", "texts"])
-def test_there_is_a_check_for_each_piece(what: str) -> None:
+def test_sorting_checks_for_cancellation_in_each_piece(what: str) -> None:
     piece = sorting._PIECE if what == "numbers" else sorting._TEXTS
     count = min(20 * piece, 20_000) if piece < 100 else 3 * piece
     numbers = np.arange(count)[::-1].copy()

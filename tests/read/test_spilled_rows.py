@@ -1,4 +1,4 @@
-"""Rows that wait in a file come back as they were."""
+"""Spilled rows are read back unchanged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def _rows(**numbers: int) -> Frame:
     return Frame(1, {name: Binding((), np.array([number])) for name, number in numbers.items()})
 
 
-def test_parts_may_bind_their_variables_in_any_order() -> None:
-    """Each part has a plan of its own."""
+def test_spilled_parts_may_bind_variables_in_any_order() -> None:
+    """Each part has its own plan."""
     with SpilledRows(0) as bag:
         for part in (_rows(a=1, b=2), _rows(b=4, a=3)):
             bag.add((part, np.array([1])))

@@ -1,4 +1,4 @@
-"""The first rows of an order are those of the whole order: the shortcuts leave nothing out."""
+"""The first rows of an order are a prefix of the full order: the shortcuts drop no row."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _values(column: pa.Array) -> Callable[[Numbers | None], pa.Array]:
 
 
 @given(cases())
-def test_it_is_the_beginning_of_the_whole_order(
+def test_the_top_rows_are_a_prefix_of_the_full_order(
     case: tuple[list[pa.Array], list[tuple[bool, bool]], int, int | None],
 ) -> None:
     columns, directions, offset, limit = case
@@ -89,7 +89,7 @@ def test_it_is_the_beginning_of_the_whole_order(
     assert found.tolist() == expected(*case)
 
 
-def test_later_keys_are_asked_for_ties_only() -> None:
+def test_later_sort_keys_are_computed_for_ties_only() -> None:
     numbers = np.arange(10_000) // 2
     asked: list[int] = []
 

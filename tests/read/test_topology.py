@@ -1,4 +1,4 @@
-"""A topology says what the edge table says, however it came about: made, found on disk, brought up to date, damaged."""
+"""A topology has the edges of the edge table: after it is built, read from disk, updated incrementally, or damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import lance
 import pyarrow as pa
 import pytest
 from tests.patience import PATIENCE, until
-from tests.read.watched import View, asked, follows, stored_edges, topology_edges
+from tests.read.storage_requests import View, asked, follows, stored_edges, topology_edges
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
@@ -67,7 +67,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def assert_right(view: View) -> None:
-    """Both directions of all topologies hold the edges of the tables."""
+    """Check that both directions of all topologies have the edges of the tables."""
     for edge, target in (("Follows", "Person"), ("LivesIn", "City")):
         expected = stored_edges(view, edge)
         assert topology_edges(view, edge, "Person", target) == expected
@@ -75,16 +75,16 @@ def assert_right(view: View) -> None:
 
 
 def end_scans(calls: list[tuple[str, str, tuple[str, ...]]]) -> list[str]:
-    """How often the ends of all edges were read."""
+    """The scans over the endpoints of all edges."""
     some = ("take_rows", "new parts")
     return [name for name, kind, columns in calls if kind == "edges" and name not in some and "src" in columns]
 
 
-def test_it_has_every_edge_in_both_directions(graph: Graph) -> None:
+def test_a_topology_has_every_edge_in_both_directions(graph: Graph) -> None:
     assert_right(View(graph, None))
 
 
-def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
+def test_a_second_reader_does_not_scan_the_edges(graph: Graph, files: Path) -> None:
     with asked() as first:
         View(graph, files).topology("Follows")
     assert len(end_scans(first)) == 1
@@ -97,12 +97,12 @@ def test_a_second_reader_does_not_look_at_the_edges(graph: Graph, files: Path) -
 
 
 @pytest.mark.slow
-def test_a_second_process_does_not_look_at_the_edges(graph: Graph, files: Path) -> None:
+def test_a_second_process_does_not_scan_the_edges(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     program = """
 import sys
 from pathlib import Path
-from tests.read.watched import View, asked
+from tests.read.storage_requests import View, asked
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 with asked() as calls:
@@ -125,17 +125,17 @@ print(" ".join(sorted(sources)))
 
 
 @pytest.mark.slow
-def test_the_first_traversal_after_upkeep_scans_nothing(
+def test_the_first_traversal_after_ensure_indexes_scans_no_edges(
     graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ensure_indexes` makes topologies; a process that comes later walks edges and never looks at their table."""
+    """`ensure_indexes` builds topologies; a later process traverses edges without reading their table."""
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(files))
     graph.ensure_indexes()
     assert len(headers(files)) == 2
     program = """
 import json, sys
 from pathlib import Path
-from tests.read.watched import asked
+from tests.read.storage_requests import asked
 import omnigraph
 from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.topology import topology
@@ -153,14 +153,16 @@ print(json.dumps([found, [call for call in calls if call[1] == "edges"]]))
     assert calls == []
 
 
-def test_upkeep_keeps_nothing_where_nothing_is_kept(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensure_indexes_builds_no_topology_without_a_cache_directory(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
     with asked() as calls:
         graph.ensure_indexes()
     assert end_scans(calls) == []
 
 
-# What happens to a graph
+# Changes of a graph
 
 Change = Callable[[Graph], object]
 
@@ -229,7 +231,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_is_right_after_a_change(graph: Graph, files: Path, change: Change) -> None:
+def test_a_topology_is_correct_after_each_kind_of_change(graph: Graph, files: Path, change: Change) -> None:
     before = View(graph, files)
     assert_right(before)
     change(graph)
@@ -239,7 +241,7 @@ def test_it_is_right_after_a_change(graph: Graph, files: Path, change: Change) -
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_is_right_after_any_changes(graph: Graph, files: Path, seed: int) -> None:
+def test_a_topology_is_correct_after_random_changes(graph: Graph, files: Path, seed: int) -> None:
     random = Random(seed)
     views = [View(graph, files)]
     for change in random.sample(CHANGES, len(CHANGES)):
@@ -247,7 +249,7 @@ def test_it_is_right_after_any_changes(graph: Graph, files: Path, seed: int) -> 
         try:
             change(graph)
         except omnigraph.errors.OmnigraphError:
-            continue  # some edges end at nodes that an earlier change took away
+            continue  # some edges have endpoints that an earlier change deleted
         views.append(View(graph, files))
     for view in views:
         assert_right(View(graph, files, view.snapshot))
@@ -265,7 +267,7 @@ def test_a_small_change_does_not_read_all_edges_again(graph: Graph, files: Path,
 
 
 @pytest.mark.parametrize("change", [_nodes_are_written, _all_nodes_are_written])
-def test_written_nodes_leave_it_as_it_is(graph: Graph, files: Path, change: Change) -> None:
+def test_updated_nodes_do_not_change_the_topology(graph: Graph, files: Path, change: Change) -> None:
     View(graph, files).topology("Follows")
     arrays = sorted(path.name for path in files.glob("*.arrays"))
     change(graph)
@@ -273,13 +275,13 @@ def test_written_nodes_leave_it_as_it_is(graph: Graph, files: Path, change: Chan
         View(graph, files).topology("Follows")
     assert [call for call in calls if call[1] == "edges"] == []
     assert sorted(path.name for path in files.glob("*.arrays")) == arrays
-    # And the next reader need not find out again that the nodes were only written.
+    # The next reader does not have to compare the nodes again.
     with asked() as calls:
         View(graph, files).topology("Follows")
     assert calls == []
 
 
-def test_edges_that_came_are_all_that_is_read(graph: Graph, files: Path) -> None:
+def test_only_new_edges_are_read_after_an_append(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     _new_edges(graph)
     with asked() as calls:
@@ -287,7 +289,7 @@ def test_edges_that_came_are_all_that_is_read(graph: Graph, files: Path) -> None
     assert [call for call in calls if call[1] == "edges"] == [("new parts", "edges", ("src", "dst", "_rowid"))]
 
 
-def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
+def test_a_topology_in_memory_is_updated_after_each_change(graph: Graph) -> None:
     view = View(graph, None)
     assert_right(view)
     for change in (_new_edges, _nodes_are_written, _edges_go, _new_nodes, _nodes_go, _edges_turn):
@@ -303,8 +305,8 @@ def test_a_reader_goes_on_from_what_it_has_in_memory(graph: Graph) -> None:
         view = next_
 
 
-def test_only_the_view_that_is_read_holds_a_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handle remembers many snapshots. It would be much to hold the edges of each in memory."""
+def test_only_the_view_in_use_holds_a_topology_in_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle keeps many snapshots. The edges of each would take too much memory."""
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
     views = Views(ColumnCache(0))
     snapshots, held = [], []
@@ -319,7 +321,7 @@ def test_only_the_view_that_is_read_holds_a_topology(graph: Graph, monkeypatch: 
         assert found.out.size == snapshot.pin("edge:Follows").row_count
 
 
-def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> None:
+def test_a_branch_shares_the_topology_of_unchanged_edges(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     graph.branches.create("other")
     branch = View(graph, files, graph.snapshot(branch="other"))
@@ -329,7 +331,7 @@ def test_a_branch_shares_what_it_has_not_written(graph: Graph, files: Path) -> N
     assert_right(branch)
 
 
-def test_branches_that_went_different_ways_are_told_apart(graph: Graph, files: Path) -> None:
+def test_diverged_branches_have_different_topologies(graph: Graph, files: Path) -> None:
     assert_right(View(graph, files))
     graph.branches.create("other")
     graph.load({"Follows": follows([("p1", "p2")] * 3)}, mode="append", branch="other")
@@ -344,7 +346,7 @@ def test_branches_that_went_different_ways_are_told_apart(graph: Graph, files: P
     assert_right(View(graph, files, graph.snapshot(branch="other")))
 
 
-def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
+def test_compaction_does_not_change_the_topology(graph: Graph, files: Path) -> None:
     for _ in range(3):
         _new_edges(graph)
     _edges_go(graph)
@@ -367,8 +369,8 @@ def test_compaction_moves_no_edge(graph: Graph, files: Path) -> None:
     assert_right(view)
 
 
-def test_another_graph_in_the_place_of_one_that_is_in_memory(tmp_path: Path, files: Path) -> None:
-    """What a reader has in memory of the table that was here before is no beginning for this one."""
+def test_a_recreated_graph_does_not_reuse_a_topology_in_memory(tmp_path: Path, files: Path) -> None:
+    """The cached topology of the previous table is not a base for an incremental update."""
     cache = None
     for pairs in ([("a", "b"), ("b", "c")], [("c", "a"), ("c", "b"), ("a", "a")]):
         place = tmp_path / "again"
@@ -383,8 +385,8 @@ def test_another_graph_in_the_place_of_one_that_is_in_memory(tmp_path: Path, fil
         place.rename(tmp_path / f"gone-{pairs[0][0]}")
 
 
-def test_a_table_that_was_made_again_is_another(tmp_path: Path, files: Path) -> None:
-    """Same place, same path, same version number, other edges."""
+def test_a_recreated_table_does_not_reuse_stored_topologies(tmp_path: Path, files: Path) -> None:
+    """Same location, path and version number, other edges."""
     for pairs in ([("a", "b"), ("b", "c")], [("c", "a"), ("c", "b")]):
         place = tmp_path / "again"
         with omnigraph.init(place, "node N { k: String @key }\nedge E: N -> N") as graph:
@@ -406,7 +408,7 @@ def arrays(files: Path) -> list[Path]:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Another file in the place of one that may be mapped."""
+    """Replace a file that may be mapped."""
     path.unlink()
     path.write_bytes(content)
 
@@ -439,7 +441,7 @@ def _gone(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _emptied, _flipped, _longer, _gone])
 @pytest.mark.parametrize("which", [headers, arrays])
-def test_what_is_damaged_is_made_again(
+def test_a_damaged_topology_file_is_rebuilt(
     graph: Graph, files: Path, which: Callable[[Path], list[Path]], damage: Callable[[Path], None]
 ) -> None:
     assert_right(View(graph, files))
@@ -449,12 +451,12 @@ def test_what_is_damaged_is_made_again(
     with asked() as calls:
         view = View(graph, files)
         assert_right(view)
-    assert end_scans(calls) == ["scan", "scan"]  # those of the test itself
+    assert end_scans(calls) == ["scan", "scan"]  # the scans of this test
 
 
 @pytest.mark.slow
-def test_every_byte_of_the_arrays_counts(graph: Graph, files: Path) -> None:
-    """A topology whose arrays are damaged anywhere is not used, even where damage is met late."""
+def test_damage_at_any_byte_of_the_arrays_is_detected(graph: Graph, files: Path) -> None:
+    """A topology with damaged arrays is not used, even if the damage is found late."""
     View(graph, files).topology("Follows")
     (path,) = arrays(files)
     whole = path.read_bytes()
@@ -463,14 +465,14 @@ def test_every_byte_of_the_arrays_counts(graph: Graph, files: Path) -> None:
         assert_right(View(graph, files))
 
 
-def test_a_header_of_another_format_is_left_alone(graph: Graph, files: Path) -> None:
+def test_a_header_of_another_format_is_ignored(graph: Graph, files: Path) -> None:
     assert_right(View(graph, files))
     for path in headers(files):
         _other_text(path)
     assert_right(View(graph, files))
 
 
-def test_a_header_that_speaks_of_other_arrays_is_not_believed(graph: Graph, files: Path) -> None:
+def test_a_header_that_does_not_match_its_arrays_is_ignored(graph: Graph, files: Path) -> None:
     assert_right(View(graph, files))
     one, other = arrays(files)
     content = one.read_bytes()
@@ -480,7 +482,7 @@ def test_a_header_that_speaks_of_other_arrays_is_not_believed(graph: Graph, file
 
 
 def in_another_process(program: str, *arguments: object) -> str:
-    """What a program prints; it must end by itself."""
+    """The output of a program, which must end by itself."""
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -496,7 +498,7 @@ _CUT = """
 import os, sys
 from pathlib import Path
 from tests.read.test_topology import arrays, assert_right
-from tests.read.watched import View
+from tests.read.storage_requests import View
 import omnigraph
 graph, files = omnigraph.open(sys.argv[1], read_only=True), Path(sys.argv[2])
 view = View(graph, files)
@@ -514,15 +516,15 @@ print("alive")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["mapped", "used"])
-def test_a_file_that_is_cut_while_it_is_mapped(graph: Graph, files: Path, state: str) -> None:
-    """To touch what is mapped beyond the end of a file ends a process, whatever Python does."""
-    # Large enough that its pages cannot all be in one that is still there.
+def test_a_file_truncated_while_it_is_mapped_does_not_crash_the_process(graph: Graph, files: Path, state: str) -> None:
+    """An access to a mapped page beyond the end of a file kills the process."""
+    # Large enough that its pages do not all fit in a page that still exists.
     graph.load({"Follows": follows([(PEOPLE[i % 60], PEOPLE[i * 7 % 60]) for i in range(20_000)])}, mode="append")
     assert_right(View(graph, files))
     assert in_another_process(_CUT, graph.uri, files, state) == "alive\n"
 
 
-def test_nobody_is_invited_to_write_into_what_is_mapped(graph: Graph, files: Path) -> None:
+def test_mapped_files_are_read_only(graph: Graph, files: Path) -> None:
     assert_right(View(graph, files))
     assert {path.stat().st_mode & 0o777 for path in files.iterdir()} == {0o400}
 
@@ -531,7 +533,7 @@ _FULL = """
 import resource, sys
 from pathlib import Path
 from tests.read.test_topology import assert_right
-from tests.read.watched import View
+from tests.read.storage_requests import View
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
@@ -542,15 +544,15 @@ print("right")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 700])
-def test_a_disk_that_is_full(graph: Graph, files: Path, room: int) -> None:
-    """No file can become larger than so many bytes: writing fails at once, or on the way."""
+def test_a_full_disk_leaves_no_partial_topology_file(graph: Graph, files: Path, room: int) -> None:
+    """The file size is limited: writing fails at once, or in the middle."""
     assert in_another_process(_FULL, graph.uri, files, room) == "right\n"
     assert list(files.iterdir()) == [], "nothing half done is left"
     assert_right(View(graph, files))
     assert len(headers(files)) == 2
 
 
-def test_it_works_where_nothing_can_be_kept(graph: Graph, tmp_path: Path) -> None:
+def test_a_topology_works_without_a_writable_cache_directory(graph: Graph, tmp_path: Path) -> None:
     blocked = tmp_path / "a file"
     blocked.write_text("not a directory")
     assert_right(View(graph, blocked / "below"))
@@ -559,7 +561,7 @@ def test_it_works_where_nothing_can_be_kept(graph: Graph, tmp_path: Path) -> Non
     assert blocked.read_text() == "not a directory"
 
 
-def test_reading_leaves_nothing_in_the_graph(graph: Graph, files: Path, tmp_path: Path) -> None:
+def test_reading_writes_no_files_into_the_graph(graph: Graph, files: Path, tmp_path: Path) -> None:
     def listing() -> list[str]:
         return sorted(str(path) for path in (tmp_path / "graph").rglob("*"))
 
@@ -572,7 +574,7 @@ def size_of(files: Path) -> int:
     return sum(max(path.stat().st_size, 4096) for path in files.iterdir())
 
 
-def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None:
+def test_least_recently_used_topologies_are_evicted(tmp_path: Path, files: Path) -> None:
     kept = DerivedFiles(files, 200_000)
     graphs = []
     for i in range(6):
@@ -583,7 +585,7 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None
     for i, graph in enumerate(graphs):
         View(graph, kept).topology("E")
         assert size_of(files) <= 200_000
-        for path in files.iterdir():  # the clock of a file system may be coarse
+        for path in files.iterdir():  # the file system clock may be coarse
             os.utime(path, ns=(path.stat().st_atime_ns - 10**9, path.stat().st_mtime_ns - 10**9))
         if i >= 1:
             with asked() as calls:
@@ -594,13 +596,13 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, files: Path) -> None
     assert end_scans(calls) != [], "this one had to go"
 
 
-def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
+def test_a_topology_beyond_the_cache_size_is_not_stored(graph: Graph, files: Path) -> None:
     assert_right(View(graph, DerivedFiles(files, 1_000)))
     assert not files.exists() or list(files.iterdir()) == []
 
 
-def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that only write nodes leave a header each, and no arrays."""
+def test_the_number_of_headers_is_bounded(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits that only update nodes add a header each, and no arrays."""
     monkeypatch.setattr(derived_files, "_MOST", 6)
     for _ in range(8):
         assert_right(View(graph, files))
@@ -609,7 +611,7 @@ def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.M
     assert_right(View(graph, files))
 
 
-def test_left_overs_of_dead_writers_go(graph: Graph, files: Path) -> None:
+def test_temporary_files_of_crashed_writers_are_removed(graph: Graph, files: Path) -> None:
     files.mkdir()
     for name in ("dead.arrays", "dead.json.1.part"):
         (files / name).write_bytes(b"x")
@@ -622,7 +624,7 @@ def test_left_overs_of_dead_writers_go(graph: Graph, files: Path) -> None:
     assert "alive.arrays" in names
 
 
-def test_a_header_names_what_it_was_made_from(graph: Graph, files: Path) -> None:
+def test_a_header_names_the_table_versions_of_its_topology(graph: Graph, files: Path) -> None:
     view = View(graph, files)
     view.topology("Follows")
     (header,) = headers(files)
@@ -634,7 +636,7 @@ def test_a_header_names_what_it_was_made_from(graph: Graph, files: Path) -> None
     }
 
 
-def test_the_environment_says_where() -> None:
+def test_the_environment_sets_the_cache_directory() -> None:
     assert cache_directory({"OMNIGRAPH_CACHE_DIR": "/x"}) == Path("/x")
     assert cache_directory({"OMNIGRAPH_CACHE_DIR": ""}) is None
     if sys.platform == "linux":
@@ -642,7 +644,7 @@ def test_the_environment_says_where() -> None:
         assert cache_directory({}) == Path.home() / ".cache/omnigraph"
 
 
-# Many at once
+# Concurrency
 
 
 def test_eight_threads_read_one_topology(graph: Graph, files: Path) -> None:
@@ -658,7 +660,7 @@ def test_eight_threads_read_one_topology(graph: Graph, files: Path) -> None:
 
 
 class _Stopped(Cancellation):
-    """Stops a read while it sorts edges, once it is told to."""
+    """Cancels a read while it sorts edges, on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -683,7 +685,9 @@ class _Asked(Cancellation):
         return False
 
 
-def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_reader_builds_the_topology_if_the_builder_is_cancelled(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("omnigraph.read.columns.sorting._PIECE", 16)
     view, first, second = View(graph, None), _Stopped(), _Asked()
 
@@ -704,7 +708,7 @@ def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, mo
     assert_right(view)
 
 
-def test_eight_threads_write_at_once(graph: Graph, files: Path) -> None:
+def test_eight_threads_store_topologies_concurrently(graph: Graph, files: Path) -> None:
     def read(_: int) -> None:
         assert_right(View(graph, files))
 
@@ -715,11 +719,11 @@ def test_eight_threads_write_at_once(graph: Graph, files: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_make_one_at_once(graph: Graph, files: Path) -> None:
+def test_processes_build_one_topology_concurrently(graph: Graph, files: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from tests.read.watched import View, stored_edges, topology_edges
+from tests.read.storage_requests import View, stored_edges, topology_edges
 import omnigraph
 graph = omnigraph.open(sys.argv[1], read_only=True)
 print("ready", flush=True)
@@ -752,8 +756,8 @@ for _ in range(5):
 
 
 @pytest.mark.slow
-def test_processes_make_and_remove_at_once(tmp_path: Path, files: Path) -> None:
-    """Several graphs and processes, and room for two topologies: everybody removes what others are about to use."""
+def test_processes_build_and_evict_topologies_concurrently(tmp_path: Path, files: Path) -> None:
+    """Several graphs and processes, and space for two topologies: processes evict files that others need."""
     places = []
     for i in range(4):
         with omnigraph.init(tmp_path / f"g{i}", "node N { k: I64 @key }\nedge E: N -> N") as made:
@@ -764,7 +768,7 @@ def test_processes_make_and_remove_at_once(tmp_path: Path, files: Path) -> None:
 import sys
 from pathlib import Path
 from random import Random
-from tests.read.watched import View, stored_edges, topology_edges
+from tests.read.storage_requests import View, stored_edges, topology_edges
 import omnigraph
 from omnigraph.read.columns.derived_files import DerivedFiles
 seed, files, *places = sys.argv[1:]
@@ -787,11 +791,11 @@ for _ in range(40):
         assert process.wait() == 0
     left = {path.name: path for path in files.iterdir()}
     assert not [name for name in left if name.endswith(".part")]
-    # Each process keeps to the limit by what it sees; together they may be over it by what they write at once.
+    # Each process enforces the limit for the files it sees; together they may exceed it by their concurrent writes.
     assert size_of(files) <= 100_000 + 2 * 60_000
 
 
-def test_a_topology_that_is_used_outlives_its_files(graph: Graph, files: Path) -> None:
+def test_a_topology_in_use_survives_the_removal_of_its_files(graph: Graph, files: Path) -> None:
     View(graph, files).topology("Follows")
     view = View(graph, files)
     view.topology("Follows")

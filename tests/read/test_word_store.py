@@ -1,4 +1,4 @@
-"""Words on disk: found again without the texts, and never believed when they are not what they should be."""
+"""Inverted indexes on disk: read back without the texts, and rebuilt if they are stale or damaged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
 
 
 def docs(graph: Graph) -> EntityTable:
-    """The documents as another process meets them."""
+    """The documents as another process reads them."""
     return EntityTable(graph.snapshot(), "node:Doc", ColumnCache())
 
 
@@ -59,7 +59,9 @@ def same(left: InvertedIndex, right: InvertedIndex) -> bool:
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
 
 
-def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_words_share_the_directory_and_limit_of_topologies(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
     space = docs(graph)
     load_inverted_index(space, "text", ir.Analyzer())
@@ -67,7 +69,9 @@ def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monke
     assert derived_files.process_files().find(table, space.fingerprint) is not None
 
 
-def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_words_are_read_back_without_the_texts(
+    graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     found = load_inverted_index(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
     assert made.total > 0
@@ -75,7 +79,7 @@ def test_words_are_found_again(graph: Graph, files: DerivedFiles, monkeypatch: p
     assert same(made, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: DerivedFiles) -> None:
+def test_each_column_and_analyzer_has_its_own_words(graph: Graph, files: DerivedFiles) -> None:
     for name in ("text", "title"):
         for analyzer in (ir.Analyzer(), ir.Analyzer(stem=False)):
             load_inverted_index(docs(graph), name, analyzer, files)
@@ -85,7 +89,7 @@ def test_other_texts_and_other_rules_are_other_words(graph: Graph, files: Derive
             assert same(found, InvertedIndex.of(docs(graph).column(name), analyzer))
 
 
-def test_a_change_makes_other_words(graph: Graph, files: DerivedFiles) -> None:
+def test_a_changed_text_has_new_words(graph: Graph, files: DerivedFiles) -> None:
     before = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     graph.mutate('query q() { update Doc set { text: "something else", told: null } where slug = "d001" }')
     after = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
@@ -109,10 +113,10 @@ CHANGES = {
 
 @pytest.mark.parametrize("known", ["memory", "disk"])
 @pytest.mark.parametrize("changes", [*((name,) for name in CHANGES), tuple(CHANGES), tuple(reversed(CHANGES))])
-def test_words_go_on_from_those_of_an_earlier_version(
+def test_words_of_an_earlier_version_are_updated_incrementally(
     graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], known: str
 ) -> None:
-    """Only texts that came or were written are taken apart, and the words are those of all texts all the same."""
+    """Only new and updated texts are analysed, and the index equals one of all texts."""
     monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
     cache = ColumnCache()
     held = []
@@ -132,7 +136,7 @@ def test_words_go_on_from_those_of_an_earlier_version(
 
 
 @pytest.mark.parametrize("change", ["came", "written", "nothing"])
-def test_words_do_not_go_on_where_texts_do_not_add_up(
+def test_words_are_not_updated_from_a_mismatching_version(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
@@ -152,7 +156,7 @@ def test_words_do_not_go_on_where_texts_do_not_add_up(
 
 
 @pytest.mark.parametrize("change", ["came", "written"])
-def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> None:
+def test_detecting_table_changes_can_be_cancelled(graph: Graph, change: str) -> None:
     origin = origin_of(docs(graph))
     CHANGES[change](graph)
     space, cancel = docs(graph), Cancellation()
@@ -162,15 +166,15 @@ def test_finding_out_what_happened_can_be_stopped(graph: Graph, change: str) -> 
         table_changes.change(origin, space, ["text"], 1)
 
 
-def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None:
+def test_many_changes_rebuild_the_words(graph: Graph, files: DerivedFiles) -> None:
     load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     graph.mutate('query q() { update Doc set { text: "all the same", told: null } where slug != "d001" }')
     found = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     assert same(found, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happened to the other branch since is not mixed up with it."""
+def test_a_branch_updates_its_own_words_incrementally(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later changes of the other branch are not mixed in."""
     monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
     cache, nowhere = ColumnCache(), DerivedFiles(None)
     graph.branches.create("side")
@@ -189,14 +193,16 @@ def _refuse(_: str) -> None:
     raise AssertionError("the texts are not to be read")
 
 
-def test_an_index_makes_no_other_words(graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_an_index_keeps_stored_words_valid(
+    graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     assert graph.ensure_indexes().commit is not None
     load_inverted_index(without_texts(graph, monkeypatch), "text", ir.Analyzer(), files)
 
 
 @pytest.mark.parametrize("suffix", [".arrays", ".json"])
-def test_damaged_files_are_not_believed(graph: Graph, files: DerivedFiles, tmp_path: Path, suffix: str) -> None:
+def test_damaged_word_files_are_rebuilt(graph: Graph, files: DerivedFiles, tmp_path: Path, suffix: str) -> None:
     expected = load_inverted_index(docs(graph), "text", ir.Analyzer(), files)
     (path,) = (tmp_path / "cache").glob(f"*{suffix}")
     content = bytearray(path.read_bytes())
@@ -208,6 +214,6 @@ def test_damaged_files_are_not_believed(graph: Graph, files: DerivedFiles, tmp_p
     assert same(load_inverted_index(docs(graph), "text", ir.Analyzer(), files), expected)
 
 
-def test_few_words_are_not_kept(graph: Graph, tmp_path: Path) -> None:
+def test_a_small_word_index_is_not_stored(graph: Graph, tmp_path: Path) -> None:
     load_inverted_index(docs(graph), "text", ir.Analyzer(), DerivedFiles(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()

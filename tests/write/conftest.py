@@ -1,4 +1,4 @@
-"""Other processes that use a graph, as the tests of commits have them."""
+"""Child processes that use a graph, as in the tests of commits."""
 
 from __future__ import annotations
 

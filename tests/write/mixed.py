@@ -1,4 +1,4 @@
-"""Writers of all kinds at once, what each says it has done, and what that makes of the graph."""
+"""Concurrent writers of all kinds, the log of each, and the expected graph after a sequence of writes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ query remove($k: String) { delete A where k = $k }
 """
 
 Done = Mapping[str, Any]
-"""One thing that a writer did: its commit, the query or mode, the shared key, its own key and the number it wrote."""
+"""One write: its commit, the query or mode, the shared key, its own key, and the written number."""
 
 
 def work(graph: Graph, name: str, rounds: int, log: Path) -> None:
-    """Do one thing after the other, and write down what was acknowledged, and what was refused."""
+    """Run one write after the other, and log the acknowledged and the refused ones."""
     chance = random.Random(name)
     with log.open("a", buffering=1) as lines:
         for number in range(rounds):
@@ -67,7 +67,7 @@ def read_logs(logs: Iterable[Path]) -> list[Done]:
 
 
 def replay(begin: Content, done: Iterable[Done]) -> Content:
-    """What the graph holds after these things, one after the other."""
+    """The content of the graph after these writes, one after the other."""
     state = {name: dict(entities) for name, entities in begin.items()}
     for each in done:
         _apply(state, each)

@@ -1,7 +1,7 @@
-"""A graph in plain dictionaries, and what loads and mutations do to it, one row at a time.
+"""A graph in plain dictionaries, with loads and mutations that work one row at a time.
 
-Nothing here knows Arrow, tables or commits. It is written from the rules of the languages, so that the engine can be
-held against it.
+It does not use Arrow, tables or commits. It is written from the rules of the languages, so that the engine can be
+compared with it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Prop:
     """A property with its own constraints.
 
     Attributes:
-        scalar: the type of the value, or of each item of a list; `enum` and `Vector` are types of their own here.
-        default: as it is stored; None when there is none.
+        scalar: the type of the value, or of each item of a list; `enum` and `Vector` are separate types here.
+        default: the default as it is stored, or None.
     """
 
     name: str
@@ -89,7 +89,7 @@ def default_text(prop: Prop) -> str:
 
 @dataclass(frozen=True)
 class Type:
-    """A node type, or an edge type when it has a source."""
+    """A node type, or an edge type if it has a source."""
 
     name: str
     props: Mapping[str, Prop]
@@ -110,7 +110,7 @@ class Type:
 
     @property
     def key_order(self) -> tuple[str, ...]:
-        """The ends of an edge come first, then properties by name, as in every schema that nobody has changed yet."""
+        """The endpoints of an edge, then properties by name, as in every new schema."""
         assert self.key is not None
         return tuple(sorted(self.key, key=lambda name: (("src", "dst", name).index(name), name)))
 
@@ -148,11 +148,11 @@ class Schema:
 
 
 class WrongError(Exception):
-    """A value that its property cannot have."""
+    """A value that does not fit its property."""
 
 
 def stored(prop: Prop, value: Any) -> Any:
-    """A given value as the property holds it.
+    """Convert a given value to its stored form.
 
     Raises:
         WrongError: it does not fit.
@@ -192,7 +192,7 @@ def _scalar(scalar: str, value: Any) -> Any:
 
 
 def _time(scalar: str, value: Any) -> int:
-    """Days or milliseconds, given as that or as text."""
+    """Days or milliseconds, from a number or a text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -215,7 +215,7 @@ def f32(value: float) -> float:
 
 
 def canonical(prop: Prop | None, value: Any) -> str:
-    """A key member as text; the ends of an edge are texts."""
+    """A key member as text; the endpoints of an edge are texts."""
     if prop is None or prop.scalar in ("String", "enum"):
         return str(value)
     if prop.scalar == "Bool":
@@ -240,7 +240,7 @@ class Condition:
     """`op` is a comparison, `in`, `not in`, `is null`, `is not null`, `contains`, or `and`, `or`, `not` over parts.
 
     Attributes:
-        left: the property, with its name as mutations have it: `from`, `to`, `id`, or a declared one.
+        left: the property, with its name in mutations: `from`, `to`, `id`, or a declared one.
     """
 
     op: str
@@ -292,7 +292,7 @@ def _order(left: Any, right: Any) -> int:
 
 @dataclass(frozen=True)
 class Record:
-    """One record of a load. `data` has what was said; what is not in it was left out."""
+    """One record of a load. `data` has the given members; all others are omitted."""
 
     table: str
     data: Mapping[str, Any]
@@ -303,7 +303,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Insert:
-    """`insert`, `create` or `merge`; edges have `from` and `to` among their values."""
+    """`insert`, `create` or `merge`; the values of edges include `from` and `to`."""
 
     word: str
     table: str
@@ -338,7 +338,7 @@ class BadInputError(RefusedError):
     """Values that do not fit: the number of the record or statement, and the property.
 
     Attributes:
-        first_only: whether there may be more, which come later.
+        first_only: whether there may be more problems after this one.
     """
 
     problems: set[tuple[int, str]]
@@ -347,10 +347,10 @@ class BadInputError(RefusedError):
 
 @dataclass
 class BrokenError(RefusedError):
-    """Constraints that would not hold.
+    """Violated constraints.
 
     Attributes:
-        groups: kind and subject of each constraint, in the order of checking, with the entities that break it.
+        groups: kind and subject of each constraint, in the order of checking, with the violating entities.
     """
 
     groups: list[tuple[str, str, set[str]]]
@@ -358,17 +358,17 @@ class BrokenError(RefusedError):
 
 @dataclass
 class TakenError(RefusedError):
-    """Entities that should be new: tables and ids."""
+    """Entities that must be new but exist: tables and ids."""
 
     taken: set[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a request did.
+    """The outcome of a request.
 
     Attributes:
-        counts: entities loaded by table; for a mutation, entities affected under `nodes` and `edges`.
+        counts: loaded entities by table; for a mutation, affected entities under `nodes` and `edges`.
         wrote: whether there is a commit.
     """
 
@@ -378,7 +378,7 @@ class Done:
 
 @dataclass
 class Change:
-    """What happens to one type."""
+    """The change of one type."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
@@ -393,7 +393,7 @@ class Change:
 
 
 class Model:
-    """A graph. Entities by table and id; generated ids begin with `new-` until the test learns the real ones."""
+    """A graph. Entities by table and id; generated ids begin with `new-` until the test reads the real ones."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -407,7 +407,7 @@ class Model:
     # Loads
 
     def load(self, records: Sequence[Record], mode: str) -> Done:
-        """Records as one load.
+        """Apply records as one load.
 
         Raises:
             RefusedError: nothing is loaded.
@@ -464,7 +464,7 @@ class Model:
         return rows
 
     def _loaded(self, prop: Prop, data: Mapping[str, Any]) -> Any:
-        """A member of a record. What is left out is the default; so is null, where null cannot stay."""
+        """A member of a record. The default replaces an omitted value, and null in a required property."""
         given = data.get(prop.name)
         if given is not None:
             return stored(prop, given)
@@ -477,7 +477,7 @@ class Model:
     def _refuse_twins(
         self, rows: list[tuple[str, str, Row]], changes: dict[str, Change], keyed: dict[str, set[str]]
     ) -> None:
-        """Two records with one key break its uniqueness. Wrong values are told before that, and nothing after it."""
+        """Refuse two records with the same key. Wrong values are reported before it, and nothing after it."""
         found = []
         for declared in self._ordered(changes):
             mine = list(changes[declared.table].rows.items())
@@ -491,7 +491,7 @@ class Model:
     # Mutations
 
     def mutate(self, statements: Sequence[Statement]) -> Done:
-        """Statements as one mutation.
+        """Apply statements as one mutation.
 
         Raises:
             RefusedError: nothing is written.
@@ -524,7 +524,7 @@ class Model:
         return Done(counts, bool(changes))
 
     def _prepared(self, statements: Sequence[Statement]) -> list[Row]:
-        """The values of each statement as they will be stored, defaults of inserts included."""
+        """The values of each statement in stored form, including the defaults of inserts."""
         problems: set[tuple[int, str]] = set()
         prepared = []
         for number, statement in enumerate(statements, 1):
@@ -571,7 +571,7 @@ class Model:
         return {(table, id_)} if statement.word == "create" and id_ in now else set()
 
     def _now(self, table: str, changes: Mapping[str, Change]) -> dict[str, Row]:
-        """The entities of a type as the statements so far have left them."""
+        """The entities of a type after the statements so far."""
         return changes.get(table, Change()).after(self.state[table])
 
     def _matches(self, table: str, where: Condition, changes: Mapping[str, Change]) -> list[tuple[str, Row]]:
@@ -605,7 +605,7 @@ class Model:
         return sorted((self.schema.type(table) for table in changes), key=lambda t: (t.is_edge, t.name))
 
     def _wrong_values(self, declared: Type, rows: Sequence[tuple[str, Row]]) -> Iterator[tuple[str, str, set[str]]]:
-        """Enums in the order of properties, then patterns, then ranges."""
+        """Check enums in the order of properties, then patterns, then ranges."""
         for name, prop in sorted(declared.props.items()):
             if prop.scalar == "enum":
                 yield "value", f"{declared.name}.{name}", {id_ for id_, row in rows if not _in_enum(prop, row[name])}
@@ -619,7 +619,7 @@ class Model:
                 yield "value", f"{declared.name}.{name}", wrong
 
     def _groups_of(self, declared: Type, changes: Mapping[str, Change]) -> Iterator[tuple[str, str, set[str]]]:
-        """What can be wrong with the entities of a type together: uniqueness, ends, cardinality."""
+        """Violations over all entities of a type: uniqueness, endpoints, cardinality."""
         change = changes.get(declared.table)
         after = self._now(declared.table, changes)
         if change is not None:
@@ -638,7 +638,7 @@ class Model:
     def _stranded(
         self, edge: Type, after: Mapping[str, Row], changes: Mapping[str, Change]
     ) -> Iterator[tuple[str, str, set[str]]]:
-        """Edges that stay while an overwrite takes their nodes."""
+        """Edges that stay although an overwrite removes their nodes."""
         own = changes.get(edge.table, Change())
         for end, node in (("src", edge.source), ("dst", edge.target)):
             taken = changes.get(f"node:{node}", Change())
@@ -650,7 +650,7 @@ class Model:
     def _cardinalities(
         self, edge: Type, change: Change, after: Mapping[str, Row], changes: Mapping[str, Change]
     ) -> Iterator[tuple[str, str, set[str]]]:
-        """Counted for nodes that an added, changed, moved or removed edge has or had, unless the node itself goes."""
+        """Counted for the old and new nodes of added, changed and removed edges, except nodes that are removed."""
         before = self.state[edge.table]
         changed = {i for i in before if change.replaced or i in change.deleted or i in change.rows}
         for end, word, (low, high), node in (
@@ -687,7 +687,7 @@ def _in_range(prop: Prop, number: float) -> bool:
 
 
 def _shared(group: tuple[str, ...], changed: Mapping[str, Row], after: Mapping[str, Row]) -> set[str]:
-    """Of each tuple that several entities hold, one of them changed: the holder with the greatest id."""
+    """For each tuple of several entities, of which one changed: the entity with the greatest id."""
     holders: dict[tuple[Any, ...], list[str]] = {}
     for id_, row in after.items():
         held = tuple(row[name] for name in group)

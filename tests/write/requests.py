@@ -1,4 +1,4 @@
-"""Loads and mutations of a small graph, and what each must leave: what the kill matrix sends and kills."""
+"""Loads and mutations of a small graph, and their expected results, for the kill matrix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES, EDGES = ("A", "B", "C"), ("AB", "BC")
 
 Entity = tuple[str, ...]
 Content = dict[str, dict[Entity, int | None]]
-"""What a graph holds: by type, the `n` of each entity. A node is named by its key, an edge by its ends."""
+"""The content of a graph: by type, the `n` of each entity. A node is named by its key, an edge by its endpoints."""
 
 _NODES: dict[Entity, int | None] = {("1",): 1, ("2",): 2, ("3",): 3}
 _EDGES: dict[Entity, int | None] = {("1", "1"): 1, ("2", "2"): 2}
@@ -38,7 +38,7 @@ SIZES = {1: ("A",), 2: ("A", "AB"), 5: FIVE}
 
 
 def create(place: Path | str) -> Graph:
-    """The small graph, with a few entities of every type."""
+    """Create the small graph, with a few entities of every type."""
     graph = omnigraph.init(place, SCHEMA, actor="act-kim")
     graph.load({name: pa.table(_columns(name, SEED[name])) for name in FIVE}, mode="append")
     return graph
@@ -60,11 +60,11 @@ class Request:
     """One load or mutation.
 
     Attributes:
-        what: what it does, in a few words.
+        what: a short description.
         types: the types that it changes.
         forks: whether it is the first write on a branch.
-        job: what a child is told to do.
-        changed: what it leaves of the types that it changes.
+        job: the job of the child process.
+        changed: the expected content of the changed types.
     """
 
     kind: WriterKind
@@ -107,7 +107,7 @@ def _loads(types: tuple[str, ...], forks: bool) -> Iterator[Request]:
     new, replaced = _entities("new", types, 7), _entities("1", types, 7)
     appended = {name: SEED[name] | new[name] for name in types}
     merged = {name: SEED[name] | new[name] | replaced[name] for name in types}
-    # What stays of a type keeps the edges of types that are not replaced.
+    # Remaining nodes keep the edges of types that are not replaced.
     kept = {name: _entities("1", types, 1)[name] | _entities("2", types, 8)[name] | new[name] for name in types}
 
     def load(mode: str, form: str, given: Content, left: Content) -> Request:
@@ -122,7 +122,7 @@ def _loads(types: tuple[str, ...], forks: bool) -> Iterator[Request]:
 
 
 def _entities(key: str, types: tuple[str, ...], n: int) -> Content:
-    """An entity of each type: nodes of this key, and edges between those of them that are there."""
+    """An entity of each type: nodes with this key, and edges between the existing nodes."""
     ends = {name: key if name in types or key != "new" else "2" for name in NODES}
     return {name: {(ends[name[0]], ends[name[1]]) if name in EDGES else (key,): n} for name in types}
 
@@ -175,7 +175,7 @@ def _mutations(types: tuple[str, ...], forks: bool) -> Iterator[Request]:
         [f'update {name} set {{ n: $n }} where {"from" if name in EDGES else "k"} = "1"' for name in types],
         {name: SEED[name] | replaced[name] for name in types},
     )
-    # Node 3 has no edges; with node 1 go its edges, of one type or of all.
+    # Node 3 has no edges; deleting node 1 deletes its edges, of one type or of all.
     gone = "3" if types == ("A",) else "1"
     yield mutation(
         "delete",

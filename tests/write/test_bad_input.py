@@ -1,4 +1,4 @@
-"""Bad input of every kind is refused, its place is named, and the graph stays as it was, to the byte."""
+"""Bad input of every kind is refused with its location, and the graph stays unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ GOOD = '{"type": "Person", "data": {"name": "zoe"}}'
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
-    """One graph for all: nothing here changes it."""
+    """One graph for all tests: none of them changes it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMNIGRAPH_FSYNC", "0")
         with omnigraph.init(tmp_path_factory.mktemp("bad") / "graph", SCHEMA) as made:
@@ -78,7 +78,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 
 def contents(graph: Graph) -> dict[str, str]:
-    """Every file of the graph, and what is in it."""
+    """All files of the graph with their content."""
     root = Path(graph.uri)
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -104,7 +104,7 @@ def person(**data: str) -> str:
     return f'{{"type": "Person", "data": {{{written}}}}}'
 
 
-# ---- NDJSON: the second of two lines is the wrong one
+# ---- NDJSON: the second of two lines is wrong
 
 ROWS: list[tuple[str, str | bytes, str]] = [
     ("a number for a text", person(name="3"), "Person.name: expected a text, found a number"),
@@ -137,29 +137,29 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("an unknown property", person(aeg="3"), "Person.aeg: there is no such property; did you mean 'age'?"),
     ("a reserved property", person(_rowid="3"), "Person._rowid: the name is reserved"),
     ("a tombstone", person(_tombstone="true"), "Person._tombstone: the name is reserved"),
-    ("a member twice", '{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
-    ("the type twice", '{"type": "Person", "type": "Note", "data": {}}', "member 'type' is given twice"),
-    ("a member twice, deeper", person(tags='[{"x": 1, "x": 2}]'), "member 'x' is given twice"),
+    ("a duplicate member", '{"type": "Person", "data": {"name": "a", "name": "b"}}', "member 'name' is given twice"),
+    ("a duplicate type", '{"type": "Person", "type": "Note", "data": {}}', "member 'type' is given twice"),
+    ("a duplicate nested member", person(tags='[{"x": 1, "x": 2}]'), "member 'x' is given twice"),
     ("a member of the envelope", '{"type": "Note", "data": {"text": "a"}, "x": 1}', "unknown member 'x'"),
     ("type and edge", '{"type": "Note", "edge": "Knows", "data": {}}', "unknown member 'type'"),
     ("an unknown node type", '{"type": "Persom", "data": {}}', "no node type 'Persom'; did you mean 'Person'?"),
     ("an unknown edge type", '{"edge": "Likes", "from": "a", "to": "b"}', "there is no edge type 'Likes'"),
     ("no type", '{"data": {}}', "expected a 'type' or an 'edge'"),
-    ("a type that is no text", '{"type": 3, "data": {}}', "expected a 'type' or an 'edge', as a text"),
-    ("data that is no object", '{"type": "Note", "data": [1]}', "Note: 'data' is not an object"),
+    ("a type that is not a string", '{"type": 3, "data": {}}', "expected a 'type' or an 'edge', as a text"),
+    ("data that is not an object", '{"type": "Note", "data": [1]}', "Note: 'data' is not an object"),
     ("data that is null", '{"type": "Note", "data": null}', "Note: 'data' is not an object"),
     ("a required property missing", '{"type": "Note", "data": {}}', "Note.text: is required"),
     ("a required property null", '{"type": "Note", "data": {"text": null}}', "Note.text: is required"),
     ("no key", '{"type": "Person", "data": {"age": 3}}', "Person.name: is required"),
-    ("an id that is not the key's", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
-    ("an edge without an end", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
+    ("an id that differs from the key", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
+    ("an edge without an endpoint", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
     (
-        "an end that is no text",
+        "an endpoint that is not a string",
         '{"edge": "Knows", "from": "ann", "to": 3}',
         "Knows.to: expected a text, found a number; an id is a text",
     ),
     (
-        "ends among the data",
+        "endpoints inside the data",
         '{"edge": "Knows", "from": "a", "to": "b", "data": {"src": "c"}}',
         "Knows.src: 'from' and 'to'",
     ),
@@ -169,9 +169,9 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("no JSON", "oops", "not JSON: Expecting value"),
     ("single quotes", "{'type': 'Note'}", "not JSON"),
     ("a comment", "// a note", "not JSON"),
-    ("a comma too many", '{"type": "Note", "data": {"text": "x",}}', "not JSON"),
-    ("a record without an end", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
-    ("a string without an end", '{"type": "Note", "data": {"text": "x}}', "input: "),
+    ("an extra comma", '{"type": "Note", "data": {"text": "x",}}', "not JSON"),
+    ("an unclosed record", '{"type": "Note", "data": {"text": "x"}', "the JSON value that begins here has no end"),
+    ("an unclosed string", '{"type": "Note", "data": {"text": "x}}', "input: "),
     ("deep nesting", person(age="[" * 50_000 + "]" * 50_000), "nested too deeply"),
     ("half a surrogate pair", '{"type": "Note", "data": {"text": "\\ud800"}}', "Note.text: the text contains half"),
     ("a NUL byte", b'{"type": "Note", "data": {"text": "a\x00b"}}', "not JSON"),
@@ -182,7 +182,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_ndjson(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -> None:
+def test_bad_ndjson_is_refused_with_its_line(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -> None:
     data = line if isinstance(line, bytes) else line.encode()
     (tmp_path / "people.ndjson").write_bytes(GOOD.encode() + b"\n" + data + b"\n")
     error = refused(graph, tmp_path / "people.ndjson", BadRowsError, message)
@@ -193,22 +193,22 @@ def test_ndjson(graph: Graph, tmp_path: Path, line: str | bytes, message: str) -
 
 
 @pytest.mark.parametrize(("line", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_ndjson_one_record_at_a_time_agrees(
+def test_bad_ndjson_is_refused_by_the_record_parser_too(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str | bytes, message: str
 ) -> None:
-    """Whichever way a block is read, the same records are refused."""
+    """The block parser and the record parser refuse the same records."""
     monkeypatch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
-    test_ndjson(graph, tmp_path, line, message)
+    test_bad_ndjson_is_refused_with_its_line(graph, tmp_path, line, message)
 
 
-# ---- constraints: the rows are fine, the graph would not be
+# ---- constraints: the rows are valid, the resulting graph is not
 
 CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
     ("a dangling edge", '{"edge": "Knows", "from": "ann", "to": "nobody"}', ConstraintError, "dst 'nobody' not found"),
-    ("a key twice", f"{person()}\n{person()}", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a duplicate key", f"{person()}\n{person()}", ConstraintError, "Person.name: 'bob': two records have this key"),
     ("a key that exists", ANN, KeyConflictError, "'ann'"),
     (
-        "an id twice",
+        "a duplicate id",
         '{"type": "Note", "data": {"id": "n", "text": "x"}}\n{"type": "Note", "data": {"id": "n", "text": "y"}}',
         KeyConflictError,
         "'n'",
@@ -231,7 +231,7 @@ CONSTRAINTS: list[tuple[str, str, type[OmnigraphError], str]] = [
 
 
 @pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CONSTRAINTS], ids=[c[0] for c in CONSTRAINTS])
-def test_constraints(graph: Graph, text: str, error: type[OmnigraphError], message: str) -> None:
+def test_broken_constraints_are_refused(graph: Graph, text: str, error: type[OmnigraphError], message: str) -> None:
     refused(graph, text.encode(), error, message)
 
 
@@ -245,7 +245,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
         "Person.csv, line 3: Person: 1 cells, and the header has 2",
     ),
     ("a long row", "name,age\nbob,3,4\n", BadRowsError, "Person.csv, line 2: Person: 3 cells, and the header has 2"),
-    ("a header twice", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
+    ("a duplicate header", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
     ("a header without a name", "name,,age\nbob,3,c\n", InputError, "line 1: column 2 of the header has no name"),
     (
         "an unknown header",
@@ -255,7 +255,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ),
     ("a stray quote", 'name,age\nb"ob,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside of a cell"),
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
-    ("a quote without an end", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
+    ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
     ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
     ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
@@ -282,25 +282,27 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("yes", "name,ok\nbob,yes\n", BadRowsError, "line 2: Person.ok: expected true or false, found 'yes'"),
     ("a day that does not exist", "name,born\nbob,2024-02-30\n", BadRowsError, "line 2: Person.born: '2024-02-30'"),
     ("a time that does not exist", "name,seen\nbob,noon\n", BadRowsError, "line 2: Person.seen: 'noon'"),
-    ("a list that is no JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
+    ("a list that is not JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
     ("a list with null", 'name,tags\nbob,"[null]"\n', BadRowsError, "line 2: Person.tags: an item of the list: null"),
     ("a short vector", "name,face\nbob,[1]\n", BadRowsError, "line 2: Person.face: a vector has 2 numbers"),
     (
-        "a vector that breaks out",
+        "a vector with stray brackets",
         'name,face\nbob,"[1]}{""v"":[2]"\n',
         BadRowsError,
         "line 2: Person.face: expected a list",
     ),
     ("bad base64", "name,photo\nbob,base64:a\n", BadRowsError, "line 2: Person.photo: the text after base64:"),
     ("no key", "name,age\n,3\n", BadRowsError, "Person.csv, line 2: Person.name: is required"),
-    ("a key twice", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
+    ("a duplicate key", "name\nbob\nbob\n", ConstraintError, "Person.name: 'bob': two records have this key"),
     ("a key that exists", "name\nann\n", KeyConflictError, "'ann'"),
-    ("an id that is not the key's", "name,id\nbob,rob\n", BadRowsError, "line 2: Person.id: differs from the id"),
+    ("an id that differs from the key", "name,id\nbob,rob\n", BadRowsError, "line 2: Person.id: differs from the id"),
 ]
 
 
 @pytest.mark.parametrize(("text", "error", "message"), [c[1:] for c in CSV], ids=[c[0] for c in CSV])
-def test_csv(graph: Graph, tmp_path: Path, text: str | bytes, error: type[OmnigraphError], message: str) -> None:
+def test_bad_csv_is_refused(
+    graph: Graph, tmp_path: Path, text: str | bytes, error: type[OmnigraphError], message: str
+) -> None:
     (tmp_path / "Person.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(graph, tmp_path / "Person.csv", error, message)
 
@@ -335,7 +337,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         BadRowsError,
         "Person.aeg: there is no such property",
     ),
-    ("a column twice", _twice(), InputError, "the column 'name' occurs twice"),
+    ("a duplicate column", _twice(), InputError, "the column 'name' occurs twice"),
     ("a null key", pa.table({"name": ["bob", None]}), BadRowsError, "row 2: Person.name: is required"),
     (
         "a short vector",
@@ -356,13 +358,13 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         InputError,
         "UTF8",
     ),
-    ("a key twice", pa.table({"name": ["bob", "bob"]}), ConstraintError, "Person.name: 'bob': two records"),
+    ("a duplicate key", pa.table({"name": ["bob", "bob"]}), ConstraintError, "Person.name: 'bob': two records"),
 ]
 
 
 @pytest.mark.parametrize("form", ["memory", "parquet", "arrow"])
 @pytest.mark.parametrize(("table", "error", "message"), [c[1:] for c in TABLES], ids=[c[0] for c in TABLES])
-def test_tables(
+def test_bad_tables_are_refused_from_memory_and_files(
     graph: Graph, tmp_path: Path, form: str, table: pa.Table, error: type[OmnigraphError], message: str
 ) -> None:
     path = tmp_path / f"Person.{form}"
@@ -376,7 +378,7 @@ def test_tables(
         assert ("Person" if form == "memory" else path.name) in str(said)
 
 
-def test_a_number_for_an_end_is_said_once(graph: Graph) -> None:
+def test_a_number_as_an_endpoint_is_reported_once(graph: Graph) -> None:
     error = refused(
         graph, {"Knows": pa.table({"from": [1], "to": ["ann"]})}, BadRowsError, "Knows.from: expected a text"
     )
@@ -386,8 +388,8 @@ def test_a_number_for_an_end_is_said_once(graph: Graph) -> None:
     ]
 
 
-def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> None:
-    """Also among others in a directory, and where the directory has the name."""
+def test_a_file_name_that_is_not_a_type_is_reported(graph: Graph, tmp_path: Path) -> None:
+    """Also among others in a directory, and if the directory has the name."""
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
@@ -399,12 +401,22 @@ def test_a_file_whose_name_is_no_type_says_so(graph: Graph, tmp_path: Path) -> N
     refused(graph, parts, InputError, "Persn.parquet: there is no type 'Persn'")
 
 
-# ---- mappings
+# ---- Python mappings
 
 MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
-    ("no mapping", [{"type": "Note", "data": {"text": "x"}}, 3], BadRowsError, "record 2: input: expected an object"),
+    (
+        "a record that is not a mapping",
+        [{"type": "Note", "data": {"text": "x"}}, 3],
+        BadRowsError,
+        "record 2: input: expected an object",
+    ),
     ("a wrong type", {"Person": [{"name": "bob", "age": "3"}]}, BadRowsError, "Person, row 1: Person.age: expected"),
-    ("a row that is no mapping", {"Person": [("bob", 3)]}, BadRowsError, "Person, row 1: Person: expected a mapping"),
+    (
+        "a row that is not a mapping",
+        {"Person": [("bob", 3)]},
+        BadRowsError,
+        "Person, row 1: Person: expected a mapping",
+    ),
     ("a Decimal", {"Person": [{"name": "bob", "score": Decimal("1.5")}]}, BadRowsError, "found Decimal"),
     (
         "a date for a text",
@@ -426,7 +438,12 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
         BadRowsError,
         "row 1: Person.aeg: there is no such",
     ),
-    ("a name that is no text", {"Person": [{"name": "bob", 3: 1}]}, BadRowsError, "row 1: Person.3: there is no such"),
+    (
+        "a name that is not a string",
+        {"Person": [{"name": "bob", 3: 1}]},
+        BadRowsError,
+        "row 1: Person.3: there is no such",
+    ),
     (
         "half a surrogate pair",
         {"Person": [{"name": "\ud800"}]},
@@ -442,7 +459,7 @@ MAPPINGS: list[tuple[str, Any, type[OmnigraphError], str]] = [
 
 
 @pytest.mark.parametrize(("source", "error", "message"), [c[1:] for c in MAPPINGS], ids=[c[0] for c in MAPPINGS])
-def test_mappings(graph: Graph, source: Any, error: type[OmnigraphError], message: str) -> None:
+def test_bad_python_mappings_are_refused(graph: Graph, source: Any, error: type[OmnigraphError], message: str) -> None:
     refused(graph, source, error, message)
 
 
@@ -498,18 +515,20 @@ class FileCase:
 
 FILES = {
     "a missing file": FileCase(lambda path: path / "none.ndjson", "there is no "),
-    "a pattern that nothing matches": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
-    "an ending that means nothing": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
+    "a pattern without a match": FileCase(lambda path: str(path / "*.csv"), "no file matches "),
+    "an unknown file ending": FileCase(_written("people.xlsx", b"x"), "people.xlsx cannot be loaded"),
     "a directory without a file": FileCase(_directory, "contains no file that can be loaded"),
     "a truncated gzip file": FileCase(_truncated_gzip, "people.ndjson.gz cannot be read: Truncated compressed stream"),
-    "a gzip file that is none": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
+    "an invalid gzip file": FileCase(_written("people.ndjson.gz", b"nonsense"), "people.ndjson.gz cannot be read"),
     "a truncated Parquet file": FileCase(_truncated_parquet, "Person.parquet cannot be read"),
     "a damaged Parquet file": FileCase(_damaged_parquet, "Person.parquet cannot be read"),
     "a Parquet file that is none": FileCase(_written("Person.parquet", b"nonsense"), "Person.parquet cannot be read"),
     "an empty Parquet file": FileCase(_written("Person.parquet", b""), "Person.parquet cannot be read"),
     "an Arrow file that is none": FileCase(_written("Person.arrow", b"nonsense"), "Person.arrow cannot be read"),
     "a compressed Parquet file": FileCase(_written("Person.parquet.gz", b"x"), "Person.parquet.gz cannot be loaded"),
-    "a name that is no type": FileCase(_written("people.csv", b"name\nbob\n"), "people.csv: there is no type 'people'"),
+    "a file name that is not a type": FileCase(
+        _written("people.csv", b"name\nbob\n"), "people.csv: there is no type 'people'"
+    ),
     "a type that does not exist": FileCase(
         _written("x.csv", b"name\n"), "there is no type 'Persom'", {"type_name": "Persom"}
     ),
@@ -525,24 +544,24 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(graph: Graph, tmp_path: Path, name: str) -> None:
+def test_bad_files_are_refused(graph: Graph, tmp_path: Path, name: str) -> None:
     case = FILES[name]
     refused(graph, case.make(tmp_path), InputError, case.message, **case.options)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(graph: Graph, tmp_path: Path) -> None:
     refused(graph, _unreadable(tmp_path), InputError, "people.ndjson cannot be read: Permission denied")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no such file on this system")
-def test_a_file_that_cannot_be_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_file_with_a_read_error_is_refused(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "people.ndjson").symlink_to("/proc/self/mem")
     refused(graph, tmp_path / "people.ndjson", InputError, "people.ndjson cannot be read")
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \n\r\n", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, text: bytes) -> None:
+def test_an_empty_file_makes_no_commit(graph: Graph, tmp_path: Path, text: bytes) -> None:
     (tmp_path / "people.ndjson").write_bytes(text)
     before = contents(graph)
     receipt = graph.load(tmp_path / "people.ndjson", mode="append")
@@ -553,7 +572,7 @@ def test_an_empty_file_is_no_commit(graph: Graph, tmp_path: Path, text: bytes) -
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 @pytest.mark.parametrize("text", [b"", b"\n\n\r\n", b"\xef\xbb\xbf"])
 def test_a_csv_file_without_a_header_is_refused(graph: Graph, tmp_path: Path, text: bytes, mode: str) -> None:
-    """Above all when it would replace a type by nothing: somebody's export may just have failed."""
+    """Important for an overwrite: the file may be the result of a failed export."""
     (tmp_path / "Person.csv").write_bytes(text)
     before = contents(graph)
     with pytest.raises(InputError, match=r"Person\.csv is empty"):
@@ -575,7 +594,9 @@ def test_a_table_without_columns_is_refused(graph: Graph, tmp_path: Path) -> Non
     assert contents(graph) == before
 
 
-def test_a_type_is_emptied_by_columns_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwrite_with_columns_and_no_rows_empties_the_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     nobody = pa.table({"name": pa.array([], pa.utf8())})
     (tmp_path / "Person.csv").write_text("name,age\n")
@@ -594,10 +615,10 @@ def test_the_columns_of_a_table_without_rows_are_checked(graph: Graph) -> None:
         graph.load({"Person": pa.table({"naem": pa.array([], pa.utf8())})}, mode="overwrite")
 
 
-# ---- what is said about it
+# ---- error messages
 
 
-def test_texts_that_are_no_texts_are_named(graph: Graph) -> None:
+def test_invalid_utf8_in_a_column_is_reported_with_its_row(graph: Graph) -> None:
     names = pa.array([b"bob", b"\xff", b"cid"]).view(pa.utf8())
     with pytest.raises(InputError, match=r"Person, row 2: Person\.name cannot be read: Invalid UTF8"):
         graph.load({"Person": pa.table({"name": names})}, mode="append")
@@ -629,14 +650,14 @@ HUGE = "x" * 200_000
         [{"type": "Person", "data": {"name": "bob", HUGE: 1}}],
     ],
 )
-def test_what_is_said_is_never_long(graph: Graph, source: LoadSource) -> None:
+def test_error_messages_have_a_bounded_length(graph: Graph, source: LoadSource) -> None:
     with pytest.raises(OmnigraphError) as refused:
         graph.load(source, mode="append")
     assert len(str(refused.value)) < 2000
     assert len(refused.value.render()) < 3000
 
 
-def test_what_a_constraint_says_names_the_place(graph: Graph, tmp_path: Path) -> None:
+def test_constraint_violations_name_file_and_line(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "Person.csv").write_text("name,pages,mail\nbob,3,b@x\n\ncid,77,\ndee,,a@x\n")
     with pytest.raises(ConstraintError) as error:
         graph.load(tmp_path / "Person.csv", mode="append")
@@ -647,13 +668,13 @@ def test_what_a_constraint_says_names_the_place(graph: Graph, tmp_path: Path) ->
     assert error.value.render().splitlines()[:2] == [str(violation) for violation in error.value.violations]
 
 
-def test_two_records_of_one_key_name_the_second(graph: Graph) -> None:
+def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
     lines = "\n".join(['{"type": "Person", "data": {"name": "bob"}}', '{"type": "Note", "data": {"text": "x"}}'] * 2)
     with pytest.raises(ConstraintError, match=r"^line 3: Person\.name: 'bob': two records have this key"):
         graph.load(lines.encode(), mode="append")
 
 
-def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
+def test_row_locations_are_those_of_the_winning_records(tmp_path: Path) -> None:
     schema = "node Note { text: String  @range(n, 0..9)  n: I32? }"
     with omnigraph.init(tmp_path / "notes", schema) as notes:
         rows = [{"id": "a", "text": "x"}, {"id": "b", "text": "x"}, {"id": "a", "text": "x"}, {"text": "x", "n": 10}]
@@ -661,14 +682,14 @@ def test_places_are_those_of_the_records_that_count(tmp_path: Path) -> None:
             notes.load({"Note": rows}, mode="merge")
 
 
-def test_large_loads_remember_no_places(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_loads_record_no_row_locations(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_module, "RowLocations", lambda: RowLocations(most=1))
     people = pa.table({"name": ["bob", "cid"], "pages": [1, 77]})
     with pytest.raises(ConstraintError, match=r"^Person\.pages: 'cid': 77 is outside"):
         graph.load({"Person": people}, mode="append")
 
 
-def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_path: Path) -> None:
+def test_violations_of_new_entities_do_not_show_generated_ids(tmp_path: Path) -> None:
     schema = """
     node Person { name: String @key }
     node Note { kind: enum(open, done)?  at: DateTime? @unique }
@@ -688,11 +709,11 @@ def test_new_entities_are_not_called_by_the_ids_that_they_would_have_had(tmp_pat
             fresh.load({"Note": [{"at": "2020-01-01T10:30:00Z"}] * 2}, mode="append")
 
 
-# ---- too much
+# ---- oversized input
 
 
 class Endless(io.RawIOBase):
-    """A gigabyte of one line, made as it is read."""
+    """A line of a gigabyte, generated while it is read."""
 
     def __init__(self, head: bytes, filler: bytes) -> None:
         self.head = head
@@ -720,8 +741,8 @@ class Endless(io.RawIOBase):
     ],
     ids=["a string", "backslashes", "brackets", "spaces", "a record of empty lines", "zeros"],
 )
-def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> None:
-    """It is given up after its first 32 MiB."""
+def test_a_record_of_a_gigabyte_is_refused_early(graph: Graph, head: bytes, filler: bytes) -> None:
+    """Reading stops after the first 32 MiB."""
     stream = Endless(head, filler)
     said = refused(graph, stream, ResourceLimitError, "line 1: graph_batch_line_bytes")
     assert isinstance(said, ResourceLimitError)
@@ -730,7 +751,7 @@ def test_a_gigabyte_in_one_record(graph: Graph, head: bytes, filler: bytes) -> N
 
 
 @pytest.mark.slow
-def test_a_gigabyte_in_one_cell() -> None:
+def test_a_cell_of_a_gigabyte_is_refused_early() -> None:
     stream = Endless(b'name\n"', b"x")
     problems = Problems()
     accepted = accept(compile_schema(SCHEMA), "0" * 26)
@@ -741,7 +762,7 @@ def test_a_gigabyte_in_one_cell() -> None:
     assert stream.given <= 64 << 20
 
 
-def test_too_many_structural_characters(graph: Graph) -> None:
+def test_too_many_structural_characters_in_a_record_are_refused(graph: Graph) -> None:
     numbers = ",".join(["1"] * 140_000)
     refused(
         graph,
@@ -751,10 +772,10 @@ def test_too_many_structural_characters(graph: Graph) -> None:
     )
 
 
-# ---- many
+# ---- many problems
 
 
-def test_the_first_hundred_are_listed_in_input_order(graph: Graph, tmp_path: Path) -> None:
+def test_the_first_hundred_problems_are_listed_in_input_order(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_text("".join(person(name=f'"a{i}"', age='"x"') + "\n" for i in range(70)))
     (tmp_path / "b.ndjson").write_text("".join(person(name=f'"b{i}"', ok="1", age='"x"') + "\n" for i in range(70)))
     error = refused(graph, [tmp_path / "a.ndjson", tmp_path / "b.ndjson"], BadRowsError, "a.ndjson, line 1")

@@ -1,4 +1,4 @@
-"""External blobs come from allowed places alone, are there before anything is written, and are copied or kept."""
+"""External blobs come from allowed sources. They are checked before the write, then copied or kept as references."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def state(graph: Graph) -> object:
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is asked of sources from now on."""
+    """Record the accesses to sources from now on."""
     asked: list[tuple[str, str]] = []
 
     def note(name: str) -> None:
@@ -80,7 +80,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return asked
 
 
-# ---- addresses
+# ---- URIs
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         ("file:///a/..", "dot segments"),
     ],
 )
-def test_what_is_no_address_of_a_source(text: str, reason: str) -> None:
+def test_unusable_source_uris_are_refused(text: str, reason: str) -> None:
     with pytest.raises(UnusableUriError, match=reason):
         SourceUri.parse(text)
 
@@ -133,12 +133,12 @@ def test_what_is_no_address_of_a_source(text: str, reason: str) -> None:
         ("FILE:///a/B.c", "file:///a/B.c"),
     ],
 )
-def test_every_address_has_one_spelling(text: str, spelling: str) -> None:
+def test_source_uris_are_normalised(text: str, spelling: str) -> None:
     assert str(SourceUri.parse(text)) == spelling
     assert SourceUri.parse(spelling) == SourceUri.parse(text)
 
 
-def test_containment_is_by_whole_names() -> None:
+def test_an_allowed_directory_matches_whole_path_segments() -> None:
     base = SourceUri.parse("s3://bucket/fleet/", directory=True)
     for inside in ("s3://bucket/fleet/a", "s3://bucket/fl%65et/deep/a"):
         assert base.contains(SourceUri.parse(inside))
@@ -157,26 +157,26 @@ def test_containment_is_by_whole_names() -> None:
         ["s3://bucket/", "s3://bucket/a/"],
     ],
 )
-def test_places_that_overlap_are_refused(tmp_path: Path, bases: list[str]) -> None:
+def test_overlapping_sources_are_refused(tmp_path: Path, bases: list[str]) -> None:
     with pytest.raises(InputError, match="overlap"):
         omnigraph.init(tmp_path / "graph", SCHEMA, blob_sources=bases)
     assert not (tmp_path / "graph").exists()
 
 
-def test_links_do_not_hide_an_overlap(assets: Path, tmp_path: Path) -> None:
+def test_overlapping_sources_behind_symlinks_are_refused(assets: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(assets / "deep")
     with pytest.raises(InputError, match="overlap"):
         BlobPolicy.allowing([assets.as_uri(), (tmp_path / "link").as_uri()])
 
 
 @pytest.mark.parametrize("base", ["file:///no/such/directory/", "assets/", "s3://user:word@bucket/", "s3://b/../c"])
-def test_a_place_must_make_sense(base: str) -> None:
+def test_an_unusable_source_is_refused(base: str) -> None:
     with pytest.raises(InputError, match="cannot be used") as caught:
         BlobPolicy.allowing([base])
     assert "word" not in str(caught.value)
 
 
-def test_nothing_is_allowed_by_default(tmp_path: Path, assets: Path) -> None:
+def test_no_external_blob_is_allowed_by_default(tmp_path: Path, assets: Path) -> None:
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         for mode in ("append", "merge", "overwrite"):
             with pytest.raises(ExternalBlobPolicyError, match="external blobs are not allowed") as caught:
@@ -198,20 +198,20 @@ def test_nothing_is_allowed_by_default(tmp_path: Path, assets: Path) -> None:
         "very-secret@host:/path",
     ],
 )
-def test_credentials_are_not_repeated(graph: Graph, text: str) -> None:
+def test_error_messages_do_not_show_credentials(graph: Graph, text: str) -> None:
     with pytest.raises(ExternalBlobPolicyError) as caught:
         graph.load(ships(argo=text), mode="append")
     assert "secret" not in caught.value.render()
     assert "secret" not in caught.value.uri
 
 
-def test_a_long_address_is_not_repeated_in_full(graph: Graph) -> None:
+def test_error_messages_truncate_long_uris(graph: Graph) -> None:
     with pytest.raises(ExternalBlobPolicyError) as caught:
         graph.load(ships(argo="s3://bucket/" + "x" * 5000), mode="append")
     assert len(caught.value.uri) < 300
 
 
-def test_every_reference_is_checked_before_any_source_is_looked_at(
+def test_every_reference_is_checked_before_any_source_is_accessed(
     graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = noted(monkeypatch)
@@ -220,7 +220,7 @@ def test_every_reference_is_checked_before_any_source_is_looked_at(
     assert looked == []
 
 
-def test_links_are_resolved(graph: Graph, assets: Path, tmp_path: Path) -> None:
+def test_symlinks_are_resolved_before_the_policy_check(graph: Graph, assets: Path, tmp_path: Path) -> None:
     (assets / "inside").symlink_to(assets / "a.jpg")
     (assets / "outside").symlink_to(tmp_path / "secret")
     (assets / "around").symlink_to(tmp_path)
@@ -234,7 +234,7 @@ def test_links_are_resolved(graph: Graph, assets: Path, tmp_path: Path) -> None:
     assert state(graph) == before
 
 
-def test_an_allowed_place_may_be_a_link_itself(assets: Path, tmp_path: Path) -> None:
+def test_an_allowed_source_may_be_a_symlink(assets: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(assets)
     with omnigraph.init(tmp_path / "graph", SCHEMA, blob_sources=[(tmp_path / "link").as_uri()]) as graph:
         graph.load(ships(a=(tmp_path / "link" / "a.jpg").as_uri(), b=(assets / "a.jpg").as_uri()), mode="append")
@@ -252,7 +252,7 @@ def test_an_allowed_place_may_be_a_link_itself(assets: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("what", ["missing", "directory", "pipe", "forbidden"])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_source_that_cannot_be_read_stops_everything(graph: Graph, assets: Path, what: str, mode: str) -> None:
+def test_an_unreadable_source_fails_the_whole_load(graph: Graph, assets: Path, what: str, mode: str) -> None:
     graph.load(ships(argo=b"before"), mode="append")
     before = state(graph)
     path = assets / what
@@ -261,14 +261,14 @@ def test_a_source_that_cannot_be_read_stops_everything(graph: Graph, assets: Pat
     elif what == "pipe":
         os.mkfifo(path)
     elif what == "forbidden":
-        path.symlink_to(path)  # whoever runs this may be allowed everything else
+        path.symlink_to(path)  # the user of the test may have all permissions
     expected = (ExternalBlobPolicyError, ExternalBlobSourceError)
     with pytest.raises(expected, match=r"Ship.photo of 'iona'"):
         graph.load(ships(iona=path.as_uri(), other=(assets / "a.jpg").as_uri()), mode=mode)
     assert state(graph) == before
 
 
-def test_each_source_is_looked_at_and_read_once(graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_is_checked_and_read_once(graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = noted(monkeypatch)
     uri = (assets / "b c.jpg").as_uri()
     rows = pa.table({"name": ["a", "b"], "photo": [uri, uri.replace("c.jpg", "%63.jpg")], "film": [uri, None]})
@@ -279,7 +279,9 @@ def test_each_source_is_looked_at_and_read_once(graph: Graph, assets: Path, monk
     ] * 3
 
 
-def test_at_most_eight_sources_are_asked_at_once(graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_eight_sources_are_accessed_concurrently(
+    graph: Graph, assets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock, running, most = threading.Lock(), [0], [0]
     all_busy = threading.Event()
     read = BlobSources.size
@@ -304,7 +306,7 @@ def test_at_most_eight_sources_are_asked_at_once(graph: Graph, assets: Path, mon
     assert all(graph.blob("Ship", name, "photo").read() == name.encode() for name in names)
 
 
-# ---- what becomes of them
+# ---- copies and references
 
 
 def test_append_merge_insert_and_update_copy_the_bytes(graph: Graph, assets: Path) -> None:
@@ -334,7 +336,7 @@ def test_overwrite_keeps_the_reference(graph: Graph, assets: Path) -> None:
         found.read()
 
 
-def test_an_update_of_something_else_leaves_blobs_and_references_alone(graph: Graph, assets: Path) -> None:
+def test_an_update_of_other_properties_keeps_blobs_and_references(graph: Graph, assets: Path) -> None:
     uri = (assets / "a.jpg").as_uri()
     rows = pa.table({"name": ["a", "b"], "photo": [uri, "base64:aGk="], "film": ["base64:", None]})
     graph.load({"Ship": rows}, mode="overwrite")
@@ -353,7 +355,7 @@ def test_an_update_of_something_else_leaves_blobs_and_references_alone(graph: Gr
         graph.blob("Ship", "b", "film")
 
 
-def test_references_and_content_go_through_a_transaction(graph: Graph, assets: Path) -> None:
+def test_a_transaction_keeps_references_and_content(graph: Graph, assets: Path) -> None:
     uri = (assets / "a.jpg").as_uri()
     with graph.branch("main").transaction(message="ships") as tx:
         tx.load(ships(a=uri, b="base64:aGk="), mode="overwrite")
@@ -365,7 +367,7 @@ def test_references_and_content_go_through_a_transaction(graph: Graph, assets: P
     assert (graph.entity("Ship", "a") or {})["crew"] == 7
 
 
-def test_constraints_come_before_blobs(graph: Graph) -> None:
+def test_constraints_are_checked_before_blob_sources(graph: Graph) -> None:
     rows = pa.table({"name": ["a"], "crew": pa.array([1000], pa.int32()), "photo": ["s3://elsewhere/a"]})
     with pytest.raises(ConstraintError):
         graph.load({"Ship": rows}, mode="append")
@@ -376,7 +378,7 @@ def test_constraints_come_before_blobs(graph: Graph) -> None:
 @pytest.mark.parametrize(
     "text", ["base64:a", "base64:aGk", "base64:aGk=x", "base64: aGk=", "base64:aGk=\n", "base64:=", "base64:_-8="]
 )
-def test_base64_is_the_standard_one_with_padding(graph: Graph, text: str) -> None:
+def test_base64_must_be_standard_with_padding(graph: Graph, text: str) -> None:
     with pytest.raises(BadRowsError, match="is not base64"):
         graph.load(ships(a=text), mode="append")
 
@@ -396,7 +398,9 @@ def policy(assets: Path) -> BlobPolicy:
     return BlobPolicy.allowing([assets.as_uri()])
 
 
-def test_there_are_limits_to_references(policy: BlobPolicy, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_limited_in_number_and_length(
+    policy: BlobPolicy, assets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = (assets / "a.jpg").as_uri()
     admit(change([uri] * blobs.URI_CELLS), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
@@ -413,7 +417,7 @@ def test_there_are_limits_to_references(policy: BlobPolicy, assets: Path, monkey
     assert caught.value.resource == "external Blob URI metadata bytes"
 
 
-def test_there_is_a_limit_to_what_is_copied(policy: BlobPolicy, assets: Path) -> None:
+def test_copied_bytes_are_limited(policy: BlobPolicy, assets: Path) -> None:
     uri = (assets / "a.jpg").as_uri()
     admitted = admit(change([uri, None, uri]), policy, keep_references=False, budget=18)
     assert [cell and cell["data"] for cell in admitted["node:Ship"].rows["photo"].to_pylist()] == [
@@ -430,7 +434,7 @@ def test_there_is_a_limit_to_what_is_copied(policy: BlobPolicy, assets: Path) ->
     assert admit(change([uri, uri]), policy, keep_references=True, budget=0)
 
 
-def test_a_change_without_references_is_left_as_it_is() -> None:
+def test_a_change_without_references_is_not_rewritten() -> None:
     given = change([None, None])
     assert admit(given, BlobPolicy(), keep_references=False)["node:Ship"] is given["node:Ship"]
 
@@ -439,7 +443,7 @@ def test_a_change_without_references_is_left_as_it_is() -> None:
 
 
 @pytest.mark.s3
-def test_sources_and_graphs_in_s3(s3_root: S3Root) -> None:
+def test_blobs_are_copied_from_s3_to_a_graph_in_s3(s3_root: S3Root) -> None:
     objects = open_store(s3_root.uri, s3_root.options)
     large = bytes(range(256)) * 20_000
     objects.put("assets/fleet/a b.jpg", b"picture")
@@ -467,7 +471,7 @@ def test_sources_and_graphs_in_s3(s3_root: S3Root) -> None:
 
 
 @pytest.mark.s3
-def test_an_s3_source_that_refuses_is_an_error_without_secrets(s3_root: S3Root, tmp_path: Path) -> None:
+def test_an_s3_error_does_not_show_secrets(s3_root: S3Root, tmp_path: Path) -> None:
     options = s3_root.options | {
         "endpoint": "http://127.0.0.1:9",
         "client_max_retries": "0",

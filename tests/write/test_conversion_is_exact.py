@@ -1,4 +1,4 @@
-"""Columns become columns of the declared type exactly, or every value that does not fit is named."""
+"""Columns are converted to the declared type exactly, and every value that does not fit is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omnigraph.write.rows.values import Fault
 
 
 def run(column: pa.Array, target: ValueType) -> tuple[pa.Array, dict[int, str]]:
-    """The converted column, and what was reported by row."""
+    """The converted column, and the problems by row."""
     wrong: dict[int, str] = {}
 
     def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
@@ -83,15 +83,15 @@ S = ValueType
     ],
     ids=str,
 )
-def test_what_fits_and_what_does_not(column: pa.Array, target: ValueType, wrong: list[int]) -> None:
+def test_values_that_do_not_fit_are_reported_by_row(column: pa.Array, target: ValueType, wrong: list[int]) -> None:
     converted, reported = run(column, target)
     assert sorted(reported) == wrong
     for row in range(len(column)):
         assert converted[row].is_valid == (column[row].is_valid and row not in wrong)
 
 
-def test_whole_numbers_in_decimals_are_exact() -> None:
-    """What Spark makes of unsigned numbers of 64 bits, and other decimals without a fraction."""
+def test_integers_in_decimal_columns_are_exact() -> None:
+    """Spark's representation of unsigned 64-bit numbers, and other decimals without a fraction."""
     numbers = [2**64 - 1, 2**53 + 1, None, 0]
     for kind in (pa.decimal128(20, 0), pa.decimal128(38, 0), pa.decimal256(76, 0)):
         converted, wrong = run(pa.array(numbers, kind), S(Scalar.U64))
@@ -100,7 +100,7 @@ def test_whole_numbers_in_decimals_are_exact() -> None:
     assert wrong == {0: "expected a whole number, found decimal(5, 2)"}
 
 
-def test_values_survive() -> None:
+def test_vectors_lists_and_blobs_keep_their_values() -> None:
     vectors, _ = run(pa.array([[1.5, 2.5], None, [3.0, 4.0]]), S(Scalar.VECTOR, dim=2))
     assert vectors.to_pylist() == [[1.5, 2.5], None, [3.0, 4.0]]
     lists, _ = run(pa.array([["a", "b"], None, []]), S(Scalar.STRING, list=True))
@@ -111,7 +111,7 @@ def test_values_survive() -> None:
 
 @pytest.mark.parametrize("scalar", list(INTEGER_RANGES))
 @given(values=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_integers_are_in_range_or_named(scalar: Scalar, values: list[int | None]) -> None:
+def test_integers_out_of_range_are_reported(scalar: Scalar, values: list[int | None]) -> None:
     low, high = INTEGER_RANGES[scalar]
     converted, wrong = run(pa.array(values, pa.int64()), S(scalar))
     for row, value in enumerate(values):
@@ -121,7 +121,7 @@ def test_integers_are_in_range_or_named(scalar: Scalar, values: list[int | None]
 
 
 @given(values=st.lists(st.floats(width=64), min_size=1))
-def test_floats_of_32_bits_are_rounded_once(values: list[float]) -> None:
+def test_f32_values_are_rounded_once(values: list[float]) -> None:
     converted, wrong = run(pa.array(values, pa.float64()), S(Scalar.F32))
     for row, value in enumerate(values):
         try:
@@ -142,8 +142,8 @@ _TEXTS = st.one_of(
 
 
 @given(texts=st.lists(st.none() | _TEXTS, min_size=1))
-def test_times_as_text_mean_what_literals_mean(texts: list[str | None]) -> None:
-    """Whether a whole column takes the fast way or not, each text is read as the languages read it."""
+def test_times_as_text_are_parsed_as_literals_are(texts: list[str | None]) -> None:
+    """Each text is parsed by the rules of the languages, on the fast path for a whole column and without it."""
     readings: list[tuple[ValueType, Any]] = [(S(Scalar.DATE), parse_date), (S(Scalar.DATETIME), parse_datetime)]
     for target, parse in readings:
         converted, wrong = run(pa.array(texts, pa.utf8()), target)
@@ -163,7 +163,7 @@ _WITHIN_NANOSECONDS = st.integers(-8_000_000_000_000_000, 8_000_000_000_000_000)
 
 @given(micros=st.lists(_WITHIN_NANOSECONDS, min_size=1))
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_timestamps_keep_their_millisecond(unit: str, micros: list[int]) -> None:
+def test_timestamps_keep_their_milliseconds(unit: str, micros: list[int]) -> None:
     per_unit = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
     stored = [value // per_unit for value in micros]
     column = pa.array([value * (1000 if unit == "ns" else 1) for value in stored], pa.int64()).view(pa.timestamp(unit))

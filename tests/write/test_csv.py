@@ -1,4 +1,4 @@
-"""Every cell of a CSV file is the value that its property takes, exactly, and lines are counted right."""
+"""Every cell of a CSV file is converted exactly, and line numbers are correct."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ACCEPTED = accept(compile_schema(SCHEMA), "0" * 26)
 def read(
     text: str | bytes, kind: TypeKind = TypeKind.NODE, name: str = "Row", cut: int = 1 << 30, delimiter: str = ","
 ) -> tuple[pa.Table, list[str]]:
-    """The rows, and the problems."""
+    """The rows and the problems."""
     data = text if isinstance(text, bytes) else text.encode()
     chunks: Iterator[bytes] = (data[i : i + cut] for i in range(0, len(data), cut))
     problems = Problems()
@@ -82,11 +82,11 @@ def values(text: str, name: str) -> list[object]:
         ("time", ["1970-01-01T02:30:00+0230", "1970-01-01 00:00:01 UTC", "1970-01-01"], [0, 1000, 0]),
     ],
 )
-def test_cells(name: str, cells: list[str], expected: list[object]) -> None:
+def test_cells_are_converted_to_their_property_type(name: str, cells: list[str], expected: list[object]) -> None:
     assert values(f"id,{name}\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)), name) == expected
 
 
-def test_dates() -> None:
+def test_dates_are_read_from_dates_timestamps_and_lists() -> None:
     table, problems = read('day,days\n1970-01-03,"[""1970-01-03""]"\n1970-01-03T23:00:00Z,[2]\n')
     assert problems == []
     assert [str(d) for d in table["day"].to_pylist()] == ["1970-01-03"] * 2
@@ -95,21 +95,21 @@ def test_dates() -> None:
 
 @pytest.mark.parametrize("cell", ["2", "20260314", "-5", "+7", "0", "99999999999999999999"])
 @pytest.mark.parametrize(("name", "kind"), [("day", "a date like 2026-03-14"), ("time", "a time like 2026-03-14T09")])
-def test_a_bare_number_is_no_date(name: str, kind: str, cell: str) -> None:
+def test_a_bare_number_is_not_a_date(name: str, kind: str, cell: str) -> None:
     _, problems = read(f"{name}\n1990-01-02\n{cell}\n")
     assert len(problems) == 1
     assert f"line 3: Row.{name}: expected {kind}" in problems[0]
     assert problems[0].endswith(f"found '{cell}'")
 
 
-def test_blobs() -> None:
+def test_blobs_are_read_from_base64() -> None:
     table, problems = read("bytes,small\nbase64:aGk=,1\nbase64:,2\n,3\n")
     assert problems == []
     cells = [None if c is None else c["data"] for c in table["bytes"].to_pylist()]
     assert cells == [b"hi", b"", None]
 
 
-def test_edges_and_ids() -> None:
+def test_edges_are_read_with_optional_ids() -> None:
     table, problems = read("id,from,to,weight\ne,a,b,0.5\n,a,c,\n", TypeKind.EDGE, "Link")
     assert problems == []
     assert table.select(["src", "dst", "weight"]).to_pylist() == [
@@ -133,19 +133,19 @@ def test_edges_and_ids() -> None:
         '"text","small"\n"a","1"',
     ],
 )
-def test_layouts(text: str) -> None:
+def test_equivalent_csv_layouts_give_the_same_rows(text: str) -> None:
     table, problems = read(text)
     assert problems == []
     assert table.select(["text", "small"]).to_pylist() == [{"text": "a", "small": 1}]
 
 
-def test_tabs() -> None:
+def test_tabs_can_separate_cells() -> None:
     table, problems = read("text\tsmall\na,b\t1\n", delimiter="\t")
     assert problems == []
     assert table["text"].to_pylist() == ["a,b"]
 
 
-def test_a_single_column() -> None:
+def test_blank_lines_of_a_single_column_are_skipped() -> None:
     assert values('text\na\n""\n\nb\n', "text") == ["a", "", "b"]
 
 
@@ -167,8 +167,8 @@ _CELLS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["C
 
 
 @given(rows=st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), cut=st.integers(1, 40), quoting=st.booleans())
-def test_what_python_writes_is_read_back(rows: list[tuple[str, str]], cut: int, quoting: bool) -> None:
-    """Against another writer of CSV: any text survives, whatever it holds and wherever the stream is cut."""
+def test_csv_written_by_python_is_read_back(rows: list[tuple[str, str]], cut: int, quoting: bool) -> None:
+    """Compared with another CSV writer: any text survives, for all contents and chunk boundaries."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL if quoting else csv.QUOTE_MINIMAL, lineterminator="\r\n")
     writer.writerow(["id", "text"])

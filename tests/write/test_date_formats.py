@@ -1,4 +1,4 @@
-"""Dates and times in the format that a mapping names: read exactly, or told."""
+"""Dates and times in the format of a mapping are read exactly, or reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph.write.rows.values import Fault
 
 
 class Heard:
-    """Takes in what is reported."""
+    """Collects the reported problems."""
 
     def __init__(self) -> None:
         self.wrong: list[tuple[list[bool], str]] = []
@@ -34,7 +34,7 @@ class Heard:
         ("milliseconds", "-1", "1969-12-31"),
     ],
 )
-def test_a_format_of_dates(format: str, cell: str, expected: str) -> None:
+def test_dates_are_read_in_the_given_format(format: str, cell: str, expected: str) -> None:
     said = DateFormat.parse(format)
     kind = ValueType(Scalar.DATE)
     heard = Heard()
@@ -45,7 +45,7 @@ def test_a_format_of_dates(format: str, cell: str, expected: str) -> None:
     )
 
 
-def test_times_in_a_format() -> None:
+def test_times_are_read_in_the_given_format() -> None:
     said = DateFormat.parse("%d.%m.%Y %H:%M:%S.%f %z")
     cells = pa.array(["01.01.1970 02:00:00.25 +0200", "01.01.1970 00:00:01.0 UTC"])
     made = said.read(cells, ValueType(Scalar.DATETIME), Heard())
@@ -53,7 +53,7 @@ def test_times_in_a_format() -> None:
 
 
 @pytest.mark.parametrize("cell", ["14/3/2026", "14.3.26", "2026-03-14", "31.2.2026", "14.13.2026", "x"])
-def test_a_cell_in_another_format_is_told(cell: str) -> None:
+def test_a_cell_in_another_format_is_reported(cell: str) -> None:
     heard = Heard()
     made = DateFormat.parse("%d.%m.%Y").read(pa.array(["1.1.2000", cell]), ValueType(Scalar.DATE), heard)
     assert ([wrong for wrong, _ in heard.wrong], made.to_pylist()[1]) == ([[False, True]], None)
@@ -71,6 +71,6 @@ def test_a_cell_in_another_format_is_told(cell: str) -> None:
         ("%Y-%m-%d %", "not a code"),
     ],
 )
-def test_formats_that_mean_nothing(format: str, reason: str) -> None:
+def test_invalid_formats_are_refused(format: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         DateFormat.parse(format)

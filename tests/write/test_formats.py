@@ -1,4 +1,4 @@
-"""Adding a format is one class: files of it are then found, cut and read like any others, wherever they lie."""
+"""A new format is one class: its files are found, split and read like all others, locally and in S3."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Blocks(Batched):
 
 @pytest.fixture
 def data() -> Iterator[bytes]:
-    """A file of it, as long as there is such a format."""
+    """A file of the format, which is registered for the duration of the test."""
     added = Blocks()
     formats.FORMATS.append(added)
     blocks = [{"name": [f"p{i}", f"q{i}"], "age": [i, 7]} for i in range(20)]
@@ -59,7 +59,7 @@ def data() -> Iterator[bytes]:
     formats.FORMATS.remove(added)
 
 
-def test_a_format_of_ones_own(tmp_path: Path, data: bytes) -> None:
+def test_files_of_a_custom_format_can_be_loaded(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "Person.blocks").write_bytes(data)
     (tmp_path / "people.blocks").write_bytes(data)
     graph = omnigraph.init(tmp_path / "graph", SCHEMA)
@@ -78,13 +78,13 @@ def test_a_format_of_ones_own(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.s3
-def test_it_is_read_from_s3_as_well(s3_root: S3Root, tmp_path: Path, data: bytes) -> None:
+def test_files_of_a_custom_format_can_be_loaded_from_s3(s3_root: S3Root, tmp_path: Path, data: bytes) -> None:
     open_store(s3_root.uri, s3_root.options).put("some/Person.blocks", data)
     graph = omnigraph.init(tmp_path / "graph", SCHEMA, storage_options=s3_root.options)
     assert graph.load(f"{s3_root.uri}/some/*.blocks", mode="append").total == 40
 
 
-def test_endings_are_told_apart() -> None:
+def test_file_name_endings_are_unique() -> None:
     endings = [ending for each in formats.FORMATS for ending in each.endings]
     assert len(endings) == len(set(endings))
     assert not set(endings) & set(formats.COMPRESSIONS)

@@ -1,7 +1,7 @@
-"""The graph against a plain-Python model: random schemas, loads and mutations, the same answers and the same content.
+"""The graph against a plain Python model: random schemas, loads and mutations give the same answers and content.
 
-`make soak` tries new random sessions for `OMNIGRAPH_SOAK` seconds. `OMNIGRAPH_SOAK_SEED` repeats a failure: the note of
-the error names the value.
+`make soak` tries new random sessions for `OMNIGRAPH_SOAK` seconds. `OMNIGRAPH_SOAK_SEED` repeats a failure: a note of
+the error has the value.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ T = TypeVar("T")
 SOAK = float(os.environ.get("OMNIGRAPH_SOAK", "60"))
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A failure is shown as it was found: the steps are few, and making them fewer would take minutes."""
+"""Failures are not shrunk: they have few steps, and shrinking would take minutes."""
 
-# ---- drawing
+# ---- random choices
 
 
 POOLS: dict[str, list[Any]] = {
@@ -75,19 +75,19 @@ POOLS: dict[str, list[Any]] = {
     "DateTime": [0, -1, 1_773_480_600_123, 86_400_000],
     "enum": ["red", "blue"],
 }
-"""Few values of each kind, so that they meet."""
+"""Few values of each kind, so that they collide."""
 
 NOBODY = "nobody"
 
 
 @dataclass
 class Draws:
-    """Choices, made by the test as it goes."""
+    """Random choices of a test."""
 
     below: Callable[[int], int]
-    """A whole number from zero up to, but not including, another."""
+    """A random integer from zero up to, but not including, the argument."""
     promised: list[tuple[str, str]] = field(default_factory=list)
-    """Tables and ids of nodes that the request being drawn writes before what comes next."""
+    """Tables and ids of nodes that earlier parts of the same request write."""
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.below(len(options))]
@@ -96,7 +96,7 @@ class Draws:
         return self.below(100) < percent
 
     def some(self, options: Sequence[T], least: int, most: int) -> list[T]:
-        """Some of the options, none of them twice, in their order."""
+        """Some of the options, without duplicates, in their order."""
         count = min(least + self.below(most - least + 1), len(options))
         left = list(range(len(options)))
         chosen = [left.pop(self.below(len(left))) for _ in range(count)]
@@ -163,7 +163,7 @@ class Draws:
     # values
 
     def value(self, prop: Prop) -> Any:
-        """A value of the property's type, which its constraints may still refuse."""
+        """A value of the property's type. It may violate a constraint."""
         pool = POOLS["F32" if prop.scalar == "Vector" else prop.scalar]
         if prop.scalar == "Vector":
             return [self.pick(pool) for _ in range(prop.dim)]
@@ -179,7 +179,7 @@ class Draws:
         return self.pick(known) if known and self.chance(96) else NOBODY
 
     def promise(self, declared: Type, values: Mapping[str, Any]) -> None:
-        """Remember a keyed node, so that edges can lead to it."""
+        """Record a node with a key, so that edges can use it."""
         if declared.key is None or declared.is_edge:
             return
         try:
@@ -191,14 +191,14 @@ class Draws:
     # loads
 
     def records(self, model: Model, *, as_json: bool) -> list[Record]:
-        """Records of a load, nodes before edges as often as not."""
+        """Records of a load, nodes before edges in half of the cases."""
         self.promised.clear()
         count = 1 + self.below(6)
         drawn = [self.record(model, self.type(model), as_json) for _ in range(count)]
         return drawn if as_json else _as_tables(drawn, model.schema)
 
     def type(self, model: Model) -> Type:
-        """Any type; edges only where there can be nodes, mostly."""
+        """Any type; edges mostly only if nodes can exist."""
         declared = self.pick(model.schema.types)
         if not declared.is_edge or self.chance(5):
             return declared
@@ -231,7 +231,7 @@ class Draws:
         return Record(declared.table, data, id_, *ends)
 
     def spelled(self, prop: Prop, value: Any) -> Any:
-        """A date as the number that it is, or as text."""
+        """A date as a number or as text."""
         if prop.scalar not in ("Date", "DateTime") or self.chance(50):
             return value
         text = time_text(prop.scalar)
@@ -265,7 +265,7 @@ class Draws:
         return Insert(word, declared.table, values)
 
     def assigned(self, prop: Prop) -> Any:
-        """A value for a property; now and then one that only a parameter can bring, because it cannot stay."""
+        """A value of a property; sometimes an invalid one that only a parameter can have."""
         if self.chance(20 if prop.nullable else 1):
             return None
         if prop.scalar in RANGES and not prop.is_list and self.chance(2):
@@ -315,7 +315,7 @@ class Draws:
 
 
 def _as_tables(records: Sequence[Record], schema: Schema) -> list[Record]:
-    """Records as columns hold them: by table, and null where another record of the table says something."""
+    """Records as tables: null for members that other records of the table have."""
     found = []
     for declared in schema.types:
         mine = [r for r in records if r.table == declared.table]
@@ -324,7 +324,7 @@ def _as_tables(records: Sequence[Record], schema: Schema) -> list[Record]:
     return found
 
 
-# ---- asking the graph
+# ---- requests to the graph
 
 
 def time_text(scalar: str) -> Callable[[int], str]:
@@ -385,7 +385,7 @@ def column(prop: Prop, values: Sequence[Any]) -> pa.Array:
 
 
 class QueryText:
-    """Statements as the text of a query, some of their values as parameters."""
+    """Statements as the text of a query, with some values as parameters."""
 
     def __init__(self, draws: Draws, schema: Schema) -> None:
         self.draws = draws
@@ -477,13 +477,13 @@ def asked(request: Callable[[], Done]) -> Answer:
 
 
 def check_refusal(error: OmnigraphError, wanted: Answer, *, numbered: bool) -> None:
-    """The engine refuses for the same reason: the same kind of error, and the same things are wrong."""
+    """Check that the engine refuses for the same reason: the same kind of error, with the same subjects."""
     match wanted:
         case BadInputError():
             assert isinstance(error, BadRowsError), error
             found = without_ids({(p.record if numbered else 0, p.subject) for p in error.problems})
             problems = without_ids({(number if numbered else 0, subject) for number, subject in wanted.problems})
-            # A merge that lacks something is found as it runs, alone or together with those beside it.
+            # A merge without a required property is found at run time, alone or with its neighbours.
             assert found == problems or (wanted.first_only and min(found) == min(problems)), error
         case BrokenError():
             assert isinstance(error, ConstraintError), error
@@ -503,13 +503,13 @@ def check_refusal(error: OmnigraphError, wanted: Answer, *, numbered: bool) -> N
 
 
 def without_ids(problems: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Whether a record has the id that its key gives is not asked any more where something else is wrong."""
+    """The id is not compared with the key if another value is wrong."""
     others = {(number, subject) for number, subject in problems if not subject.endswith(".id")}
     return others or problems
 
 
 def without_new(groups: Mapping[tuple[str, str], set[str]]) -> dict[tuple[str, str], tuple[set[str], int]]:
-    """Generated ids cannot be compared, but counted."""
+    """Generated ids are counted, because they cannot be compared."""
     return {key: ({id_ for id_ in ids if not is_new(id_)}, sum(map(is_new, ids))) for key, ids in groups.items()}
 
 
@@ -542,13 +542,13 @@ def plain(values: pa.Array) -> list[Any]:
 
 
 def check_content(graph: Graph, model: Model) -> None:
-    """Everything that is stored is what the model has. Generated ids become known to the model."""
+    """Check that the stored content equals the model. The model learns the generated ids."""
     for declared in model.schema.types:
         found, wanted = content(graph, declared), model.state[declared.table]
         made = [id_ for id_ in wanted if id_.startswith("new-")]
         strange = sorted(set(found) - set(wanted))
         assert len(made) == len(strange), (declared.name, made, strange)
-        # Which of them is which does not matter where they hold the same.
+        # Entities with equal values are interchangeable.
         names = dict(
             zip(
                 sorted(made, key=lambda id_: (shown(wanted[id_]), id_)),
@@ -563,7 +563,7 @@ def check_content(graph: Graph, model: Model) -> None:
 
 
 def shown(row: Mapping[str, Any]) -> str:
-    """A row as text, in which the zeros of floats differ."""
+    """A row as text, in which positive and negative zero differ."""
     return json.dumps(row, sort_keys=True)
 
 
@@ -634,7 +634,7 @@ def _without_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
 
 
-# ---- what was found once
+# ---- regressions
 
 
 @contextmanager
@@ -650,7 +650,7 @@ def first_violation(request: Callable[[], object]) -> tuple[str, str]:
     return violation.kind, violation.subject
 
 
-def test_both_zeros_are_one_value_of_a_unique_property() -> None:
+def test_positive_and_negative_zero_are_duplicates() -> None:
     with holding("node Ash { k: String @key  p: F32? @unique }") as graph:
         graph.mutate('query q() { insert Ash { k: "a", p: 0.0 } }')
         negative = {"Ash": pa.table({"k": ["b"], "p": pa.array([-0.0], pa.float32())})}
@@ -659,7 +659,7 @@ def test_both_zeros_are_one_value_of_a_unique_property() -> None:
         assert first_violation(lambda: graph.load(pair, mode="overwrite")) == ("unique", "Ash.p")
 
 
-def test_nodes_that_an_overwrite_takes_need_no_edges() -> None:
+def test_nodes_removed_by_an_overwrite_need_no_edges() -> None:
     with holding("node Ash { k: String @key }  edge Grows: Ash -> Ash @card(1..1)") as graph:
         edges = {"from": ["a"], "to": ["a"]}
         graph.load({"Ash": pa.table({"k": ["a", "b"]}), "Grows": pa.table(edges)}, mode="append")
@@ -668,7 +668,7 @@ def test_nodes_that_an_overwrite_takes_need_no_edges() -> None:
         assert list(content(graph, Type("Ash", {}))) == ["b"]
 
 
-def test_edges_that_lose_their_nodes_are_told_in_the_order_of_edge_types() -> None:
+def test_edges_without_nodes_are_reported_in_the_order_of_edge_types() -> None:
     schema = "node Ash { k: String @key }  edge Ends: Ash -> Ash  edge Grows: Ash -> Ash @card(0..1)"
     with holding(schema) as graph:
         ends = pa.table({"from": ["a"], "to": ["a"]})
@@ -678,7 +678,7 @@ def test_edges_that_lose_their_nodes_are_told_in_the_order_of_edge_types() -> No
         assert first_violation(lambda: graph.load(request, mode="overwrite")) == ("endpoint", "Ends.src")
 
 
-def test_wrong_values_are_told_before_records_with_the_same_key_or_id() -> None:
+def test_wrong_values_are_reported_before_duplicate_keys_and_ids() -> None:
     with holding("node Ash { k: String @key }  node Birch { p: enum(red, blue)? }") as graph:
         same_key = {"Ash": pa.table({"k": ["a", "a"]})}
         wrong = {"Birch": pa.table({"p": ["green"]})}
@@ -690,7 +690,7 @@ def test_wrong_values_are_told_before_records_with_the_same_key_or_id() -> None:
             graph.load({"Birch": pa.table({"id": ["x", "x"], "p": ["red", "blue"]})}, mode="append")
 
 
-def test_items_that_lie_behind_a_null_are_not_there() -> None:
+def test_list_items_behind_a_null_are_ignored() -> None:
     items = pa.array(["red", "green", "blue"])
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), items, mask=pa.array([True, False]))
     with holding("node Ash { k: String @key  p: [enum(red, blue)]?  n: [I32]? }") as graph:
@@ -704,12 +704,12 @@ def test_items_that_lie_behind_a_null_are_not_there() -> None:
 @pytest.mark.slow
 @settings(max_examples=40, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(chance=st.randoms(use_true_random=False))
-def test_same_answers_and_same_content(chance: random.Random) -> None:
+def test_the_graph_has_the_answers_and_content_of_the_model(chance: random.Random) -> None:
     run(Draws(chance.randrange), 5)
 
 
 @pytest.mark.soak
-def test_soak() -> None:
+def test_the_graph_agrees_with_the_model_in_long_runs() -> None:
     until, number = time.monotonic() + SOAK, int(os.environ.get("OMNIGRAPH_SOAK_SEED", time.time_ns()))
     while time.monotonic() < until:
         chance = random.Random(number)

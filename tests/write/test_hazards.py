@@ -1,4 +1,4 @@
-"""Where writes of this kind went wrong elsewhere, they go right here. Each test is named by the hazard's number."""
+"""Known hazards of writes in similar databases. Each test has the number of its hazard."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Make = Callable[..., Graph]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes a graph from a schema."""
+    """Create a graph from a schema."""
     with ExitStack() as stack:
         yield lambda schema, **options: stack.enter_context(omnigraph.init(tmp_path / "graph", schema, **options))
 
 
 class Letters:
-    """An embedder that counts letters. It can be made to fail."""
+    """An embedder that counts letters, and fails on request."""
 
     name = "letters"
 
@@ -51,7 +51,7 @@ class Letters:
 
 
 def direction(text: str, dimension: int = 3) -> object:
-    """What the model gives for a text, at length 1."""
+    """The model's vector of a text, normalised to length 1."""
     (vector,) = Letters().embed([text], dimension, purpose=Purpose.DOCUMENT)
     return pytest.approx(list(vector / np.linalg.norm(vector)), abs=1e-6)
 
@@ -67,8 +67,8 @@ edge Knows: Person -> Person { weight: I32?  @key(src, dst) }
 """
 
 
-def test_h1_a_required_parameter_that_is_not_given_is_an_error(make: Make) -> None:
-    """It used to drop the condition, so that the delete met everything."""
+def test_h1_a_missing_required_parameter_is_an_error(make: Make) -> None:
+    """The hazard: the condition is dropped, and the delete matches everything."""
     graph = make(PEOPLE)
     graph.mutate('query q() { insert Person { name: "ann" } insert Person { name: "bob" } }')
     head = graph.snapshot().commit
@@ -80,7 +80,7 @@ def test_h1_a_required_parameter_that_is_not_given_is_an_error(make: Make) -> No
         with pytest.raises(ParameterError, match="not given"):
             graph.mutate(text)
     assert graph.snapshot().commit == head
-    # A nullable one is null, and a comparison with null is true of nobody.
+    # An omitted nullable parameter is null, and no comparison with null is true.
     assert graph.mutate("query q($name: String?) { delete Person where name = $name }").affected_nodes == 0
 
 
@@ -100,7 +100,7 @@ def test_h3_now_is_one_time_for_the_whole_request(make: Make, monkeypatch: pytes
 
 
 def test_h9_a_where_on_an_edge_compares_exactly(make: Make) -> None:
-    """2.7 used to be cut to 2 before it was compared with a whole number."""
+    """The hazard: 2.7 is truncated to 2 before it is compared with an integer."""
     graph = make(PEOPLE)
     graph.mutate('query q() { insert Person { name: "a" } insert Knows { from: "a", to: "a", weight: 2 } }')
     assert graph.mutate("query q() { delete Knows where weight = 2.7 }").affected_edges == 0
@@ -149,10 +149,10 @@ def test_h11_a_vector_is_computed_when_its_text_is_written(make: Make) -> None:
         "d": [1.0, 2.0, 3.0],
     }
     assert values(graph, "node:Doc", "title_vec") == {"a": direction("cab", 4), "b": None, "c": None, "d": None}
-    assert sorted(map(sorted, model.calls)) == [["aab", "b"], ["cab"]]  # one call for each property, no text twice
+    assert sorted(map(sorted, model.calls)) == [["aab", "b"], ["cab"]]  # one call per property, no duplicate texts
 
 
-def test_h11_a_vector_follows_its_text(make: Make) -> None:
+def test_h11_a_vector_is_updated_with_its_text(make: Make) -> None:
     graph = make(DOCS, embedder=Letters())
     graph.mutate('query q() { insert Doc { slug: "a", body: "a", title: "a" } insert Doc { slug: "b", body: "b" } }')
     graph.mutate('query q() { update Doc set { body: "c" } where slug = "a" }')
@@ -163,7 +163,7 @@ def test_h11_a_vector_follows_its_text(make: Make) -> None:
     assert values(graph, "node:Doc", "body_vec") == {"a": direction("c"), "b": direction("b")}
 
 
-def test_h11_a_vector_of_a_text_that_is_a_default(make: Make) -> None:
+def test_h11_a_vector_is_computed_from_a_default_text(make: Make) -> None:
     schema = 'node Doc { slug: String @key  body: String @default("aab")  vec: Vector(3)? @embed("body")  n: I32? }'
     graph = make(schema, embedder=Letters())
     graph.mutate('query q() { insert Doc { slug: "a" } merge Doc { slug: "b" } insert Doc { slug: "c", vec: null } }')
@@ -171,7 +171,7 @@ def test_h11_a_vector_of_a_text_that_is_a_default(make: Make) -> None:
     assert values(graph, "node:Doc", "vec") == {"a": direction("aab"), "b": direction("aab"), "c": None}
 
 
-def test_h11_a_vector_that_cannot_be_had_stops_the_write(make: Make) -> None:
+def test_h11_a_vector_that_cannot_be_computed_fails_the_write(make: Make) -> None:
     model = Letters()
     graph = make(DOCS, embedder=model)
     head = graph.snapshot().commit
@@ -205,7 +205,7 @@ def test_h12_only_the_latest_version_of_an_entity_is_matched(make: Make) -> None
     assert values(graph, "node:Person", "score") == {"ann": 0.5, "bob": 0.5}
 
 
-def test_h14_two_queries_of_one_name_are_an_error(make: Make) -> None:
+def test_h14_duplicate_query_names_are_an_error(make: Make) -> None:
     graph = make(PEOPLE)
     text = 'query q() { insert Person { name: "a" } } query q() { insert Person { name: "b" } }'
     with pytest.raises(CompileError):
@@ -244,13 +244,13 @@ def test_h17_an_edge_that_shares_its_name_with_a_node_can_be_written(make: Make)
         "k: String @key } edge E: N -> N { to: String",
     ],
 )
-def test_h18_what_the_first_write_would_meet_is_an_error_of_the_schema(body: str, make: Make, tmp_path: Path) -> None:
+def test_h18_schemas_that_no_write_could_satisfy_do_not_compile(body: str, make: Make, tmp_path: Path) -> None:
     with pytest.raises(CompileError):
         make(f"node N {{ {body} }}")
     assert not (tmp_path / "graph").exists()
 
 
-def test_h19_the_first_violation_is_always_the_same(make: Make) -> None:
+def test_h19_violations_have_a_fixed_order(make: Make) -> None:
     graph = make(
         """
         node B { k: String @key  a: I32?  b: I32?  @unique(a) @unique(b) @range(b, 0..9) }
@@ -276,7 +276,7 @@ def test_h19_the_first_violation_is_always_the_same(make: Make) -> None:
         graph.mutate(f"query q() {{ {statements[2]} {wrong} }}")
 
 
-def test_h21_edges_with_a_key_are_not_doubled(make: Make, tmp_path: Path) -> None:
+def test_h21_edges_with_a_key_are_not_duplicated(make: Make, tmp_path: Path) -> None:
     graph = make("node P { k: String @key } edge Free: P -> P edge Tied: P -> P { n: I32?  @key(src, dst) }")
     lines = [{"type": "P", "data": {"k": "a"}}, *({"edge": e, "from": "a", "to": "a"} for e in ("Free", "Tied"))]
     file = tmp_path / "edges.ndjson"
@@ -285,23 +285,23 @@ def test_h21_edges_with_a_key_are_not_doubled(make: Make, tmp_path: Path) -> Non
         graph.load(file, mode="merge")
         graph.mutate('query q() { insert Tied { from: "a", to: "a", n: 1 } }')
     assert values(graph, "edge:Tied", "n") == {'["a","a"]': 1}
-    # Without a key, and without ids in the file, every load adds them: what the guide says.
+    # Without a key, and without ids in the file, every load adds edges, as the guide says.
     assert graph.snapshot().pin("edge:Free").row_count == 2
 
 
-def test_h22_a_lower_bound_speaks_about_nodes_that_have_had_an_edge(make: Make) -> None:
+def test_h22_a_minimum_cardinality_applies_to_nodes_that_had_an_edge(make: Make) -> None:
     graph = make("node A { k: String @key } node B { k: String @key } edge E: A -> B @card(1..2)")
     graph.mutate('query q() { insert A { k: "lonely" } insert A { k: "a" } insert B { k: "b" } }')
     graph.mutate('query q() { insert E { from: "a", to: "b" } }')
     with pytest.raises(ConstraintError, match="E @card: 'a'"):
         graph.mutate('query q() { delete E where from = "a" }')
-    # The others are found when somebody asks.
+    # `verify` finds the others.
     assert [str(violation) for violation in graph.verify().violations] == [
         "E @card: 'lonely': has 0 edges, allowed are 1..2"
     ]
 
 
-def test_h18_a_node_may_have_properties_that_are_called_like_the_ends_of_an_edge(make: Make) -> None:
+def test_h18_a_node_may_have_properties_named_like_edge_endpoints(make: Make) -> None:
     graph = make("node Leg { src: I32  to: String  from: String?  dst: Bool?  @key(src, to) }")
     graph.mutate('query q() { insert Leg { src: 1, to: "b", from: "a" } merge Leg { src: 1, to: "b", dst: true } }')
     graph.mutate('query q() { update Leg set { from: "c" } where to = "b" and src = 1 and from = "a" }')
@@ -320,8 +320,8 @@ def test_h18_a_node_may_have_properties_that_are_called_like_the_ends_of_an_edge
         'insert Knows { from: $x, to: "ann" }',
     ],
 )
-def test_h23_null_for_what_is_required_is_a_bad_request_that_names_it(statement: str, make: Make) -> None:
-    """A default does not step in either: the caller said null."""
+def test_h23_null_for_a_required_property_is_refused_by_name(statement: str, make: Make) -> None:
+    """The default does not apply either, because the caller passes null."""
     graph = make(PEOPLE)
     graph.mutate('query q() { insert Person { name: "ann" } }')
     head = graph.snapshot().commit
@@ -331,7 +331,7 @@ def test_h23_null_for_what_is_required_is_a_bad_request_that_names_it(statement:
     assert graph.snapshot().commit == head
 
 
-def test_h24_a_key_that_is_assigned_by_an_update_is_an_error_of_the_text(make: Make) -> None:
+def test_h24_an_update_of_a_key_is_a_compile_error(make: Make) -> None:
     graph = make(
         "node P { a: String  b: String  c: String?  @key(a, b) } edge E: P -> P { d: Date  @key(src, dst, d) }"
     )
@@ -346,8 +346,8 @@ def test_h24_a_key_that_is_assigned_by_an_update_is_an_error_of_the_text(make: M
         assert caught.value.diagnostic == "T16"
 
 
-def test_a_graph_that_was_loaded_and_one_that_was_mutated_are_the_same(make: Make, tmp_path: Path) -> None:
-    """One definition of conversion: a value is stored the same, whichever way it came."""
+def test_loads_and_mutations_store_the_same_values(make: Make, tmp_path: Path) -> None:
+    """There is one definition of conversion: loads and mutations store a value in the same way."""
     schema = PEOPLE + "node Other { k: F32 @key  d: Date?  t: [I64]? }"
     graph = make(schema)
     graph.mutate(

@@ -1,4 +1,4 @@
-"""Ids that are computed over whole columns are those that the definition gives value by value."""
+"""Ids that are computed for whole columns equal those of the definition, value by value."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def column(scalar: Scalar, values: list[Any]) -> pa.Array:
 
 
 @given(keys())
-def test_derived_ids(key: tuple[list[Scalar], list[tuple[Any, ...]]]) -> None:
+def test_derived_ids_agree_with_their_definition(key: tuple[list[Scalar], list[tuple[Any, ...]]]) -> None:
     scalars, rows = key
     columns = [(column(s, [row[i] for row in rows]), ValueType(s)) for i, s in enumerate(scalars)]
     expected = [entity_id(list(zip(scalars, row, strict=True))) for row in rows]
     assert derived_ids(columns).to_pylist() == expected
 
 
-def test_generated_ids_are_ulids_of_now() -> None:
+def test_generated_ids_are_ulids_of_the_current_time() -> None:
     first, ids, last = generated_ids(1)[0].as_py(), generated_ids(10_000).to_pylist(), generated_ids(1)[0].as_py()
     assert len(set(ids)) == len(ids)
     assert all(len(ulid_to_bytes(text)) == 16 for text in ids)

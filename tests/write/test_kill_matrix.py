@@ -1,4 +1,4 @@
-"""A load or mutation that is killed is there completely or not at all, and can be sent again without a thought."""
+"""A killed load or mutation is applied completely or not at all, and can be repeated safely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "request 1"
 
 
 def _every() -> list[object]:
-    """All requests at all places. Those on five tables of a branch always run: there a write passes every place."""
+    """All requests at all failpoints. Those on five tables of a branch always run: they reach every failpoint."""
     return [
         pytest.param(request, kill, id=f"{request}-{kill}", marks=() if _is_widest(request) else pytest.mark.slow)
         for request in requests()
@@ -32,7 +32,7 @@ def _every() -> list[object]:
 
 
 def _forking() -> list[object]:
-    """A load that makes its branch as well, at all places: before the first, the branch is there and nothing else."""
+    """A load that creates its branch, at all failpoints: before the first one, only the branch exists."""
     load = next(request for request in requests() if request.forks and request.kind is WriterKind.LOAD)
     load = replace(load, job={**load.job, "base": "main"})
     places = (Kill(Failpoint.BRANCH_REF_CREATED), *kills(load))
@@ -60,7 +60,7 @@ def _check(graph: Graph, request: Request, expected: Outcome) -> None:
 
 
 def _check_again(graph: Graph, request: Request, expected: Outcome, head: str) -> None:
-    """The same request with its key: it is repeated only if it had not happened."""
+    """Repeat the request with its key: it is applied only if the first one was not."""
     job = _job(request, graph)
     send = child.JOBS[str(job["job"])]
     made = send(job)
@@ -84,7 +84,7 @@ def _check_next(graph: Graph, request: Request) -> None:
 
 
 @pytest.mark.parametrize(("request_", "kill"), [*_every(), *_forking()])
-def test_killed_request(children: Children, place: Path, request_: Request, kill: Kill) -> None:
+def test_a_killed_request_is_complete_or_undone(children: Children, place: Path, request_: Request, kill: Kill) -> None:
     expected = outcome(request_, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING
     with create(place) as graph:
         if request_.forks and "base" not in request_.job:
@@ -96,8 +96,8 @@ def test_killed_request(children: Children, place: Path, request_: Request, kill
         _check(reopened, request_, expected)
 
 
-def test_what_is_killed() -> None:
-    """Each mode and each kind of mutation, with one, two and five tables, and first on a branch with several."""
+def test_the_kill_matrix_covers_every_mode_and_kind_of_write() -> None:
+    """Each mode and each kind of mutation, with one, two and five tables, and as the first write on a branch."""
     found = {(request.kind, request.what.split(",")[0], len(request.tables), request.forks) for request in requests()}
     modes = {(WriterKind.LOAD, mode) for mode in ("append", "merge", "overwrite")}
     kinds = {(WriterKind.MUTATION, kind) for kind in ("insert", "merge", "update", "delete")}

@@ -1,4 +1,4 @@
-"""The lenient reader takes what the strict one refuses, never silently: the receipt counts what it changed."""
+"""The lenient reader accepts input that the strict one refuses, and the receipt counts every change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def person(**data: object) -> str:
     return json.dumps({"type": "Person", "data": {"name": "ann", "big": 1, **data}})
 
 
-# ---- H20: wrong-typed values become null, and that is reported
+# ---- H20: values of a wrong type become null, and are reported
 
 
 def test_a_wrong_type_is_refused_by_default(graph: Graph) -> None:
@@ -105,7 +105,7 @@ def test_a_nulled_value_is_not_a_missing_one(graph: Graph) -> None:
     assert moods == {"ann": None, "bob": "calm"}
 
 
-def test_the_commit_of_a_repeated_request_remembers(graph: Graph) -> None:
+def test_a_repeated_request_returns_the_same_coercions(graph: Graph) -> None:
     text = person(age="31").encode()
     first = graph.load(text, mode="append", lenient=True, idempotency_key="k")
     again = graph.load(text, mode="append", lenient=True, idempotency_key="k")
@@ -113,7 +113,7 @@ def test_the_commit_of_a_repeated_request_remembers(graph: Graph) -> None:
     assert again.coerced == first.coerced != ()
 
 
-def test_no_data_is_kept_in_the_history(graph: Graph) -> None:
+def test_the_commit_contains_no_coerced_values(graph: Graph) -> None:
     secret = person(age="secret", tags=["secret", None], hat="secret")
     receipt = load(graph, secret)
     assert any("secret" in coercion.found for coercion in receipt.coerced)
@@ -125,7 +125,7 @@ def test_no_data_is_kept_in_the_history(graph: Graph) -> None:
 # ---- the shape of records
 
 
-def test_what_means_nothing_is_ignored(graph: Graph) -> None:
+def test_unknown_members_are_ignored_and_counted(graph: Graph) -> None:
     receipt = load(
         graph,
         '{"type": "Note", "edge": "On", "seq": 7, "data": {"id": "n", "text": "x", "txet": "y", "_tombstone": true}}',
@@ -146,7 +146,7 @@ def test_what_means_nothing_is_ignored(graph: Graph) -> None:
     assert receipt.total == 3
 
 
-def test_ends_among_the_data_are_ignored(graph: Graph) -> None:
+def test_endpoints_inside_the_data_are_ignored(graph: Graph) -> None:
     receipt = load(
         graph,
         person(),
@@ -159,7 +159,7 @@ def test_ends_among_the_data_are_ignored(graph: Graph) -> None:
     assert (edge["src"], edge["dst"]) == ("ann", "1")
 
 
-def test_values_follow_each_other_in_any_layout(graph: Graph) -> None:
+def test_json_values_may_have_any_layout(graph: Graph) -> None:
     text = (
         f"{person()} {person(name='bob')}\n\n{json.dumps(json.loads(person(name='cid')), indent=2)}{person(name='dee')}"
     )
@@ -170,7 +170,7 @@ def test_values_follow_each_other_in_any_layout(graph: Graph) -> None:
         load(graph, person(name="eve") * 2, "", person(name="fay", big="x"))
 
 
-def test_what_is_no_json_is_still_an_error(graph: Graph) -> None:
+def test_invalid_json_is_an_error(graph: Graph) -> None:
     for text in ("oops", '{"type": "Note"', '{"type": "Persom", "data": {}}', "[]"):
         with pytest.raises(BadRowsError, match="record 1"):
             load(graph, text)
@@ -179,7 +179,7 @@ def test_what_is_no_json_is_still_an_error(graph: Graph) -> None:
 # ---- ids that are other spellings of a key
 
 
-def test_another_spelling_of_a_key_is_taken_and_edges_follow(graph: Graph) -> None:
+def test_another_spelling_of_an_id_is_rewritten_in_edges_too(graph: Graph) -> None:
     receipt = load(
         graph,
         '{"edge": "On", "from": "ann", "to": "2019-05-02", "data": {"id": "e1"}}',
@@ -204,7 +204,7 @@ def test_another_spelling_of_a_key_is_taken_and_edges_follow(graph: Graph) -> No
     assert ends == {"e1": "18018", "e2": "18019", "e3": '["KEW","1042"]', "e4": '["RBGE","7"]'}
 
 
-def test_an_id_that_is_not_the_key_is_refused(graph: Graph) -> None:
+def test_an_id_that_differs_from_the_key_is_refused(graph: Graph) -> None:
     with pytest.raises(BadRowsError, match=r"record 1: Day\.id: differs from the id that the key gives"):
         load(graph, '{"type": "Day", "data": {"id": "2019-05-03", "day": "2019-05-02"}}')
     with pytest.raises(BadRowsError, match=r"Person\.id: differs"):
@@ -219,13 +219,13 @@ def test_an_id_that_is_not_the_key_is_refused(graph: Graph) -> None:
         '{"type": "Bed", "data": {"id": "7", "garden": "KEW", "serial": 7}}',
     ],
 )
-def test_an_id_that_means_two_entities_is_refused(graph: Graph, other: str) -> None:
+def test_an_ambiguous_id_is_refused(graph: Graph, other: str) -> None:
     first = '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 1}}'
     with pytest.raises(BadRowsError, match=r"record [12]: Bed\.id: the id '(KEW|7)' means more than one entity"):
         load(graph, first, other)
 
 
-def test_a_spelling_that_is_the_id_of_another_is_refused(graph: Graph) -> None:
+def test_a_spelling_that_equals_another_id_is_refused(graph: Graph) -> None:
     with pytest.raises(BadRowsError, match=r"Day\.id: the id '1970-01-03' means|Bed\.id: the id"):
         load(
             graph,
@@ -234,7 +234,7 @@ def test_a_spelling_that_is_the_id_of_another_is_refused(graph: Graph) -> None:
         )
 
 
-def test_many_edges_wait_for_their_nodes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edges_before_their_nodes_are_rewritten(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.write.input.ndjson.BLOCK_BYTES", 500)
     edges = [f'{{"edge": "On", "from": "p{i}", "to": "1970-01-02"}}' for i in range(100)]
     nodes = [person(name=f"p{i}") for i in range(100)]
@@ -246,7 +246,7 @@ def test_many_edges_wait_for_their_nodes(graph: Graph, monkeypatch: pytest.Monke
 # ---- columns
 
 
-def test_columns_are_read_leniently_too(graph: Graph, tmp_path: Path) -> None:
+def test_columnar_files_are_read_leniently(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "Person.csv").write_text("name,big,age,shoe\nann,1,old,42\nbob,2,3,43\n")
     receipt = graph.load(tmp_path / "Person.csv", mode="append", lenient=True)
     assert counts(receipt) == {("nulled_value", "Person.age"): 1, ("ignored_property", "Person.shoe"): 1}
@@ -273,12 +273,12 @@ SAME = (
     ("face", [[1.0, None]], "every element of a vector is a finite number"),
     ("height", [1e300], "the number is not finite, or too large"),
 )
-"""What a property is given, and what both ways of giving it say: a coercion, or an error."""
+"""The given value of a property, and the expected coercion or error, for records and tables alike."""
 
 
 @pytest.mark.parametrize(("name", "values", "said"), SAME)
 @pytest.mark.parametrize("given", ["records", "table", "csv"])
-def test_tables_are_read_as_records_are(
+def test_tables_are_coerced_as_records_are(
     graph: Graph, tmp_path: Path, given: str, name: str, values: list[Any], said: tuple[str, int] | str
 ) -> None:
     source: LoadSource
@@ -293,7 +293,7 @@ def test_tables_are_read_as_records_are(
         (tmp_path / "Person.csv").write_text(f'name,big,{name}\nann,1,"{quoted}"\n')
         source = tmp_path / "Person.csv"
         if (name, values) in (("age", ["31"]), ("born", [10**7])):
-            return  # in CSV the first is a number, and a number is no date
+            return  # in CSV the first is a number, and a number is not a date
     if isinstance(said, str):
         with pytest.raises(BadRowsError, match=rf"Person\.{name}: .*{said}"):
             graph.load(source, mode="append", lenient=True)
@@ -307,21 +307,21 @@ def test_tables_are_read_as_records_are(
         assert stored == [None]
 
 
-def test_numbers_that_are_none_are_refused(graph: Graph) -> None:
+def test_non_finite_numbers_are_refused(graph: Graph) -> None:
     for number in (float("nan"), float("inf")):
         table = pa.table({"name": ["ann"], "big": [1], "height": [number]})
         with pytest.raises(BadRowsError, match=r"Person\.height: the number is not finite"):
             graph.load({"Person": table}, mode="append", lenient=True)
 
 
-def test_null_items_alone_are_counted_too(graph: Graph) -> None:
-    """Records in which nothing else is unusual are read many at a time."""
+def test_null_items_are_counted_on_the_fast_path(graph: Graph) -> None:
+    """Records without other coercions are parsed in blocks."""
     receipt = load(graph, *(person(name=f"p{i}", tags=["a", None]) for i in range(500)))
     assert counts(receipt) == {("null_item", "Person.tags"): 500}
 
 
 @pytest.mark.parametrize("format", ["ndjson", "parquet", "arrow"])
-def test_an_export_with_null_items_is_read_back_as_it_was(graph: Graph, tmp_path: Path, format: str) -> None:
+def test_an_export_with_null_items_loads_back_leniently(graph: Graph, tmp_path: Path, format: str) -> None:
     load(graph, person(tags=["a", None], counts=[None, 1]))
     target = tmp_path / ("all.ndjson" if format == "ndjson" else "all")
     graph.export(target, format=format)
@@ -332,11 +332,11 @@ def test_an_export_with_null_items_is_read_back_as_it_was(graph: Graph, tmp_path
         assert b"".join(copy.export()) == b"".join(graph.export())
 
 
-def test_nothing_changed_is_nothing_reported(graph: Graph) -> None:
+def test_valid_input_reports_no_coercions(graph: Graph) -> None:
     assert load(graph, person(id="ann", age=3, tags=["a"])).coerced == ()
 
 
-def test_every_kind_is_shown_somewhere() -> None:
-    """A kind that no test here causes is a kind that nobody has seen."""
+def test_every_kind_of_coercion_is_tested() -> None:
+    """Every kind of coercion must occur in a test of this file."""
     text = Path(__file__).read_text(encoding="utf-8")
     assert [kind for kind in Leniency if f'("{kind.value}"' not in text] == []

@@ -1,4 +1,4 @@
-"""A load is one commit of rows that keep every rule, or nothing at all."""
+"""A load is one commit of valid rows, or nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names(graph: Graph, branch: str = "main") -> list[str]:
 
 
 def state(graph: Graph) -> object:
-    """Everything that a failed load must leave alone."""
+    """The state that a failed load must not change."""
     view = graph.snapshot()
     return view.commit, {key: (pin.ref, view.scan(key).to_pylist()) for key, pin in view.tables.items()}
 
@@ -73,7 +73,7 @@ def test_a_load_is_one_commit(graph: Graph) -> None:
     assert (edge["src"], edge["dst"], str(edge["since"])) == ("ann", "bob", "2020-01-31")
 
 
-def test_append_takes_only_new_ids(graph: Graph) -> None:
+def test_append_refuses_existing_ids(graph: Graph) -> None:
     graph.load(people("ann"), mode="append")
     before = state(graph)
     with pytest.raises(KeyConflictError, match="'ann'"):
@@ -88,21 +88,21 @@ def test_merge_replaces_whole_entities(graph: Graph) -> None:
     assert ages == {"ann": None, "bob": 40, "cid": None}
 
 
-def test_loading_keyed_edges_twice_is_no_duplicate(graph: Graph) -> None:
+def test_loading_keyed_edges_twice_makes_no_duplicate(graph: Graph) -> None:
     edges = {"Knows": pa.table({"from": ["ann"], "to": ["ann"]})}
     graph.load(people("ann") | edges, mode="merge")
     graph.load(edges, mode="merge")
     assert graph.snapshot().pin("edge:Knows").row_count == 1
 
 
-def test_overwrite_replaces_the_types_that_the_input_has(graph: Graph) -> None:
+def test_overwrite_replaces_only_the_types_of_the_input(graph: Graph) -> None:
     graph.load(people("ann", "bob") | {"Note": pa.table({"text": ["x"]})}, mode="append")
     graph.load(people("cid"), mode="overwrite")
     assert names(graph) == ["cid"]
     assert graph.snapshot().pin("node:Note").row_count == 1
 
 
-def test_overwrite_must_not_strand_an_edge(graph: Graph) -> None:
+def test_overwrite_refuses_to_orphan_an_edge(graph: Graph) -> None:
     graph.load(people("ann") | {"Knows": pa.table({"from": ["ann"], "to": ["ann"]})}, mode="append")
     before = state(graph)
     with pytest.raises(ConstraintError, match="not found in Person"):
@@ -131,14 +131,14 @@ def test_wrong_input_changes_nothing(graph: Graph, tables: dict[str, pa.Table], 
     assert state(graph) == before
 
 
-def test_uniqueness_holds_against_what_is_stored(graph: Graph) -> None:
+def test_uniqueness_is_checked_against_stored_rows(graph: Graph) -> None:
     graph.load(people("ann", mail=["m"]), mode="append")
     with pytest.raises(ConstraintError, match=r"Person\.mail"):
         graph.load(people("bob", mail=["m"]), mode="append")
     graph.load(people("ann", "bob", mail=["n", "m"]), mode="merge")
 
 
-def test_the_last_of_one_id_wins_in_a_merge(graph: Graph) -> None:
+def test_the_last_record_of_an_id_wins_in_a_merge(graph: Graph) -> None:
     graph.load({"Note": pa.table({"id": ["n", "m", "n"], "text": ["1", "2", "3"]})}, mode="merge")
     rows = graph.snapshot().scan("node:Note").to_pylist()
     assert {row["id"]: row["text"] for row in rows} == {"n": "3", "m": "2"}
@@ -149,7 +149,7 @@ def test_an_empty_load_makes_no_commit(graph: Graph) -> None:
     assert (receipt.total, receipt.commit) == (0, None)
 
 
-def test_branches_conditions_and_keys(graph: Graph) -> None:
+def test_a_load_supports_branches_expected_heads_and_idempotency_keys(graph: Graph) -> None:
     head = graph.snapshot().commit.id
     graph.branches.create("dev")
     graph.load(people("ann"), mode="append", branch="dev")
@@ -164,12 +164,12 @@ def test_branches_conditions_and_keys(graph: Graph) -> None:
         graph.load(people("cid"), mode="replace")
 
 
-def test_a_reader_cannot_load(graph: Graph) -> None:
+def test_a_read_only_handle_cannot_load(graph: Graph) -> None:
     with omnigraph.open(graph.uri, read_only=True) as reader, pytest.raises(ReadOnlyError):
         reader.load(people("ann"), mode="append")
 
 
-def test_files_of_every_format(graph: Graph, tmp_path: Path) -> None:
+def test_files_of_every_format_load_the_same_rows(graph: Graph, tmp_path: Path) -> None:
     table = pa.table({"name": ["ann"], "age": [3]})
     pa.parquet.write_table(table, tmp_path / "Person.parquet")
     with pa.ipc.new_file(tmp_path / "Person.arrow", table.schema) as writer:
@@ -185,7 +185,7 @@ def test_files_of_every_format(graph: Graph, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.parquet", "table.xlsx", "broken.parquet"])
-def test_files_that_cannot_be_read(graph: Graph, tmp_path: Path, name: str) -> None:
+def test_unreadable_files_are_refused(graph: Graph, tmp_path: Path, name: str) -> None:
     if name != "missing.parquet":
         (tmp_path / name).write_bytes(b"nonsense")
     with pytest.raises(InputError):

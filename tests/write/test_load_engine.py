@@ -1,4 +1,4 @@
-"""What a load does around its rows: the branch, the receipt, repeated requests, progress, and ways of writing."""
+"""The parts of a load around its rows: branch, receipt, idempotency, progress, and staging."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_without_a_base_a_branch_must_exist(graph: Graph) -> None:
     ],
     ids=["rows", "constraint", "key conflict"],
 )
-def test_a_branch_that_a_failed_load_made_is_gone_again(
+def test_a_branch_created_by_a_failed_load_is_removed(
     graph: Graph, tables: dict[str, pa.Table], error: type[Exception]
 ) -> None:
     graph.load(people("old"), mode="append")
@@ -92,14 +92,14 @@ def test_a_branch_that_a_failed_load_made_is_gone_again(
     graph.load(people("new"), mode="append", branch="dev", base="main")
 
 
-def test_a_branch_that_was_there_stays(graph: Graph) -> None:
+def test_a_failed_load_keeps_an_existing_branch(graph: Graph) -> None:
     graph.branches.create("dev")
     with pytest.raises(ConstraintError):
         graph.load({"Knows": pa.table({"from": ["x"], "to": ["x"]})}, mode="append", branch="dev", base="main")
     assert branches(graph) == ["main", "dev"]
 
 
-def test_a_branch_with_a_write_that_may_yet_be_finished_stays(graph: Graph) -> None:
+def test_a_branch_with_a_recoverable_write_is_kept(graph: Graph) -> None:
     with armed(Failpoint.TABLES_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
         graph.load(people("ann"), mode="append", branch="dev", base="main")
     assert "dev" in branches(graph)
@@ -108,7 +108,7 @@ def test_a_branch_with_a_write_that_may_yet_be_finished_stays(graph: Graph) -> N
 # The receipt
 
 
-def test_the_receipt_as_json(graph: Graph) -> None:
+def test_the_receipt_has_the_documented_json_form(graph: Graph) -> None:
     edges = {"Knows": pa.table({"from": ["ann"], "to": ["bob"]})}
     receipt = graph.load(people("ann", "bob") | edges, mode="append", branch="dev", base="main")
     said = json.loads(json.dumps(receipt.to_json()))
@@ -129,7 +129,7 @@ def test_the_receipt_as_json(graph: Graph) -> None:
     }
 
 
-def test_a_repeated_load_gets_the_first_answer(graph: Graph) -> None:
+def test_a_repeated_load_returns_the_first_receipt(graph: Graph) -> None:
     first = graph.load(people("ann"), mode="append", idempotency_key="k", branch="dev", base="main")
     graph.load(people("bob"), mode="append", branch="dev")
     again = graph.load(people("ann"), mode="append", idempotency_key="k", branch="dev", base="main")
@@ -138,7 +138,7 @@ def test_a_repeated_load_gets_the_first_answer(graph: Graph) -> None:
     assert names(graph, "dev") == ["ann", "bob"]
 
 
-def test_a_key_stands_for_one_request(graph: Graph) -> None:
+def test_an_idempotency_key_belongs_to_one_mode_and_kind(graph: Graph) -> None:
     graph.load(people("ann"), mode="append", idempotency_key="k")
     with pytest.raises(InputError, match="made by a load with mode append"):
         graph.load(people("ann"), mode="merge", idempotency_key="k")
@@ -158,7 +158,7 @@ def test_a_key_stands_for_one_request(graph: Graph) -> None:
         [{"name": "ann"}, {"name": "bob", "age": 1}],
     ],
 )
-def test_a_key_does_not_answer_a_load_of_other_rows(graph: Graph, rows: list[dict[str, object]]) -> None:
+def test_an_idempotency_key_is_refused_for_other_rows(graph: Graph, rows: list[dict[str, object]]) -> None:
     graph.load({"Person": [{"name": "ann", "age": 1}, {"name": "bob"}]}, mode="append", idempotency_key="k")
     with pytest.raises(InputError, match="made by a load of other rows"):
         graph.load({"Person": rows}, mode="append", idempotency_key="k")
@@ -167,7 +167,7 @@ def test_a_key_does_not_answer_a_load_of_other_rows(graph: Graph, rows: list[dic
     assert names(graph) == ["ann", "bob"]
 
 
-def test_one_that_came_first_meanwhile_is_another_request_too(graph: Graph) -> None:
+def test_an_idempotency_key_used_concurrently_for_other_rows_is_refused(graph: Graph) -> None:
     def overtake(progress: LoadProgress) -> None:
         if progress.phase is LoadPhase.CHECKING and "ann" not in names(graph):
             graph.load(people("ann"), mode="append", idempotency_key="k")
@@ -177,8 +177,8 @@ def test_one_that_came_first_meanwhile_is_another_request_too(graph: Graph) -> N
     assert names(graph) == ["ann"]
 
 
-def test_the_schema_may_be_read_again_meanwhile(graph: Graph) -> None:
-    """Refreshing a handle reads the schema anew. It is the same one."""
+def test_a_handle_may_be_refreshed_during_a_load(graph: Graph) -> None:
+    """Refreshing a handle reads the schema again. It is unchanged."""
 
     def refresh(progress: LoadProgress) -> None:
         if progress.phase is LoadPhase.CHECKING:
@@ -189,18 +189,18 @@ def test_the_schema_may_be_read_again_meanwhile(graph: Graph) -> None:
     assert names(graph) == ["overwrite"]
 
 
-def test_a_failed_precondition_is_said_before_anything_is_read(graph: Graph, tmp_path: Path) -> None:
+def test_a_failed_precondition_is_reported_before_the_input_is_read(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(PreconditionFailedError):
         graph.load(tmp_path / "gone.ndjson", mode="append", expect_head="0" * 26)
 
 
-def test_nothing_to_load_makes_no_commit(graph: Graph) -> None:
+def test_a_merge_without_rows_makes_no_commit(graph: Graph) -> None:
     before = graph.snapshot().commit
     receipt = graph.load({"Person": pa.table({"name": pa.array([], pa.utf8())})}, mode="merge")
     assert (receipt.total, receipt.commit, graph.snapshot().commit) == (0, None, before)
 
 
-def test_a_table_without_rows_mentions_its_type(graph: Graph, tmp_path: Path) -> None:
+def test_a_table_without_rows_counts_as_an_overwrite_of_its_type(graph: Graph, tmp_path: Path) -> None:
     empty = pa.table({"name": pa.array([], pa.utf8())})
     pa.parquet.write_table(empty, tmp_path / "Person.parquet")
     (tmp_path / "Person.csv").write_text("name\n")
@@ -221,7 +221,7 @@ def test_a_table_without_rows_mentions_its_type(graph: Graph, tmp_path: Path) ->
 # Progress
 
 
-def test_progress_tells_phase_and_rows(graph: Graph) -> None:
+def test_progress_reports_phase_and_rows(graph: Graph) -> None:
     told: list[LoadProgress] = []
     rows = pa.Table.from_batches(pa.table({"name": [f"p{i}" for i in range(30)]}).to_batches(10))
     graph.load({"Person": rows, "Note": pa.table({"text": ["x"]})}, mode="append", progress=told.append)
@@ -245,11 +245,11 @@ def test_an_error_of_the_progress_callback_ends_the_load(graph: Graph, phase: Lo
     assert graph.snapshot().commit == before
 
 
-# Ways of writing
+# Staging
 
 
 def staged(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which ways of staging a load takes, from here on."""
+    """Record the staging methods that a load uses."""
     ways: list[str] = []
     staging_names = ("stage_append", "stage_change", "stage_overwrite")
     homes: list[tuple[object, str]] = [(home, name) for home in (staging, table_writes) for name in staging_names]
@@ -264,7 +264,7 @@ def staged(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ways
 
 
-def test_generated_ids_are_not_looked_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_ids_are_not_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"Note": pa.table({"text": ["x"]})}, mode="append")
     ways = staged(graph, monkeypatch)
     for mode in LoadMode.APPEND, LoadMode.MERGE:
@@ -292,7 +292,9 @@ def test_a_merge_into_an_empty_table_appends(graph: Graph, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
-def test_strict_inserts_find_what_is_there(graph: Graph, monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+def test_append_finds_existing_ids_by_lookup_and_by_scan(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, share: int
+) -> None:
     monkeypatch.setattr(lookup, "_FEW", 0)
     monkeypatch.setattr(lookup, "_SHARE", share)
     graph.load(people(*(f"p{i}" for i in range(50))), mode="append")
@@ -303,7 +305,9 @@ def test_strict_inserts_find_what_is_there(graph: Graph, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
-def test_uniqueness_holds_against_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+def test_uniqueness_is_checked_by_lookup_and_by_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
+) -> None:
     monkeypatch.setattr(lookup, "_FEW", 0)
     monkeypatch.setattr(lookup, "_SHARE", share)
     schema = "node Person { name: String @key  mail: String? @unique  city: String  house: I32  @unique(city, house) }"
@@ -322,7 +326,7 @@ def test_uniqueness_holds_against_what_is_stored(tmp_path: Path, monkeypatch: py
         assert graph.verify().ok
 
 
-def test_many_repeated_keys_are_counted(graph: Graph) -> None:
+def test_all_duplicate_keys_are_counted(graph: Graph) -> None:
     keys = [f"p{i:03}" for i in range(150)]
     with pytest.raises(ConstraintError) as caught:
         graph.load(people(*keys, *reversed(keys)), mode="merge")

@@ -1,4 +1,4 @@
-"""Loads and mutations of many processes at once make one history, and the graph is what that history says."""
+"""Concurrent loads and mutations of many processes make one history, and the graph equals its replay."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 WRITERS, ROUNDS = 4, 25
 
 
-def test_loads_and_mutations_at_once(children: Children, place: Path, tmp_path: Path) -> None:
-    """They write the same nodes and edges, and remove them: no row is lost or doubled, and no edge hangs in the air."""
+def test_concurrent_loads_and_mutations_lose_no_write(children: Children, place: Path, tmp_path: Path) -> None:
+    """They write and delete the same nodes and edges: no row is lost or duplicated, and no edge is an orphan."""
     with create(place) as graph:
         began = {commit.id for commit in graph.commits}
         logs = [tmp_path / f"w{number}.log" for number in range(WRITERS)]

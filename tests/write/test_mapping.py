@@ -1,4 +1,4 @@
-"""A mapping says what tables are: everything it can say, and everything that can be wrong with it or with the rows."""
+"""A mapping describes tables: all of its features, and all errors in it or in the rows."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def load(graph: Graph, source: Any, *sources: dict[str, Any], **said: Any) -> An
 
 
 def refused(graph: Graph, source: Any, *sources: dict[str, Any], **said: Any) -> list[str]:
-    """What is wrong with rows."""
+    """The problems of the rows."""
     with pytest.raises(BadRowsError) as error:
         load(graph, source, *sources, **said)
     return [str(problem) for problem in error.value.problems]
 
 
 def all_of(graph: Graph, name: str) -> list[dict[str, Any]]:
-    """Every node of a type, or with a plus every edge, as an export has it."""
+    """Every node of a type, or with a plus every edge, in the form of an export."""
     word = "edge" if name.startswith("+") else "type"
     lines = map(json.loads, b"".join(graph.export()).splitlines())
     found = [line for line in lines if line.get(word) == name.removeprefix("+")]
@@ -75,7 +75,7 @@ def test_columns_become_properties(graph: Graph) -> None:
     }
 
 
-def test_constants_of_every_type(graph: Graph) -> None:
+def test_constants_of_every_type_can_be_assigned(graph: Graph) -> None:
     constants = {"source": "crm", "age": 7, "tags": ["a", "b"], "joined": "2024-01-31T10:00:00Z"}
     made: dict[str, Any] = {name: {"value": value} for name, value in constants.items()}
     load(
@@ -91,7 +91,7 @@ def test_constants_of_every_type(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("numbers", [pa.array([7, 8]), pa.array(["7", "8"]), pa.array([7, 8], pa.decimal128(20, 0))])
-def test_ids_and_ends_are_made_of_columns(graph: Graph, numbers: pa.Array) -> None:
+def test_ids_and_endpoints_are_composed_from_columns(graph: Graph, numbers: pa.Array) -> None:
     tables = {
         "firms": pa.table({"nr": numbers, "title": ["a", "b"]}),
         "people": pa.table({"first": ["ann", "bob"], "last": ["x", "y"]}),
@@ -112,8 +112,8 @@ def test_ids_and_ends_are_made_of_columns(graph: Graph, numbers: pa.Array) -> No
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_an_end_by_the_key_of_its_node(graph: Graph, tmp_path: Path, format: str) -> None:
-    """The members of a key have types, and its text is not what stands in the file."""
+def test_an_endpoint_can_be_given_by_the_key_of_its_node(graph: Graph, tmp_path: Path, format: str) -> None:
+    """The members of a key have types, and the id differs from the text in the file."""
     day: object = "1990-01-02" if format == "csv" else date(1990, 1, 2)
     days = [{"c": "SE", "d": day}]
     born = [{"who": "ann", "c": "SE", "d": day, "place": "Visby"}]
@@ -135,14 +135,14 @@ def test_an_end_by_the_key_of_its_node(graph: Graph, tmp_path: Path, format: str
     assert [(row["from"], row["to"]) for row in all_of(graph, "+Born")] == [("ann", '["SE","7306"]')]
 
 
-def test_a_key_with_a_constant(graph: Graph) -> None:
+def test_a_key_of_an_endpoint_may_have_a_constant(graph: Graph) -> None:
     tables = {"born": pa.table({"who": ["ann"], "d": [date(1990, 1, 2)]})}
     graph.load({"Person": [{"name": "ann"}], "Day": [{"country": "SE", "day": "1990-01-02"}]}, mode="append")
     to = {"day": "d", "country": {"value": "SE"}}
     assert load(graph, tables, {"source": "born", "edge": "Born", "from": "who", "to": to}).total == 1
 
 
-def test_a_column_says_which_type_a_row_has(graph: Graph, tmp_path: Path) -> None:
+def test_a_column_can_select_the_type_of_a_row(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("kind,a,b,age\nperson,ann,,7\nfirm,,acme,\nworks,ann,acme,\nperson,bob,,\n")
     said = {
         "source": "all.csv",
@@ -164,7 +164,7 @@ def test_a_column_says_which_type_a_row_has(graph: Graph, tmp_path: Path) -> Non
     ]
 
 
-def test_every_type_that_a_table_may_have_is_mentioned(graph: Graph) -> None:
+def test_an_overwrite_replaces_every_type_of_the_mapping(graph: Graph) -> None:
     """An overwrite replaces a type even if the table has no rows of it."""
     graph.load({"Company": [{"title": "old"}], "Person": [{"name": "old"}]}, mode="append")
     said = {
@@ -179,7 +179,7 @@ def test_every_type_that_a_table_may_have_is_mentioned(graph: Graph) -> None:
     assert receipt.nodes == (("Company", 0), ("Person", 1))
 
 
-def test_columns_that_nobody_mentions(graph: Graph) -> None:
+def test_unmapped_columns_are_handled_as_declared(graph: Graph) -> None:
     table = {"people": pa.table({"n": ["ann"], "age": [7], "x": [1]})}
     said = {"source": "people", "node": "Person", "properties": {"name": "n"}}
     assert refused(graph, table, said) == [
@@ -200,7 +200,7 @@ def test_columns_that_nobody_mentions(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_how_csv_is_written(graph: Graph, tmp_path: Path, packed: bool) -> None:
+def test_a_csv_dialect_can_be_declared(graph: Graph, tmp_path: Path, packed: bool) -> None:
     text = b"n|years|src\n'a|n''n'|NA|'NA'\nbob|7|\\N\n'two\nlines'||\n"
     path = tmp_path / ("people.csv.gz" if packed else "people.csv")
     path.write_bytes(gzip.compress(text) if packed else text)
@@ -211,7 +211,7 @@ def test_how_csv_is_written(graph: Graph, tmp_path: Path, packed: bool) -> None:
     assert rows == {"a|n'n": (None, "NA"), "bob": (7, None), "two\nlines": (None, None)}
 
 
-def test_rows_that_are_wrong_name_the_column(graph: Graph, tmp_path: Path) -> None:
+def test_problems_name_the_source_column(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("n,years,when\nann,old,x\n,7,\n")
     said = {"source": "people.csv", "node": "Person", "properties": {"name": "n", "age": "years", "joined": "when"}}
     assert refused(graph, tmp_path / "people.csv", said) == [
@@ -228,14 +228,14 @@ def test_rows_that_are_wrong_name_the_column(graph: Graph, tmp_path: Path) -> No
     ]
 
 
-def test_columns_that_have_no_place_in_a_text(graph: Graph) -> None:
+def test_columns_that_cannot_be_part_of_an_id_are_refused(graph: Graph) -> None:
     table = {"firms": pa.table({"nr": [1.5], "title": ["a"]})}
     with pytest.raises(InputError, match=r"Company.id: a column of double cannot be part of a text: 'nr'"):
         load(graph, table, {"source": "firms", "node": "Company", "id": "f{nr}"})
 
 
-def test_which_entry_a_table_goes_by(graph: Graph, tmp_path: Path) -> None:
-    """The first that means it; the others go as without a mapping."""
+def test_the_first_matching_entry_applies_to_a_table(graph: Graph, tmp_path: Path) -> None:
+    """The first matching entry; tables without one load as without a mapping."""
     for directory in ("a", "b"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "x.csv").write_text(f"n\n{directory}\n")
@@ -295,8 +295,10 @@ YAML = "sources:\n  - source: people\n    "
         (YAML + "edge: Works\n    to: a\n    others: ignore", "its 'from' is missing", None),
     ],
 )
-def test_a_mapping_that_is_wrong(graph: Graph, tmp_path: Path, text: str, said: str, hint: str | None) -> None:
-    """It is refused before anything is read: there is not even a file."""
+def test_a_wrong_mapping_is_refused_before_the_input_is_read(
+    graph: Graph, tmp_path: Path, text: str, said: str, hint: str | None
+) -> None:
+    """The mapping is refused first: the input file does not even exist."""
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(InputError) as error:
         graph.load(tmp_path / "nowhere.csv", mode="append", mapping=tmp_path / "m.yaml")
@@ -313,7 +315,7 @@ def test_a_mapping_that_is_wrong(graph: Graph, tmp_path: Path, text: str, said: 
         ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
     ],
 )
-def test_tables_that_do_not_fit_the_mapping(graph: Graph, tmp_path: Path, source: Any, said: str) -> None:
+def test_tables_that_do_not_fit_the_mapping_are_refused(graph: Graph, tmp_path: Path, source: Any, said: str) -> None:
     (tmp_path / "people.ndjson").write_text("")
     given = tmp_path / source if isinstance(source, str) else source
     with pytest.raises(InputError) as error:
@@ -321,7 +323,7 @@ def test_tables_that_do_not_fit_the_mapping(graph: Graph, tmp_path: Path, source
     assert error.value.message == said
 
 
-def test_a_type_and_a_mapping(graph: Graph, tmp_path: Path) -> None:
+def test_a_type_name_beside_a_mapping_is_refused(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("n\nann\n")
     with pytest.raises(InputError, match=r"the mapping gives the type of people.csv: leave --type"):
         load(graph, tmp_path / "people.csv", {"source": "people.csv", "node": "Person"}, type_name="Person")
@@ -336,7 +338,7 @@ def test_a_mapping_may_be_json_and_is_read_once(graph: Graph, tmp_path: Path) ->
         TableMapping.read(tmp_path / "no.yaml")
 
 
-def test_from_the_shell(graph: Graph, tmp_path: Path) -> None:
+def test_the_command_line_accepts_a_mapping(graph: Graph, tmp_path: Path) -> None:
     graph.close()
     (tmp_path / "m.yaml").write_text(YAML + "node: Person\n    properties: {name: n}\n")
     (tmp_path / "people.csv").write_text("n\nann\n")
@@ -348,7 +350,7 @@ def test_from_the_shell(graph: Graph, tmp_path: Path) -> None:
     assert "there is no file" in bad.output
 
 
-def test_an_idempotent_load_knows_what_the_mapping_made(graph: Graph) -> None:
+def test_an_idempotency_key_covers_the_mapped_rows(graph: Graph) -> None:
     table, said = pa.table({"n": ["ann"], "m": ["bob"]}), {"source": "p", "node": "Person", "others": "ignore"}
     first = load(graph, {"p": table}, {**said, "properties": {"name": "n"}}, idempotency_key="k")
     again = load(graph, {"p": table}, {**said, "properties": {"name": "n"}}, idempotency_key="k")
@@ -357,7 +359,7 @@ def test_an_idempotent_load_knows_what_the_mapping_made(graph: Graph) -> None:
         load(graph, {"p": table}, {**said, "properties": {"name": "m"}}, idempotency_key="k")
 
 
-def test_dates_in_a_format_of_their_own(graph: Graph, tmp_path: Path) -> None:
+def test_a_mapping_can_declare_a_date_format(graph: Graph, tmp_path: Path) -> None:
     people = tmp_path / "people.csv"
     people.write_text("name,in,land,born\nann,14.3.2026 09:30:00,SE,7306\nbob,,SE,7307\n")
     joined = {"column": "in", "format": "%d.%m.%Y %H:%M:%S"}
@@ -385,7 +387,7 @@ def test_dates_in_a_format_of_their_own(graph: Graph, tmp_path: Path) -> None:
         ({"column": "age", "format": "days"}, "'age' is I32\\?, and a format is for Date and DateTime"),
     ],
 )
-def test_formats_that_cannot_be(graph: Graph, tmp_path: Path, said: dict[str, Any], reason: str) -> None:
+def test_invalid_date_formats_are_refused(graph: Graph, tmp_path: Path, said: dict[str, Any], reason: str) -> None:
     (tmp_path / "people.csv").write_text("name,age\nann,1\n")
     with pytest.raises(InputError, match=reason):
         load(graph, tmp_path / "people.csv", {"source": "*", "node": "Person", "properties": {"age": said}})

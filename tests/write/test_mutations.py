@@ -1,4 +1,4 @@
-"""A mutation is one commit of what its statements say, in order, or nothing at all."""
+"""A mutation applies its statements in order as one commit, or changes nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 def run(graph: Graph, body: str, params: str = "", **given: object) -> mutation.MutationReceipt:
-    """A query with this body."""
+    """Run a query with this body."""
     return graph.mutate(f"query q({params}) {{ {body} }}", given)
 
 
@@ -81,7 +81,7 @@ def rows(graph: Graph, key: str, *columns: str) -> dict[str, object]:
 
 
 def state(graph: Graph) -> object:
-    """Everything that a failed mutation must leave alone."""
+    """The state that a failed mutation must not change."""
     view = graph.snapshot()
     return view.commit, {key: (pin.ref, view.scan(key).to_pylist()) for key, pin in view.tables.items()}
 
@@ -117,7 +117,7 @@ def test_the_statements_of_a_query_are_one_commit(graph: Graph) -> None:
     assert rows(graph, "edge:Knows", "src", "dst", "since") == {'["ann","bob"]': ("ann", "bob", date(2020, 1, 31))}
 
 
-def test_the_receipt_as_json(graph: Graph) -> None:
+def test_the_receipt_has_the_documented_json_form(graph: Graph) -> None:
     receipt = run(graph, 'insert Person { name: "ann" }')
     commit = receipt.commit
     assert commit is not None
@@ -142,19 +142,19 @@ def test_the_receipt_as_json(graph: Graph) -> None:
     assert run(graph, 'delete Person where name = "nobody"').to_json()["commit"] is None
 
 
-def test_insert_replaces_the_whole_of_a_keyed_node(graph: Graph) -> None:
+def test_insert_replaces_all_properties_of_a_keyed_node(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", age: 31, mail: "a@x", score: 4.0, mood: "cross", tags: ["a"] }')
     assert affected(run(graph, 'insert Person { name: "ann", age: 32 }')) == (1, 0)
-    # What is not assigned becomes null, or its default.
+    # Properties that are not assigned become null, or their default.
     assert rows(graph, "node:Person", "age", "mail", "score", "mood", "tags") == {"ann": (32, None, 1.5, "calm", None)}
 
 
-def test_an_assigned_null_is_no_default(graph: Graph) -> None:
+def test_an_explicit_null_overrides_the_default(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", mood: null } insert Person { name: "bob" }')
     assert rows(graph, "node:Person", "mood") == {"ann": None, "bob": "calm"}
 
 
-def test_every_type_of_default(tmp_path: Path) -> None:
+def test_defaults_of_every_type_are_stored(tmp_path: Path) -> None:
     schema = """
     node All {
         k: String @key
@@ -183,7 +183,7 @@ def test_every_type_of_default(tmp_path: Path) -> None:
     assert [time // 86_400_000 for time in times.to_pylist()] == days.to_pylist()
 
 
-def test_composite_keys_make_the_id(graph: Graph) -> None:
+def test_an_id_is_derived_from_a_composite_key(graph: Graph) -> None:
     run(graph, 'insert Parcel { depot: "KEW", serial: 18446744073709551615, weight: 2 }')
     assert rows(graph, "node:Parcel", "serial", "weight") == {'["KEW","18446744073709551615"]': (2**64 - 1, 2.0)}
 
@@ -210,13 +210,13 @@ def test_an_edge_with_a_key_is_replaced(graph: Graph) -> None:
     assert rows(graph, "edge:Knows", "how", "since") == {'["ann","ann"]': (None, date(2020, 1, 1))}
 
 
-def test_the_ends_of_an_edge_may_come_in_the_same_query_and_in_any_order(graph: Graph) -> None:
+def test_an_edge_and_its_nodes_may_be_inserted_in_any_order(graph: Graph) -> None:
     run(graph, 'insert Knows { from: "ann", to: "ann" } insert Person { name: "ann" }')
     assert list(rows(graph, "edge:Knows", "src")) == ['["ann","ann"]']
     fails(graph, ConstraintError, "dst 'cid' not found in Person", 'insert Knows { from: "ann", to: "cid" }')
 
 
-def test_create_wants_something_new(graph: Graph) -> None:
+def test_create_refuses_existing_entities(graph: Graph) -> None:
     run(graph, 'create Person { name: "ann", age: 1 }')
     fails(graph, KeyConflictError, "node:Person: 'ann' exists", 'create Person { name: "ann" }')
     body = 'create Person { name: "zed" } create Person { name: "bob" } create Person { name: "bob" }'
@@ -229,7 +229,7 @@ def test_create_wants_something_new(graph: Graph) -> None:
     fails(graph, KeyConflictError, "edge:Knows", 'create Knows { from: "ann", to: "bob" }')
 
 
-def test_merge_sets_only_what_is_listed(graph: Graph) -> None:
+def test_merge_sets_only_the_listed_properties(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", age: 31, mail: "a@x", score: 4.0, vec: [1, 2, 3], face: "base64:AAEC" }')
     assert affected(run(graph, 'merge Person { name: "ann", age: 32, mood: null }')) == (1, 0)
     found = graph.snapshot().scan("node:Person").to_pylist()[0]
@@ -243,17 +243,17 @@ def test_merge_creates_with_defaults(graph: Graph) -> None:
     assert rows(graph, "node:Person", "age", "mail", "score", "mood") == {"ann": (3, "a@x", 1.5, "calm")}
 
 
-def test_merge_cannot_create_without_what_is_required(graph: Graph) -> None:
+def test_merge_needs_all_required_properties_to_create(graph: Graph) -> None:
     body = 'insert Note { text: "x" } merge Parcel { depot: "A", serial: 1 }'
     fails(graph, BadRowsError, "statement 2: Parcel.weight: is required", body)
-    # The second would have found what the first created.
+    # The second statement finds the entity that the first one creates.
     fails(graph, BadRowsError, r"statement 1: Parcel.weight: is required(\n|$)", f"{body[25:]} {body[25:]}")
     run(graph, 'insert Parcel { depot: "A", serial: 1, weight: 3 }')
     run(graph, 'merge Parcel { depot: "A", serial: 1 } merge Parcel { depot: "A", serial: 1, weight: 4 }')
     assert rows(graph, "node:Parcel", "weight") == {'["A","1"]': 4.0}
 
 
-def test_merge_of_an_edge_with_a_key(graph: Graph) -> None:
+def test_merge_updates_an_edge_with_a_key(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann" } merge Knows { from: "ann", to: "ann", how: "self" }')
     run(graph, 'merge Knows { from: "ann", to: "ann", since: date("2020-01-01") }')
     assert rows(graph, "edge:Knows", "how", "since") == {'["ann","ann"]': ("self", date(2020, 1, 1))}
@@ -262,7 +262,7 @@ def test_merge_of_an_edge_with_a_key(graph: Graph) -> None:
 # Values
 
 
-def test_every_type_of_value(graph: Graph) -> None:
+def test_values_of_every_type_are_stored(graph: Graph) -> None:
     params = (
         "$name: String, $age: I64, $score: F32, $mood: Person.mood, $born: Date, $seen: DateTime, $tags: [String], "
         "$vec: Vector(3), $face: Blob"
@@ -314,7 +314,9 @@ def test_every_type_of_value(graph: Graph) -> None:
         ("$v: String?", "name: $v", None, "Person.name: is required"),
     ],
 )
-def test_a_value_that_does_not_fit(graph: Graph, params: str, assigned: str, value: object, message: str) -> None:
+def test_a_value_that_does_not_fit_is_refused(
+    graph: Graph, params: str, assigned: str, value: object, message: str
+) -> None:
     name = "" if assigned.startswith("name") else 'name: "ann", '
     fails(graph, BadRowsError, f"^{message}", f"insert Person {{ {name}{assigned} }}", params, v=value)
     if assigned.startswith("name"):
@@ -324,14 +326,14 @@ def test_a_value_that_does_not_fit(graph: Graph, params: str, assigned: str, val
     fails(graph, BadRowsError, f"^{message}", f'merge Person {{ name: "ann", {assigned} }}', params, v=value)
 
 
-def test_a_whole_float_fits_a_whole_number(graph: Graph) -> None:
+def test_a_float_without_a_fraction_fits_an_integer(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", age: $v }', "$v: F64", v=31.0)
     run(graph, 'insert Parcel { depot: "A", serial: $v, weight: 1 }', "$v: F64", v=2.0**63)
     assert rows(graph, "node:Person", "age") == {"ann": 31}
     assert rows(graph, "node:Parcel", "serial") == {f'["A","{2**63}"]': 2**63}
 
 
-def test_every_problem_is_told_with_its_statement(graph: Graph) -> None:
+def test_every_problem_names_its_statement(graph: Graph) -> None:
     body = (
         'insert Person { name: "a", age: $v } insert Person { name: "b", age: 1 } insert Person { name: $n, age: $v }'
     )
@@ -353,7 +355,7 @@ def test_an_enum_is_checked_with_the_constraints(graph: Graph) -> None:
 # Updating
 
 
-def test_update_sets_the_listed_and_keeps_the_rest(graph: Graph) -> None:
+def test_update_sets_only_the_listed_properties(graph: Graph) -> None:
     run(
         graph, 'insert Person { name: "ann", age: 31, mail: "a@x", vec: [1, 2, 3], face: "base64:AAEC", mood: "cross" }'
     )
@@ -373,7 +375,7 @@ def test_update_sets_the_listed_and_keeps_the_rest(graph: Graph) -> None:
     assert graph.blob("Person", "ann", "face").read() == b"!"
 
 
-def test_update_takes_any_condition(graph: Graph) -> None:
+def test_update_accepts_any_condition(graph: Graph) -> None:
     people = " ".join(f'insert Person {{ name: "p{i}", age: {i} }}' for i in range(10))
     run(graph, people + ' insert Person { name: "none" }')
     body = 'update Person set { mail: name } where age >= 3 and not (age = 5 or name ends_with "7")'
@@ -387,7 +389,7 @@ def test_update_takes_any_condition(graph: Graph) -> None:
     assert affected(run(graph, "update Person set { age: 0 } where age is null")) == (1, 0)
 
 
-def test_edges_are_updated(graph: Graph) -> None:
+def test_edges_can_be_updated(graph: Graph) -> None:
     run(graph, 'insert Person { name: "a" } insert Person { name: "b" } insert Knows { from: "a", to: "b" }')
     run(graph, 'insert Knows { from: "b", to: "a", how: "work" }')
     receipt = run(graph, 'update Knows set { since: date("2020-01-01") } where from = "b" and to = "a"')
@@ -398,7 +400,7 @@ def test_edges_are_updated(graph: Graph) -> None:
     }
 
 
-def test_an_update_sees_what_was_written_before_it(graph: Graph) -> None:
+def test_an_update_sees_earlier_statements(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", age: 1 } insert Person { name: "bob", age: 1 }')
     body = """
         insert Person { name: "cid", age: 1 }
@@ -422,22 +424,22 @@ def test_a_mutation_that_matches_nothing_makes_no_commit(graph: Graph) -> None:
 # Deleting
 
 
-def test_a_delete_takes_every_incident_edge(graph: Graph) -> None:
+def test_deleting_a_node_deletes_its_edges(graph: Graph) -> None:
     body = " ".join(f'insert Person {{ name: "{name}" }}' for name in "abc")
     edges = ["ab", "ba", "bc", "ca", "aa"]
     body += " ".join(f' insert Knows {{ from: "{e[0]}", to: "{e[1]}" }}' for e in edges)
     body += ' insert Parcel { depot: "A", serial: 1, weight: 1 } insert Sent { from: "a", to: "[\\"A\\",\\"1\\"]" }'
     run(graph, body)
     receipt = run(graph, 'delete Person where name = "a"')
-    assert affected(receipt) == (1, 5)  # aa, with both ends there, is one edge
+    assert affected(receipt) == (1, 5)  # the self-loop aa is one edge
     assert list(rows(graph, "node:Person", "age")) == ["b", "c"]
     assert list(rows(graph, "edge:Knows", "src")) == ['["b","c"]']
     assert rows(graph, "edge:Sent", "src") == {}
     assert len(rows(graph, "node:Parcel", "serial")) == 1
 
 
-def test_a_parcel_takes_only_edges_of_its_own_type(graph: Graph) -> None:
-    """Ids are unique by type only: a person may be called like a parcel."""
+def test_deleting_a_node_keeps_edges_of_another_type_with_the_same_id(graph: Graph) -> None:
+    """Ids are unique only per type: a person may have the id of a parcel."""
     name = '[\\"A\\",\\"1\\"]'
     run(graph, f'insert Person {{ name: "{name}" }} insert Parcel {{ depot: "A", serial: 1, weight: 1 }}')
     run(graph, f'insert Person {{ name: "x" }} insert Sent {{ from: "{name}", to: "{name}" }}')
@@ -457,10 +459,10 @@ def test_overlapping_deletes_count_each_entity_once(graph: Graph) -> None:
         delete Knows where to = "p1"
     """
     assert affected(run(graph, body)) == (4, 2)
-    assert list(rows(graph, "node:Person", "age")) == ["n"]  # no comparison is true of a null
+    assert list(rows(graph, "node:Person", "age")) == ["n"]  # no comparison with null is true
 
 
-def test_edges_are_deleted(graph: Graph) -> None:
+def test_edges_can_be_deleted(graph: Graph) -> None:
     run(graph, 'insert Person { name: "a" } insert Person { name: "b" } insert Knows { from: "a", to: "b", how: "x" }')
     run(graph, 'insert Knows { from: "b", to: "a" }')
     assert affected(run(graph, 'delete Knows where to = "b" or how is not null')) == (0, 1)
@@ -470,17 +472,17 @@ def test_edges_are_deleted(graph: Graph) -> None:
 # Constraints and the order of checks
 
 
-def test_constraints_hold_for_the_result(graph: Graph) -> None:
+def test_constraints_are_checked_after_all_statements(graph: Graph) -> None:
     run(graph, 'insert Person { name: "ann", mail: "a@x" } insert Person { name: "bob" }')
     fails(graph, ConstraintError, "Person.mail", 'update Person set { mail: "a@x" } where name = "bob"')
     fails(graph, ConstraintError, "Person.age", 'update Person set { age: $v } where name = "bob"', "$v: I32", v=200)
-    # What breaks a rule in between, and keeps it in the end, is fine.
+    # A violation that a later statement of the query fixes is no error.
     body = 'update Person set { mail: "a@x" } where name = "bob" update Person set { mail: null } where name = "ann"'
     run(graph, body)
     assert rows(graph, "node:Person", "mail") == {"ann": None, "bob": "a@x"}
 
 
-def test_a_delete_keeps_cardinalities(tmp_path: Path) -> None:
+def test_a_delete_checks_cardinalities(tmp_path: Path) -> None:
     schema = "node A { k: String @key } node B { k: String @key } edge E: A -> B @card(1..1)"
     with omnigraph.init(tmp_path / "graph", schema) as graph:
         run(graph, 'insert A { k: "a" } insert B { k: "b" } insert E { from: "a", to: "b" }')
@@ -488,8 +490,8 @@ def test_a_delete_keeps_cardinalities(tmp_path: Path) -> None:
         assert affected(run(graph, 'delete A where k = "a" delete B where k = "b"')) == (2, 1)
 
 
-def test_the_order_of_checks(graph: Graph) -> None:
-    """Each condition is reported before the next: the query breaks all that are left."""
+def test_checks_run_in_the_documented_order(graph: Graph) -> None:
+    """The query violates all remaining checks, and the first one is reported."""
     run(graph, 'insert Person { name: "ann" }')
     head = graph.snapshot().commit.id
     conflict = 'create Person { name: "ann" }'
@@ -518,7 +520,7 @@ def test_the_order_of_checks(graph: Graph) -> None:
 # Requests
 
 
-def test_a_text_of_several_queries(graph: Graph) -> None:
+def test_one_of_several_queries_is_selected_by_name(graph: Graph) -> None:
     text = """
     query one() { insert Person { name: "one" } }
     query two() { insert Person { name: "two" } }
@@ -534,7 +536,7 @@ def test_a_text_of_several_queries(graph: Graph) -> None:
         graph.mutate(text, name="look")
 
 
-def test_a_branch(graph: Graph) -> None:
+def test_a_mutation_can_write_to_a_branch(graph: Graph) -> None:
     graph.branches.create("draft")
     receipt = graph.mutate('query q() { insert Person { name: "ann" } }', branch="draft")
     assert receipt.branch == "draft"
@@ -545,12 +547,12 @@ def test_a_branch(graph: Graph) -> None:
         graph.mutate('query q() { insert Person { name: "ann" } }', branch="darft")
 
 
-def test_a_handle_that_only_reads(graph: Graph) -> None:
+def test_a_read_only_handle_cannot_mutate(graph: Graph) -> None:
     with omnigraph.open(graph.uri, read_only=True) as reader, pytest.raises(ReadOnlyError):
         run(reader, 'insert Person { name: "ann" }')
 
 
-def test_a_condition_on_the_head(graph: Graph) -> None:
+def test_an_outdated_expected_head_is_refused(graph: Graph) -> None:
     first = run(graph, 'insert Person { name: "ann" }').commit
     assert first is not None
     text = "query q() { update Person set { age: 1 } where age is null }"
@@ -561,7 +563,7 @@ def test_a_condition_on_the_head(graph: Graph) -> None:
     assert caught.value.actual == graph.snapshot().commit.id
 
 
-def test_a_repeated_request_gets_the_first_answer(graph: Graph) -> None:
+def test_a_repeated_request_returns_the_first_receipt(graph: Graph) -> None:
     text = 'query q($age: I32) { merge Person { name: "ann", age: $age } insert Note { text: "x" } }'
     first = graph.mutate(text, {"age": 1}, idempotency_key="k")
     run(graph, 'update Person set { age: 7 } where name = "ann"')
@@ -571,7 +573,7 @@ def test_a_repeated_request_gets_the_first_answer(graph: Graph) -> None:
     assert len(rows(graph, "node:Note", "text")) == 1
 
 
-def test_a_key_stands_for_one_request(graph: Graph) -> None:
+def test_an_idempotency_key_belongs_to_one_query(graph: Graph) -> None:
     graph.load({"Person": pa.table({"name": ["ann"]})}, mode="append", idempotency_key="load")
     graph.mutate('query one() { insert Person { name: "bob" } }', idempotency_key="one")
     for key, made_by in (("load", "a write of kind Load"), ("one", "the query 'one'")):
@@ -589,7 +591,9 @@ def test_a_key_stands_for_one_request(graph: Graph) -> None:
         ("query q($n: String, $a: I32?) { merge Person { name: $n, age: $a } }", {"n": "ann", "a": 1}),
     ],
 )
-def test_a_key_does_not_answer_another_request(graph: Graph, text: str, params: dict[str, object]) -> None:
+def test_an_idempotency_key_is_refused_for_another_text_or_parameters(
+    graph: Graph, text: str, params: dict[str, object]
+) -> None:
     first = "query q($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
     graph.mutate(first, {"n": "ann", "a": 1}, idempotency_key="k")
     with pytest.raises(InputError, match="the query 'q' with another text or other parameters"):
@@ -597,14 +601,14 @@ def test_a_key_does_not_answer_another_request(graph: Graph, text: str, params: 
     assert rows(graph, "node:Person", "age") == {"ann": 1}
 
 
-def test_times_and_ids_that_are_made_up_do_not_make_another_request(graph: Graph) -> None:
+def test_generated_times_and_ids_are_not_part_of_a_request(graph: Graph) -> None:
     text = 'query q($v: Vector(3)?) { insert Note { text: "x" } insert Person { name: "ann", vec: $v, seen: now() } }'
     first = graph.mutate(text, {"v": [1, 0, 0]}, idempotency_key="k")
     assert graph.mutate(text, {"v": np.array([1.0, 0, 0])}, idempotency_key="k") == first
     assert len(rows(graph, "node:Note", "text")) == 1
 
 
-def test_only_a_request_with_a_key_is_remembered(graph: Graph) -> None:
+def test_only_commits_with_an_idempotency_key_record_the_request(graph: Graph) -> None:
     plain, keyed = (
         graph.mutate('query q() { insert Note { text: "x" } }', idempotency_key=key).commit for key in (None, "k")
     )
@@ -616,19 +620,19 @@ def test_only_a_request_with_a_key_is_remembered(graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("params", "said"), [([1], "not a list"), ("ann", "not a str"), ({1: 2}, "a text, not a int"), (0, "not a int")]
 )
-def test_parameters_are_a_mapping(graph: Graph, params: Any, said: str) -> None:
+def test_parameters_must_be_a_mapping(graph: Graph, params: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         graph.mutate("query q($n: String) { insert Person { name: $n } }", params)
 
 
-def test_a_query_is_a_text(graph: Graph) -> None:
+def test_a_query_must_be_a_string(graph: Graph) -> None:
     text: Any = 5
     with pytest.raises(InputError, match="the query is 5, of type int"):
         graph.mutate(text)
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, graph: Graph, body: str) -> list[int]:
-    """While the next mutation is prepared for the first time, another handle commits. Counts the preparations."""
+    """Commit with another handle during the first preparation of the next mutation. Counts the preparations."""
     calls: list[int] = []
     prepare = mutation.Mutation.prepare
 
@@ -653,20 +657,20 @@ def test_inserts_are_prepared_again_after_another_commit(graph: Graph, monkeypat
     monkeypatch.setattr(time, "time_ns", lambda: next(ticks) * 1_000_000_000_000)
     receipt = run(graph, 'merge Person { name: "ann", age: 2, seen: now() } insert Note { text: "x" }')
     assert affected(receipt) == (2, 0)
-    # A lost write takes the branch for itself before it prepares again, so that it cannot lose twice.
+    # A writer that lost once locks the branch before it prepares again, so that it cannot lose twice.
     assert len(calls) == 2
     assert rows(graph, "node:Person", "age", "mail") == {"ann": (2, "b@x")}
     seen, at = (
         graph.snapshot().scan(key, columns=[name])[name].combine_chunks().view(pa.int64())[0].as_py()
         for key, name in (("node:Person", "seen"), ("node:Note", "at"))
     )
-    assert seen == at  # one time for the request, however often it is prepared
+    assert seen == at  # one time per request, also after a retry
 
 
 @pytest.mark.parametrize(
     "body", ["update Person set { age: 2 } where age = 1", "delete Person where age = 1"], ids=["update", "delete"]
 )
-def test_updates_and_deletes_see_what_another_commit_brought(
+def test_updates_and_deletes_see_rows_of_a_concurrent_commit(
     graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(graph, 'insert Person { name: "ann", age: 1 }')
@@ -680,7 +684,7 @@ def test_updates_and_deletes_see_what_another_commit_brought(
     "body", ["update Person set { age: 2 } where age = 1", "delete Person where age = 1"], ids=["update", "delete"]
 )
 @pytest.mark.parametrize("other", ['insert Note { text: "x" }', 'insert Person { name: "bob", age: 3 }'])
-def test_a_commit_that_matches_nothing_does_not_matter(
+def test_a_concurrent_commit_without_matching_rows_causes_no_retry(
     graph: Graph, body: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(graph, 'insert Person { name: "ann", age: 1 }')
@@ -692,8 +696,10 @@ def test_a_commit_that_matches_nothing_does_not_matter(
 
 
 @pytest.mark.parametrize("body", ['insert Person { name: "cid" }', "delete Person where age = 1"])
-def test_a_condition_that_is_lost_late(graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The head is compared again before anything moves, and the answer is the same as at the start."""
+def test_an_expected_head_that_changes_during_the_write_is_refused(
+    graph: Graph, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is compared again before the publish, with the same error as at the start."""
     first = run(graph, 'insert Person { name: "ann", age: 1 }').commit
     assert first is not None
     calls = racing(monkeypatch, graph, 'insert Person { name: "bob", age: 1 }')
@@ -707,7 +713,7 @@ def test_a_condition_that_is_lost_late(graph: Graph, body: str, monkeypatch: pyt
 
 
 def operations(graph: Graph, monkeypatch: pytest.MonkeyPatch, write: Callable[[], object]) -> dict[str, str]:
-    """What a write does to each table."""
+    """The operation of a write on each table."""
     seen: dict[str, str] = {}
     prepare = mutation.Mutation.prepare
 
@@ -722,7 +728,7 @@ def operations(graph: Graph, monkeypatch: pytest.MonkeyPatch, write: Callable[[]
     return seen
 
 
-def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_must_be_new_are_appended(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def did(body: str) -> dict[str, str]:
         return operations(graph, monkeypatch, lambda: run(graph, body))
 
@@ -733,7 +739,7 @@ def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pyt
     }
     assert did('create Person { name: "cid" }') == {"node:Person": append}
     assert did('insert Note { text: "y" }') == {"node:Note": append}
-    # Whether these exist is found out once, by the upsert.
+    # The upsert itself finds out which rows exist.
     assert did('insert Person { name: "bob" }') == {"node:Person": upsert}
     assert did('insert Person { name: "ann" }') == {"node:Person": upsert}
     assert did('merge Person { name: "dee" }') == {"node:Person": upsert}
@@ -745,7 +751,7 @@ def test_rows_that_are_certainly_new_are_appended(graph: Graph, monkeypatch: pyt
     assert did('delete Person where name = "ann"') == {"node:Person": "DeleteIds"}
 
 
-def test_an_update_has_a_budget_of_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_has_a_memory_budget(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.load({"Person": pa.table({"name": [f"p{i}" for i in range(1000)]})}, mode="append")
     monkeypatch.setenv(LOAD_MEMORY.name, "20KiB")
     fails(
@@ -754,7 +760,7 @@ def test_an_update_has_a_budget_of_memory(graph: Graph, monkeypatch: pytest.Monk
     assert affected(run(graph, 'update Person set { age: 1 } where name starts_with "p99"')) == (11, 0)
 
 
-def test_many_statements_are_few_steps(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_statements_are_built_in_few_batches(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
     build = RowBuilder.build
 

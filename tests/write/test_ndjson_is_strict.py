@@ -1,4 +1,4 @@
-"""NDJSON is read exactly: a block at a time or value by value gives the same rows, and nothing wrong gets through."""
+"""NDJSON is read exactly: parsing in blocks or by record gives the same rows, and no invalid value is accepted."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_bad_input_is_named_with_its_line(text: str, problem: str) -> None:
     assert problem in problems[0]
 
 
-def test_bytes_that_are_not_utf8() -> None:
+def test_invalid_utf8_is_reported_with_its_line() -> None:
     _, problems = read(GOOD.encode() + b'\n{"type": "Person", "data": {"name": "\xff"}}\n')
     assert problems == ["f, line 2: input: the text is not UTF-8"]
 
@@ -136,7 +136,7 @@ def test_one_broken_line_does_not_hide_the_next() -> None:
         '{"type": "Person", "data": {"name": "\\u0061nn"}}',
     ],
 )
-def test_what_is_accepted(text: str) -> None:
+def test_valid_layouts_are_accepted(text: str) -> None:
     tables, problems = read(text)
     assert problems == []
     assert tables["Person"]["id"].to_pylist() == ["ann"]
@@ -168,7 +168,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[AcceptedSchema, b
     return accepted, path.read_bytes()
 
 
-def test_both_ways_of_reading_agree(example: tuple[AcceptedSchema, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_parser_agrees_with_the_record_parser(
+    example: tuple[AcceptedSchema, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     accepted, data = example
     fast, problems = read(data, accepted)
     assert problems == []
@@ -201,7 +203,7 @@ _MEMBERS = st.dictionaries(st.sampled_from(list(_VALUES)), st.integers(0, 8), ma
 
 @st.composite
 def _records(draw: st.DrawFn) -> str:
-    """A file of records, most of them good: all in one layout, or in any."""
+    """A file of mostly valid records, in one layout or in random ones."""
     out = []
     layouts = draw(st.sampled_from([[0], [1], [3], [0, 4], [0, 2, 3, 6], list(range(10))]))
     between = draw(st.sampled_from([[", "], [",", ",\n    ", " ,\r\n"]]))
@@ -228,12 +230,12 @@ def _records(draw: st.DrawFn) -> str:
 
 
 def _subjects(problems: list[str]) -> list[str]:
-    """Lines and properties. Behind a broken record, blocks decide whether records can still be counted."""
+    """Lines and properties. After a broken record, the block size decides whether records can still be counted."""
     return [re.sub(r" \(record \d+\)", "", ": ".join(problem.split(": ")[:2])) for problem in problems]
 
 
 @given(text=_records(), block=st.sampled_from([50, 300, 1 << 24]))
-def test_both_ways_of_reading_agree_on_anything(text: str, block: int) -> None:
+def test_the_block_parser_agrees_with_the_record_parser_on_random_input(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ndjson, "BLOCK_BYTES", block)
         patch.setattr(ndjson, "_FEW", 1)
@@ -241,7 +243,7 @@ def test_both_ways_of_reading_agree_on_anything(text: str, block: int) -> None:
         patch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
         patch.setattr(ndjson, "BLOCK_BYTES", 1 << 24)
         slow, slow_problems = read(text)
-    # What is wrong is said in other words, about the same things.
+    # The messages differ, but their subjects are the same.
     assert _subjects(fast_problems) == _subjects(slow_problems)
     if not fast_problems:
         assert fast.keys() == slow.keys()
@@ -251,14 +253,14 @@ def test_both_ways_of_reading_agree_on_anything(text: str, block: int) -> None:
 
 
 @given(cut=st.integers(1, 5000))
-def test_where_the_stream_is_cut_does_not_matter(cut: int) -> None:
+def test_chunk_boundaries_do_not_change_the_rows(cut: int) -> None:
     text = "".join(f'{{"type": "Person", "data": {{"name": "p{i}", "age": {i}}}}}\n' for i in range(50))
     tables, problems = read(text, cut=cut)
     assert problems == []
     assert tables["Person"]["age"].to_pylist() == list(range(50))
 
 
-def test_small_blocks_count_lines_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_counted_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndjson, "BLOCK_BYTES", 100)
     lines = [GOOD.replace("ann", f"p{i}") for i in range(40)]
     lines[17] = '{"type": "Person",\n"data": {"name": "p17"}}'
@@ -268,7 +270,7 @@ def test_small_blocks_count_lines_right(monkeypatch: pytest.MonkeyPatch) -> None
     assert tables["Person"].num_rows == 39
 
 
-def test_a_broken_record_does_not_hide_the_ones_behind_it() -> None:
+def test_an_unclosed_record_does_not_hide_later_records() -> None:
     broken = GOOD[:-1].replace("ann", "x")
     lines = [GOOD.replace("ann", f"p{i}") if i % 5 else broken for i in range(400)]
     tables, problems = read("\n".join(lines))
@@ -277,8 +279,8 @@ def test_a_broken_record_does_not_hide_the_ones_behind_it() -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 0, 2])
-def test_a_property_may_be_called_type(indent: int | None) -> None:
-    """Then a line that begins like a record may be in the middle of one."""
+def test_a_property_may_be_named_type(indent: int | None) -> None:
+    """A line that begins like a record may then be in the middle of one."""
     accepted = accept(compile_schema("node Shape { type: String @key  edge: String? }"), "0" * 26)
     records = [{"type": "Shape", "data": {"type": f"t{i}", "edge": "x"}} for i in range(100)]
     text = "\n".join(json.dumps(r, indent=indent).replace('"data": {', '"data":\n{') for r in records)
@@ -289,7 +291,7 @@ def test_a_property_may_be_called_type(indent: int | None) -> None:
 
 
 @pytest.mark.parametrize("block", [64, 1000, 1 << 24])
-def test_records_over_several_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_records_may_span_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(ndjson, "BLOCK_BYTES", block)
     records = [{"type": "Person", "data": {"name": f"p{i}", "tags": ["a", "}{", '"\\']}} for i in range(200)]
     records[150]["data"] = {"name": "p150", "age": "x"}
@@ -301,7 +303,7 @@ def test_records_over_several_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, 
     assert tables["Person"]["tags"].to_pylist()[0] == ["a", "}{", '"\\']
 
 
-def test_a_value_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unclosed_value_is_refused_at_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndjson, "MAX_RECORD_BYTES", 1000)
     with pytest.raises(ResourceLimitError, match=r"f, line 1: graph_batch_line_bytes: .* limit of 1,000"):
         read('{"type": "Person", "data": {"name": "' + "x" * 5000, cut=100)

@@ -1,4 +1,4 @@
-"""Rows are complete, carry their ids, and every problem names its place."""
+"""Rows are complete and have ids, and every problem names its location."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_missing_properties_get_their_defaults(accepted: AcceptedSchema) -> None
     assert table["seen"].combine_chunks().view(pa.int64()).to_pylist() == [NOW]
 
 
-def test_ids_of_every_kind(accepted: AcceptedSchema) -> None:
+def test_ids_are_derived_given_or_generated(accepted: AcceptedSchema) -> None:
     visits, _ = build(accepted, "Visit", {"place": pa.array(["Kew"]), "day": pa.array(["1970-01-03"])})
     assert visits["id"].to_pylist() == ['["2","Kew"]']
     knows, _ = build(accepted, "Knows", {"from": pa.array(["a"]), "to": pa.array(["b"])})
@@ -71,14 +71,14 @@ def test_ids_of_every_kind(accepted: AcceptedSchema) -> None:
     assert len(generated) == 26
 
 
-def test_an_id_that_the_key_contradicts(accepted: AcceptedSchema) -> None:
+def test_an_id_that_contradicts_the_key_is_refused(accepted: AcceptedSchema) -> None:
     build(accepted, "Person", {"name": pa.array(["ann"]), "id": pa.array(["ann"])})[1].check()
     assert refused(accepted, "Person", {"name": pa.array(["ann"]), "id": pa.array(["bob"])}) == [
         "line 1: Person.id: differs from the id that the key gives"
     ]
 
 
-def test_problems_come_in_input_order_with_their_places(accepted: AcceptedSchema) -> None:
+def test_problems_are_in_input_order_with_their_lines(accepted: AcceptedSchema) -> None:
     raw = {"name": pa.array(["a", None, "c"]), "age": pa.array([1, 2, 2**40]), "agee": pa.array([1, 1, 1])}
     assert refused(accepted, "Person", raw) == [
         "line 1: Person.agee: there is no such property; did you mean 'age'?",
@@ -89,7 +89,7 @@ def test_problems_come_in_input_order_with_their_places(accepted: AcceptedSchema
     ]
 
 
-def test_edges_need_both_ends(accepted: AcceptedSchema) -> None:
+def test_edges_need_both_endpoints(accepted: AcceptedSchema) -> None:
     assert refused(accepted, "Likes", {"from": pa.array(["a", None])}) == [
         "line 1: Likes.to: is required",
         "line 2: Likes.from: is required",
@@ -97,7 +97,7 @@ def test_edges_need_both_ends(accepted: AcceptedSchema) -> None:
     ]
 
 
-def test_a_million_problems_stay_small(accepted: AcceptedSchema) -> None:
+def test_a_million_problems_give_a_short_error(accepted: AcceptedSchema) -> None:
     _, problems = build(accepted, "Note", {"text": pa.nulls(1_000_000)})
     with pytest.raises(BadRowsError) as caught:
         problems.check()
@@ -106,7 +106,7 @@ def test_a_million_problems_stay_small(accepted: AcceptedSchema) -> None:
     assert caught.value.render().count("\n") == 101
 
 
-def test_the_example_builds_without_a_problem() -> None:
+def test_the_rows_of_the_example_are_valid() -> None:
     with open("examples/papers/schema.pg", encoding="utf-8") as file:
         accepted = accept(compile_schema(file.read()), "0" * 26)
     seen = set()

@@ -1,4 +1,4 @@
-"""The same rows load the same from wherever they come: files, tables, frames, mappings and streams."""
+"""The same rows from files, tables, data frames, mappings and streams load the same graph."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a stream of text": lambda folder: io.StringIO(LINES),
     "bytes": lambda folder: LINES.encode(),
     "envelopes": lambda folder: RECORDS,
-    "envelopes as they come": lambda folder: (record for record in RECORDS),
+    "a generator of envelopes": lambda folder: (record for record in RECORDS),
     "envelopes of Python values": lambda folder: [
         {"type": "Person", "data": ANN},
         {"type": "Person", "data": BOB},
@@ -187,7 +187,7 @@ def _parquet(folder: Path, frame: pd.DataFrame) -> Path:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_same_rows_from_everywhere(
+def test_every_kind_of_source_loads_the_same_rows(
     graph: Graph, expected: dict[str, list[dict[str, Any]]], tmp_path: Path, name: str
 ) -> None:
     receipt = graph.load(SOURCES[name](tmp_path / "files"), mode="overwrite")
@@ -195,13 +195,13 @@ def test_the_same_rows_from_everywhere(
     assert contents(graph) == expected
 
 
-def test_a_frame_says_its_type_beside_it(graph: Graph) -> None:
+def test_a_data_frame_is_loaded_with_a_type_name(graph: Graph) -> None:
     assert graph.load(pl.DataFrame({"name": ["x"]}), mode="append", type_name="Person").nodes == (("Person", 1),)
     assert graph.load([{"name": "y"}], mode="append", type_name="Person").nodes == (("Person", 1),)
 
 
-def test_missing_numbers_of_pandas(graph: Graph) -> None:
-    """Without a type for them, pandas holds whole numbers with gaps as numbers with a point: they are whole again."""
+def test_pandas_integers_with_missing_values_are_loaded_as_integers(graph: Graph) -> None:
+    """Pandas stores integers with missing values as floats by default; they are loaded as integers."""
     frame = pd.DataFrame({"name": ["a", "b"], "age": [3, None]})
     assert str(frame["age"].dtype) == "float64"
     graph.load({"Person": frame}, mode="append")
@@ -212,14 +212,14 @@ def test_missing_numbers_of_pandas(graph: Graph) -> None:
         graph.load({"Person": pl.DataFrame({"name": ["c"], "age": [3.0]})}, mode="append")
 
 
-def test_nan_is_missing_in_pandas_and_wrong_elsewhere(graph: Graph) -> None:
+def test_nan_is_null_in_pandas_and_an_error_elsewhere(graph: Graph) -> None:
     graph.load({"Person": pd.DataFrame({"name": ["a"], "score": [float("nan")]})}, mode="append")
     assert contents(graph)["node:Person"][0]["score"] is None
     with pytest.raises(BadRowsError, match=r"Person\.score: the number is not finite"):
         graph.load({"Person": pl.DataFrame({"name": ["b"], "score": [float("nan")]})}, mode="append")
 
 
-def test_a_frame_that_cannot_be_handed_over(graph: Graph) -> None:
+def test_a_data_frame_that_arrow_cannot_read_is_refused(graph: Graph) -> None:
     with pytest.raises(InputError, match="the rows of Person cannot be read as Arrow data"):
         graph.load({"Person": pd.DataFrame({"name": ["a", 3]}, dtype=object)}, mode="append")
 
@@ -241,13 +241,13 @@ def test_a_frame_that_cannot_be_handed_over(graph: Graph) -> None:
     ],
     ids=str,
 )
-def test_times(graph: Graph, value: object, stored: int | None) -> None:
+def test_times_of_every_python_type_are_stored_in_utc(graph: Graph, value: object, stored: int | None) -> None:
     graph.load({"Person": [{"name": "a", "seen": value}, {"name": "b", "seen": 0}]}, mode="append")
     column = graph.snapshot().scan("node:Person")["seen"].cast(pa.int64()).to_pylist()
     assert column == [stored, 0]
 
 
-def test_values_of_python(graph: Graph) -> None:
+def test_python_and_numpy_values_are_accepted(graph: Graph) -> None:
     rows = [
         {"name": "a", "age": np.int8(3), "ok": np.bool_(True), "score": np.float32(0.5), "photo": b"hi"},
         {"name": "b", "face": [np.float64(1), 2], "tags": np.array(["x"], object), "photo": "base64:aGk="},
@@ -261,7 +261,7 @@ def test_values_of_python(graph: Graph) -> None:
     assert [row["photo"]["size"] for row in (a, b, c)] == [2, 2, 0]
 
 
-def test_a_table_of_any_size_comes_in_its_order(graph: Graph) -> None:
+def test_a_large_generator_of_rows_keeps_its_order(graph: Graph) -> None:
     count = 40_000
     rows = ({"name": f"p{i:06d}", "age": i} for i in range(count))
     graph.load({"Person": rows}, mode="append")
@@ -269,8 +269,8 @@ def test_a_table_of_any_size_comes_in_its_order(graph: Graph) -> None:
     assert table["age"].to_pylist() == list(range(count))
 
 
-def test_what_a_scan_gives_is_loaded(tmp_path: Path) -> None:
-    """A DateTime is stored in an Arrow type that other programs take for a day."""
+def test_the_result_of_a_scan_can_be_loaded(tmp_path: Path) -> None:
+    """A DateTime is stored in an Arrow type that other programs read as a date."""
     schema = "node Log { name: String @key  at: DateTime?  more: [DateTime]? }"
     moment = "2020-01-01T12:34:56.789Z"
     with omnigraph.init(tmp_path / "log", schema) as graph, omnigraph.init(tmp_path / "copy", schema) as copy:
@@ -280,7 +280,7 @@ def test_what_a_scan_gives_is_loaded(tmp_path: Path) -> None:
         assert b"".join(copy.export()) == b"".join(graph.export())
 
 
-def test_floats_of_pandas_that_are_not_exact_are_refused(tmp_path: Path) -> None:
+def test_pandas_floats_beyond_exact_integers_are_refused(tmp_path: Path) -> None:
     with omnigraph.init(tmp_path / "g", "node N { name: String @key  n: I64?  m: I64 }") as graph:
         for number in (2**53, 2**53 + 1, -(2**53) - 1, 1e30):
             frame = pd.DataFrame({"name": ["a", "b"], "n": [number, None], "m": [1, 2]})
@@ -295,8 +295,10 @@ def test_floats_of_pandas_that_are_not_exact_are_refused(tmp_path: Path) -> None
         assert graph.entity("N", "a") == {"id": "a", "m": 1, "n": 2**53 - 1, "name": "a"}
 
 
-def test_a_pattern_counts_from_here_whatever_here_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if its name would be a pattern. A pattern that meets a file twice takes it once."""
+def test_a_relative_pattern_works_in_a_directory_named_like_a_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory name has pattern characters. A file that matches twice is loaded once."""
     place = tmp_path / "a[1]*"
     (place / "data" / "Person.csv").mkdir(parents=True)
     (place / "data" / "Person.csv" / "part-0.csv").write_text("name\nann\n")
@@ -307,7 +309,7 @@ def test_a_pattern_counts_from_here_whatever_here_is_called(tmp_path: Path, monk
         assert file.stem == "Person"
 
 
-def test_a_pattern_passes_over_what_is_not_rows(tmp_path: Path) -> None:
+def test_a_pattern_skips_files_that_begin_with_an_underscore(tmp_path: Path) -> None:
     for name in ("_SUCCESS", "_old.csv", "b.csv", "a.csv"):
         (tmp_path / name).write_text("name\n")
     (tmp_path / "_temporary").mkdir()

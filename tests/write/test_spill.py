@@ -1,4 +1,4 @@
-"""A load takes the memory that it is given, whatever the size of the input, and leaves no file behind."""
+"""A load stays within its memory budget for any input size, and leaves no temporary file."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ edge Knows: Person -> Person @card(0..3) { since: Date? }
 """
 
 SMALL = 32 * 1024
-"""A budget that a few hundred rows exceed many times over."""
+"""A budget that a few hundred rows exceed many times."""
 
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The temporary directory, where nothing may be left."""
+    """The temporary directory, which must be empty afterwards."""
     place = tmp_path / "scratch"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -50,7 +50,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def tables(people: int = 600, batch: int = 50) -> dict[str, pa.Table]:
-    """A graph in many small batches, so that there is something to put aside again and again."""
+    """A graph in many small batches, so that rows are spilled repeatedly."""
     names = [f"p{i}" for i in range(people)]
     person = pa.table({"name": names, "bio": ["x" * (i % 300) for i in range(people)], "mail": names})
     edges = pa.table({"from": names, "to": names[1:] + names[:1], "since": ["2020-01-31"] * people})
@@ -60,7 +60,7 @@ def tables(people: int = 600, batch: int = 50) -> dict[str, pa.Table]:
 
 
 def content(graph: Graph) -> dict[str, list[tuple[str, ...]]]:
-    """Everything but generated ids."""
+    """All content except generated ids."""
     view = graph.snapshot()
     found = {}
     for key in view.tables:
@@ -73,7 +73,7 @@ def content(graph: Graph) -> dict[str, list[tuple[str, ...]]]:
 def test_a_spilled_load_gives_the_same_graph(tmp_path: Path, scratch: Path, mode: str) -> None:
     given = tables()
     if mode == "append":
-        given["Note"] = given["Note"].slice(0, 400)  # ids repeat after that, and only a merge lets the last one win
+        given["Note"] = given["Note"].slice(0, 400)  # later ids are duplicates, and only in a merge the last one wins
     graphs = []
     for name, budget in (("small", SMALL), ("large", None)):
         with omnigraph.init(tmp_path / name, SCHEMA) as graph:
@@ -84,7 +84,7 @@ def test_a_spilled_load_gives_the_same_graph(tmp_path: Path, scratch: Path, mode
     assert len(graphs[0]["node:Note"]) == 400
 
 
-def test_rows_beyond_the_budget_are_in_files(scratch: Path) -> None:
+def test_rows_beyond_the_budget_are_spilled(scratch: Path) -> None:
     accepted = accept(compile_schema(SCHEMA), "0" * 26)
     small, large = Load(accepted, LoadMode.MERGE, budget=SMALL), Load(accepted, LoadMode.MERGE)
     for load in (small, large):
@@ -101,7 +101,7 @@ def raw(name: str, **columns: Any) -> RawRows:
     return RawRows(TypeKind.NODE, name, arrays, {}, Origin.consecutive(len(next(iter(arrays.values())))))
 
 
-def test_what_is_put_aside_is_not_in_memory(scratch: Path) -> None:
+def test_spilled_rows_are_not_in_memory(scratch: Path) -> None:
     spool = Spool(1 << 20)
     before = pa.total_allocated_bytes()
     for i in range(64):
@@ -113,7 +113,7 @@ def test_what_is_put_aside_is_not_in_memory(scratch: Path) -> None:
     assert spool.keys == []
 
 
-def test_the_largest_type_goes_first(scratch: Path) -> None:
+def test_the_largest_type_is_spilled_first(scratch: Path) -> None:
     spool = Spool(1000)
     spool.add("small", pa.table({"x": np.zeros(10)}))
     spool.add("large", pa.table({"x": np.zeros(200)}))
@@ -154,7 +154,7 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path, scratch: Path, monkeypatch
         assert graph.snapshot().commit == before
 
 
-def test_a_check_that_does_not_fit_says_how_large_it_is(tmp_path: Path, scratch: Path) -> None:
+def test_a_check_beyond_the_budget_reports_its_size(tmp_path: Path, scratch: Path) -> None:
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         with pytest.raises(ResourceLimitError, match="the ids of node:Note") as caught:
             graph.load(tables(), mode="append", memory_budget=4096)
@@ -163,7 +163,7 @@ def test_a_check_that_does_not_fit_says_how_large_it_is(tmp_path: Path, scratch:
         assert graph.snapshot().pin("node:Person").row_count == 0
 
 
-def test_pieces_are_small_and_in_order() -> None:
+def test_chunks_are_bounded_and_in_order() -> None:
     texts = ["x" * (i % 97) for i in range(1000)] + ["y" * 50_000]
     for kind in (pa.utf8(), pa.large_utf8(), pa.string_view()):
         column = pa.array(texts, kind)
@@ -178,14 +178,14 @@ def test_pieces_are_small_and_in_order() -> None:
         )
 
 
-def test_a_dictionary_is_counted_by_what_it_spells() -> None:
+def test_dictionary_columns_count_with_their_decoded_size() -> None:
     column = pa.array(["x" * 1000, "y" * 1000] * 500).dictionary_encode()
     cut = list(chunks_of(RawRows(TypeKind.NODE, "Note", {"text": column}, {}, Origin.consecutive(1000)), 100_000))
     assert 10 <= len(cut) <= 20
 
 
-def test_text_that_one_column_cannot_hold_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of two GiB, a million times smaller: no piece may exceed it, whatever a source hands over."""
+def test_text_beyond_the_size_of_one_column_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of two GiB, scaled down by a million: no chunk may exceed it, for any source."""
     limit = 2048
     sizes: list[int] = []
     original = RowBuilder.build
@@ -215,12 +215,12 @@ def test_text_that_one_column_cannot_hold_is_loaded(tmp_path: Path, monkeypatch:
         ("1.5GiB", {}, 3 << 29),
     ],
 )
-def test_budgets(given: int | str | None, environment: dict[str, str], expected: int) -> None:
+def test_memory_budgets_are_parsed(given: int | str | None, environment: dict[str, str], expected: int) -> None:
     assert memory_budget(given, environment) == expected
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "0", "2 GB of it", ""])
-def test_what_is_no_budget(given: str) -> None:
+def test_invalid_memory_budgets_are_refused(given: str) -> None:
     with pytest.raises(InputError, match="is not an amount"):
         memory_budget(given, {})
     with pytest.raises(InputError, match=f"^{LOAD_MEMORY.name}: '{re.escape(str(given))}' is not an amount"):

@@ -1,4 +1,4 @@
-"""The validator against the rules, applied row by row: the same violations for any change of any small graph."""
+"""The validator against a row-by-row check of the rules: the same violations for any change of a small graph."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EDGES = st.dictionaries(
 
 @dataclass
 class Stored:
-    """What is committed, behind the interface that the validator reads through."""
+    """The committed rows, behind the interface that the validator reads."""
 
     tables: dict[str, pa.Table]
 
@@ -117,7 +117,7 @@ def after(before: Rows, write: Write) -> Rows:
 
 
 def expected(before: dict[str, Rows], write: dict[str, Write]) -> set[tuple[str, str, str]]:
-    """The rules of the schema above, one row at a time."""
+    """The rules of the schema above, checked one row at a time."""
     nothing = Write()
     people, edges = write.get("node:Person", nothing), write.get("edge:Knows", nothing)
     persons = after(before["node:Person"], people)
@@ -167,23 +167,23 @@ def shared(subject: str, fields: tuple[str, ...], changed: Rows, all_: Rows) -> 
     st.builds(Write, EDGES, st.sets(st.sampled_from(["e1", "e2", "e3"])), st.booleans()),
     st.sets(st.sampled_from(["node:Person", "edge:Knows"]), min_size=1),
 )
-def test_same_violations_as_row_by_row(
+def test_the_validator_finds_the_violations_of_a_row_by_row_check(
     people: Rows, edges: Rows, people_write: Write, edges_write: Write, touched: set[str]
 ) -> None:
-    # What is stored keeps the rules that the change could not have broken.
+    # Stored rows satisfy the rules that the change cannot violate.
     stored_edges = {id_: row for id_, row in edges.items() if row["src"] in people and row["dst"] in people}
     edges_write.deleted -= set(edges_write.rows)
     before = {"node:Person": people, "edge:Knows": stored_edges}
     writes = {"node:Person": people_write, "edge:Knows": edges_write}
     write = {key: writes[key] for key in touched}
     assert found(before, write) == expected(before, write)
-    # The same in parts, as when the memory is short.
+    # The same in parts, as with a small memory budget.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checks, "_SMALL", 0)
         assert found(before, write, MemoryLimit(256)) == expected(before, write)
 
 
-def test_what_is_wrong_already_is_not_blamed_on_the_change() -> None:
+def test_existing_violations_are_not_reported_for_a_change() -> None:
     person = {"city": "y", "mail": None, "level": 1, "tags": None}
     before: dict[str, Rows] = {"node:Person": {"p": person, "s": person}, "edge:Knows": {}}
     assert found(before, {"node:Person": Write({"q": {**person, "level": 2}})}) == set()
@@ -191,20 +191,20 @@ def test_what_is_wrong_already_is_not_blamed_on_the_change() -> None:
 
 
 @given(PEOPLE, EDGES)
-def test_the_whole_graph_is_held_to_the_same_rules(people: Rows, edges: Rows) -> None:
+def test_verify_applies_the_same_rules_to_the_whole_graph(people: Rows, edges: Rows) -> None:
     stored = {"node:Person": people, "edge:Knows": edges}
     report = verify(ACCEPTED, Stored({key: table(key, rows) for key, rows in stored.items()}))
     wanted = expected({"node:Person": {}, "edge:Knows": {}}, {key: Write(rows) for key, rows in stored.items()})
-    # A write looks only at nodes that it brings an edge of; here nodes without any count as well.
+    # A write checks only nodes of its edges; here nodes without edges count, too.
     ends = {row["src"] for row in edges.values()}
     wanted |= {("cardinality", "Knows @card", node) for node in people if node not in ends}
-    # And an edge that leads nowhere is no edge of a node that is not there.
+    # An orphan edge does not count for the missing node.
     wanted -= {violation for violation in wanted if violation[0] == "cardinality" and violation[2] not in people}
     assert {(v.kind, v.subject, v.entity_id) for v in report.first} == wanted
     assert report.total == len(wanted)
 
 
-def test_the_first_violation_is_the_first_in_the_order_of_the_rules() -> None:
+def test_violations_are_in_the_order_of_the_rules() -> None:
     write = {
         "node:Person": Write({"q": {"city": "z", "mail": "m", "level": 9, "tags": ["c"]}}),
         "edge:Knows": Write({"e": {"src": "nobody", "dst": "q", "weight": None}}),

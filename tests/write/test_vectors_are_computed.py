@@ -1,4 +1,4 @@
-"""A vector with `@embed` that a write leaves out is computed from its text, before anything moves."""
+"""An omitted vector with `@embed` is computed from its text before the write is staged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ node Page {
 
 
 class Counting:
-    """The mock, which remembers what it was asked, and fails on request."""
+    """The mock embedder. It records its inputs, and fails on request."""
 
     def __init__(self) -> None:
         self.name = "acme/embed-small"
@@ -80,7 +80,7 @@ def value(graph: Graph, name: str, prop: str, type_name: str = "Page") -> object
 # ---- loads
 
 
-def test_a_load_computes_what_is_left_out(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
+def test_a_load_computes_omitted_vectors(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
     file = ndjson(
         tmp_path,
         {"name": "absent", "title": "one"},
@@ -101,7 +101,9 @@ def test_a_load_computes_what_is_left_out(graph: Graph, embedder: Counting, tmp_
 
 
 @pytest.mark.parametrize("awkward", ['a "title_vec": null', "a \\ b", "a \u00e9", "line\nline", '\\"title_vec\\":null'])
-def test_a_written_null_is_told_from_a_text_that_looks_like_one(graph: Graph, tmp_path: Path, awkward: str) -> None:
+def test_an_explicit_null_is_not_confused_with_text_that_looks_like_it(
+    graph: Graph, tmp_path: Path, awkward: str
+) -> None:
     graph.load(
         ndjson(tmp_path, {"name": "a", "title": awkward}, {"name": "b", "title_vec": None, "title": awkward}),
         mode="append",
@@ -110,7 +112,7 @@ def test_a_written_null_is_told_from_a_text_that_looks_like_one(graph: Graph, tm
     assert value(graph, "b", "title_vec") is None
 
 
-def test_a_column_that_is_not_there_is_left_out_everywhere(graph: Graph, embedder: Counting) -> None:
+def test_vectors_of_a_missing_column_are_computed(graph: Graph, embedder: Counting) -> None:
     graph.load({"Page": pa.table({"name": ["a", "b"], "title": ["one", None]})}, mode="append")
     assert value(graph, "a", "title_vec") == of("one", 4)
     nulls = pa.table({"name": ["c"], "title": ["one"], "title_vec": pa.nulls(1, pa.list_(pa.float32(), 4))})
@@ -119,7 +121,7 @@ def test_a_column_that_is_not_there_is_left_out_everywhere(graph: Graph, embedde
     assert embedder.asked == [["one"]]
 
 
-def test_a_required_vector_is_computed_for_a_null_too(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
+def test_a_required_vector_is_computed_even_for_null(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
     file = ndjson(
         tmp_path,
         {"name": "a", "text": "one"},
@@ -143,11 +145,11 @@ def test_a_required_vector_needs_a_text(graph: Graph, embedder: Counting, tmp_pa
     missing = "Note.must: is required, and there is no text in 'text' to compute it from"
     assert [str(problem).partition(": ")[2] for problem in caught.value.problems] == [missing, missing]
     assert [problem.record for problem in caught.value.problems] == [1, 2]
-    assert embedder.asked == []  # nothing will be written, so nothing is paid for
+    assert embedder.asked == []  # nothing will be written, so nothing is embedded
     assert graph.snapshot().commit == before
 
 
-def test_a_load_can_be_told_not_to(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
+def test_a_load_can_skip_embedding(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
     graph.load(ndjson(tmp_path, {"name": "a", "title": "one", "body": "long"}), mode="append", embed=False)
     assert value(graph, "a", "title_vec") is None
     with pytest.raises(BadRowsError, match=r"Note\.must: is required"):
@@ -155,7 +157,7 @@ def test_a_load_can_be_told_not_to(graph: Graph, embedder: Counting, tmp_path: P
     assert embedder.asked == []
 
 
-def test_nobody_is_asked_about_bad_input(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
+def test_bad_input_is_not_embedded(graph: Graph, embedder: Counting, tmp_path: Path) -> None:
     with pytest.raises(BadRowsError):
         graph.load(ndjson(tmp_path, {"name": 7, "title": "one"}), mode="append")
     with pytest.raises(BadRowsError):
@@ -186,7 +188,7 @@ def test_a_load_with_another_model_is_refused(graph: Graph, embedder: Counting, 
 # ---- mutations
 
 
-def test_an_insert_computes_what_it_leaves_out(graph: Graph, embedder: Counting) -> None:
+def test_an_insert_computes_omitted_vectors(graph: Graph, embedder: Counting) -> None:
     text = """
     query write($text: String) {
         insert Note { name: "a", text: $text }
@@ -204,7 +206,7 @@ def test_an_insert_computes_what_it_leaves_out(graph: Graph, embedder: Counting)
     assert sorted(embedder.asked) == [["one", "two"], ["three"], ["two"]]
 
 
-def test_an_update_of_a_text_computes_its_vector_anew(graph: Graph) -> None:
+def test_an_update_of_a_text_recomputes_its_vector(graph: Graph) -> None:
     graph.mutate('query write() { insert Note { name: "a", text: "one" } }')
     graph.mutate('query write() { update Note set { text: "two" } where name = "a" }')
     assert value(graph, "a", "must", "Note") == of("two", 3)
@@ -232,7 +234,7 @@ def test_without_an_embedder_the_offline_model_is_used(tmp_path: Path, monkeypat
         assert value(graph, "a", "title_vec") == expected
 
 
-def test_settings_matter_only_where_something_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_settings_matter_only_if_a_vector_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMNIGRAPH_EMBEDDINGS_MOCK", raising=False)
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "nobody")
     with omnigraph.init(tmp_path / "g", SCHEMA) as graph:

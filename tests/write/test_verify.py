@@ -1,4 +1,4 @@
-"""The whole graph can be held to its schema, whoever wrote it and however."""
+"""`verify` checks the whole graph against its schema, for rows of any origin."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 def smuggle(graph: Graph, key: str, branch: str = "main", /, **columns: list[object]) -> None:
-    """Rows that no check has seen."""
+    """Write rows without any check."""
     schema = graph.snapshot().scan(key).schema
     rows = {field.name: columns.get(field.name, [None]) for field in schema}
     table = pa.table({name: pa.array(values, schema.field(name).type) for name, values in rows.items()}, schema=schema)
@@ -54,12 +54,12 @@ def found(graph: Graph, branch: str = "main") -> list[str]:
     return [str(violation) for violation in report.violations]
 
 
-def test_a_graph_that_was_written_through_the_engine_is_sound(graph: Graph) -> None:
+def test_a_graph_written_by_the_engine_has_no_violations(graph: Graph) -> None:
     assert found(graph) == []
 
 
-def test_a_node_that_never_had_an_edge_is_found(graph: Graph) -> None:
-    graph.load({"Person": pa.table({"name": ["cid"]})}, mode="append")  # no write can see that
+def test_a_node_without_its_required_edge_is_found(graph: Graph) -> None:
+    graph.load({"Person": pa.table({"name": ["cid"]})}, mode="append")  # a write does not check that
     assert found(graph) == ["Wrote @card: 'cid': has 0 edges, allowed are 1.."]
 
 
@@ -80,12 +80,12 @@ def test_a_node_that_never_had_an_edge_is_found(graph: Graph) -> None:
     ],
     ids=["value", "unique", "key", "id", "dangling", "tuple", "cardinality"],
 )
-def test_what_was_smuggled_in_is_found(graph: Graph, key: str, row: dict[str, object], said: str) -> None:
+def test_rows_written_without_checks_are_found(graph: Graph, key: str, row: dict[str, object], said: str) -> None:
     smuggle(graph, key, "main", **{name: [value] for name, value in row.items()})
     assert said in found(graph)
 
 
-def test_branches_and_commits_are_checked_as_they_are(graph: Graph) -> None:
+def test_branches_and_commits_are_checked_separately(graph: Graph) -> None:
     sound = graph.snapshot().commit.id
     graph.branches.create("dev")
     smuggle(graph, "edge:Knows", "dev", id=["x"], src=["gone"], dst=["bob"])
@@ -96,7 +96,7 @@ def test_branches_and_commits_are_checked_as_they_are(graph: Graph) -> None:
     assert graph.verify(commit=sound).ok
 
 
-def test_everything_is_counted_and_the_first_by_id_are_shown(graph: Graph) -> None:
+def test_all_violations_are_counted_and_the_first_by_id_are_listed(graph: Graph) -> None:
     for start in (200, 0, 100):
         ids: list[object] = [f"e{i:03}" for i in range(start, start + 100)]
         smuggle(graph, "edge:Knows", id=ids, src=ids, dst=["bob"] * 100, since=[None] * 100)
@@ -105,7 +105,7 @@ def test_everything_is_counted_and_the_first_by_id_are_shown(graph: Graph) -> No
     assert [v.entity_id for v in report.violations] == [f"e{i:03}" for i in range(100)]
 
 
-def test_the_report_as_json(graph: Graph) -> None:
+def test_the_report_has_the_documented_json_form(graph: Graph) -> None:
     smuggle(graph, "node:Person", id=["x"], name=["x"], age=[-1])
     said = graph.verify().to_json()
     assert said["graph_commit_id"] == graph.snapshot().commit.id
@@ -119,13 +119,13 @@ def test_the_report_as_json(graph: Graph) -> None:
     }
 
 
-def test_memory_that_is_too_short_is_said(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_budget_that_is_too_small_is_reported(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOAD_MEMORY.name, "16")
     with pytest.raises(ResourceLimitError, match=r"Note\.id"):
         graph.verify()
 
 
-def test_the_command(graph: Graph, tmp_path: Path) -> None:
+def test_the_verify_command_reports_violations(graph: Graph, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     good = shell.run("verify", graph.uri)
     assert (good.exit_code, good.stdout) == (0, "verified 7 entities on branch main: every constraint holds\n")

@@ -1,4 +1,4 @@
-"""What a small write reads: the columns that it searches, and of everything else only the rows that it finds."""
+"""A small write reads the columns that it searches, and only the found rows of all others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cost") / "graph"
     random = np.random.default_rng(1)
     names = [f"person-{i:06}" for i in range(ROWS)]
-    # Texts that do not compress, so that reading a column of them costs what it looks like.
+    # Texts that do not compress, so that the size of a column is its read cost.
     bios = [random.bytes(BIO // 2).hex() for _ in range(ROWS)]
     with omnigraph.init(place, SCHEMA) as graph:
         graph.load(
@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """How many bytes all handles of tables together have read since."""
+    """The number of bytes that all table handles have read since."""
     handles: list[LanceDataset] = []
     original = Datasets.open
 
@@ -77,11 +77,11 @@ WRITES: dict[str, Callable[[Graph], object]] = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_without_an_index_only_columns_that_are_searched_are_read_whole(
+def test_without_an_index_only_searched_columns_are_read_whole(
     place: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     with omnigraph.open(place) as graph, bytes_read(monkeypatch) as read:
         WRITES[write](graph)
         taken = read()
-    # Ids, ends and mails are short. One of the long columns would be more than all of them together.
+    # Ids, endpoints and mails are short. One of the long columns would be larger than all of them together.
     assert 0 < taken < ROWS * BIO / 4

@@ -33,7 +33,7 @@ edge Trusts: Person -> Person
 edge Visits: Person -> Place { at: DateTime?  age: I32 }
 edge Person: Place -> Person
 """
-"""Few names for many things: an interface that nothing implements, and an edge that is called like a node."""
+"""Few names with many uses: an interface without implementations, and an edge type named like a node type."""
 
 FAMILIAR = Vocabulary.of(
     names=[
@@ -62,7 +62,7 @@ FAMILIAR = Vocabulary.of(
     edge_words=["knows", "visits", "person"],
     functions=sorted(FUNCTIONS),
 )
-"""The names of `DENSE`, so that trees are often about something that exists."""
+"""The names of `DENSE`, so that trees often refer to existing types and properties."""
 
 FAMILIAR_PARAMS = (
     parse_queries(

@@ -1,4 +1,4 @@
-"""One query at a time: compiled against the nursery, or refused by it."""
+"""Compile one query against the nursery schema, or check that it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever text comes in, what comes out is a result or an error that says where: never a crash."""
+"""Any input gives a result or an error with a location, never a crash."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DENSE = dense()
 
 
 def check_place(error: CompileError, length: int) -> None:
-    """The error says where, inside the text, and can be shown."""
+    """Check that the error has a span inside the text, and can be rendered."""
     assert error.span is not None
     assert 0 <= error.span.start < error.span.end <= length
     assert printable(error.message) in error.render()
@@ -48,7 +48,7 @@ def parsed(text: str | bytes) -> ast.QueryFile | None:
 
 
 def check(file: ast.QueryFile, catalog: Catalog, seen: Counter[str] | None = None) -> None:
-    """Every query of a parsed file gives an IR that holds together, or an error with a code and a place."""
+    """Check that every query of a parsed file gives a consistent IR, or an error with a code and a span."""
     length = len(file.source.text.encode())
     for query in file.queries:
         try:
@@ -89,19 +89,19 @@ SCRAPS = st.sampled_from(
 
 @settings(max_examples=200)
 @given(st.binary(max_size=80))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_parse_or_give_an_error(data: bytes) -> None:
     parsed(data)
 
 
 @settings(max_examples=200)
 @given(st.text(st.characters(codec=None), max_size=60))
-def test_any_text(text: str) -> None:
+def test_any_text_parses_or_gives_an_error(text: str) -> None:
     parsed(text)
 
 
 @settings(max_examples=300)
 @given(st.lists(SCRAPS | st.text(max_size=3), max_size=25))
-def test_any_words(words: list[str]) -> None:
+def test_any_sequence_of_tokens_parses_or_gives_an_error(words: list[str]) -> None:
     file = parsed(" ".join(words))
     if file is not None:
         check(file, DENSE)
@@ -145,16 +145,16 @@ def test_any_words(words: list[str]) -> None:
         ),
     ],
 )
-def test_broken_text(text: str) -> None:
+def test_broken_text_is_an_error(text: str) -> None:
     assert parsed(text) is None or text in ("//",)
 
 
-def test_no_text_is_an_empty_file() -> None:
+def test_an_empty_text_has_no_queries() -> None:
     assert parse_queries("").queries == parse_queries(b"").queries == parse_queries("// nothing").queries == ()
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"query \xc3", b"query q() { \xed\xa0\x80 }", b"\x80" * 9])
-def test_bytes_that_are_not_utf8(data: bytes) -> None:
+def test_invalid_utf8_is_an_error(data: bytes) -> None:
     with pytest.raises(ParseError, match="not UTF-8") as caught:
         parse_queries(data)
     assert caught.value.span is not None
@@ -162,7 +162,7 @@ def test_bytes_that_are_not_utf8(data: bytes) -> None:
     assert "-->" in caught.value.render()
 
 
-# ---- broken variants of good text
+# ---- broken variants of valid text
 
 
 def queries_of(text: str) -> list[str]:
@@ -174,8 +174,8 @@ QUERIES = [*queries_of(READS), *queries_of(WRITES)]
 
 
 @pytest.mark.parametrize("query", QUERIES[::12])
-def test_every_truncation(query: str) -> None:
-    """A query that stops short anywhere is an error, at a place inside what there is."""
+def test_a_truncated_query_is_an_error(query: str) -> None:
+    """A truncated query is an error with a span inside the text."""
     data = query.encode()
     for end in range(1, len(data)):
         assert parsed(data[:end]) is None
@@ -183,12 +183,12 @@ def test_every_truncation(query: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_truncation_of_every_query(query: str) -> None:
-    test_every_truncation(query)
+def test_a_truncation_of_any_example_query_is_an_error(query: str) -> None:
+    test_a_truncated_query_is_an_error(query)
 
 
 def pieces(text: str) -> list[str]:
-    """A text as its tokens, each with the white space before it."""
+    """A text as its tokens, each with the preceding white space."""
     tokens = query_tokens(SourceText(text))
     ends = [0, *tokens.ends[:-1]]
     data = text.encode()
@@ -197,7 +197,7 @@ def pieces(text: str) -> list[str]:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """One of the example queries after a few accidents."""
+    """An example query after a few random edits."""
     made = pieces(draw(st.sampled_from(QUERIES)))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(made) - 1))
@@ -220,7 +220,7 @@ def mutated(draw: st.DrawFn) -> str:
 
 @settings(max_examples=1500)
 @given(mutated())
-def test_mutated_queries(text: str) -> None:
+def test_mutated_queries_compile_or_give_an_error(text: str) -> None:
     file = parsed(text)
     if file is not None:
         check(file, PAPERS)
@@ -230,7 +230,7 @@ def test_mutated_queries(text: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=4000)
 @given(mutated())
-def test_mutated_queries_in_depth(text: str) -> None:
+def test_mutated_queries_compile_or_give_an_error_in_long_runs(text: str) -> None:
     file = parsed(text)
     if file is not None:
         check(file, PAPERS)
@@ -241,17 +241,17 @@ def test_mutated_queries_in_depth(text: str) -> None:
 
 @settings(max_examples=250)
 @given(query_files(FAMILIAR, most=1))
-def test_any_tree_can_be_checked(file: ast.QueryFile) -> None:
+def test_any_syntax_tree_compiles_or_gives_an_error(file: ast.QueryFile) -> None:
     check(parse_queries(print_queries(file)), DENSE)
     declared = tuple(replace(query, params=FAMILIAR_PARAMS) for query in file.queries)
     check(parse_queries(print_queries(ast.QueryFile(declared))), DENSE)
 
 
-# ---- queries that are right
+# ---- valid queries
 
 
 @pytest.mark.parametrize("catalog", [PAPERS, DENSE], ids=["papers", "dense"])
-def test_queries_along_a_schema_compile(catalog: Catalog) -> None:
+def test_generated_queries_for_a_schema_compile(catalog: Catalog) -> None:
     seen: Counter[str] = Counter()
 
     @settings(max_examples=200)
@@ -281,5 +281,5 @@ def test_layout_does_not_change_the_fingerprint(query: ast.Query) -> None:
 @pytest.mark.slow
 @settings(max_examples=1000)
 @given(valid_queries(DENSE))
-def test_queries_along_a_schema_compile_in_depth(query: ast.Query) -> None:
+def test_generated_queries_for_a_schema_compile_in_long_runs(query: ast.Query) -> None:
     check(parse_queries(print_queries(ast.QueryFile((query,)))), DENSE)

@@ -1,4 +1,4 @@
-"""Size and depth are bounded: a huge or deep text gives a result or a typed error, soon, wherever it is called from."""
+"""Size and depth are bounded: a huge or deep text gives a result or a typed error quickly, at any stack depth."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.lang.tokens import MAX_SOURCE_BYTES
 
 CATALOG = dense()
 EFFORT = 3_000
-"""Far more than anything here takes: what does not scale takes minutes."""
+"""A generous limit: code that is not linear would take minutes."""
 
 
 def read(clause: str = "$a: Person", result: str = "$a.name", tail: str = "", params: str = "") -> str:
@@ -64,7 +64,7 @@ WIDE: dict[str, Callable[[int], str]] = {
     "unclosed comment": lambda n: read("/*" + "* /" * 50 * n),
     "garbage": lambda n: "} ) ] " * n,
 }
-"""Texts that grow in one direction. Each is about something that the schema has, so that checking goes all the way."""
+"""Texts that grow in one dimension. Each uses names of the schema, so that all checks run."""
 
 SCHEMAS: dict[str, Callable[[int], str]] = {
     "nodes": lambda n: "\n".join(f"node N{i} {{ p: String @key }}" for i in range(n)),
@@ -98,16 +98,16 @@ DEEP: dict[str, Callable[[int], str]] = {
     "unclosed": lambda n: "query q() { match { " + "(" * n,
     "where": lambda n: f"query q() {{ delete Person where {nested('(', 'age = 1', ')', n)} }}",
 }
-"""Texts that nest."""
+"""Nested texts."""
 
 
 def check_short(error: CompileError, text: str) -> None:
-    """An error quotes a little of its text, and says little more."""
+    """Check that an error quotes only a part of its text, and is short."""
     assert len(error.render()) < len(text) + 1_000
 
 
 def run_everything(text: str) -> None:
-    """All that can be done with a text, each ending in a result or an error of the family."""
+    """Run all operations on a text; each must give a result or an error of the family."""
     for work in (parse_queries, format_queries, lambda text: compile_queries(text, CATALOG)):
         try:
             made = work(text)
@@ -122,7 +122,7 @@ def run_everything(text: str) -> None:
 
 
 @pytest.mark.parametrize("shape", WIDE)
-def test_a_wide_text_ends_soon(shape: str) -> None:
+def test_a_wide_text_compiles_or_fails_quickly(shape: str) -> None:
     text = WIDE[shape](10_000 if shape in ("or", "and", "clauses", "projections", "numbers", "queries") else 3_000)
     with at_most(EFFORT):
         run_everything(text)
@@ -130,19 +130,19 @@ def test_a_wide_text_ends_soon(shape: str) -> None:
 
 @pytest.mark.parametrize("depth", [10, 60, 5_000])
 @pytest.mark.parametrize("shape", DEEP)
-def test_a_deep_text_ends_soon(shape: str, depth: int) -> None:
+def test_a_deep_text_compiles_or_fails_quickly(shape: str, depth: int) -> None:
     with at_most(EFFORT):
         run_everything(DEEP[shape](depth))
 
 
 def test_long_chains_compile() -> None:
-    """What is long without being deep is no error."""
+    """A long text that is not deep is valid."""
     for shape in ("or", "and", "clauses", "projections", "numbers", "queries", "traversals", "having", "where"):
         assert compile_queries(WIDE[shape](2_000), CATALOG)
 
 
 @pytest.mark.parametrize("shape", SCHEMAS)
-def test_a_wide_schema_ends_soon(shape: str) -> None:
+def test_a_wide_schema_compiles_or_fails_quickly(shape: str) -> None:
     text = SCHEMAS[shape](2_000)
     with at_most(EFFORT):
         for work in (parse_schema, format_schema, compile_schema):
@@ -152,7 +152,7 @@ def test_a_wide_schema_ends_soon(shape: str) -> None:
                 check_short(error, text)
 
 
-def test_too_much_text_is_refused_at_once() -> None:
+def test_an_oversized_text_is_refused_quickly() -> None:
     for text in ("x" * 50_000_000, b"x" * 50_000_000, "ß" * MAX_SOURCE_BYTES):
         with at_most(EFFORT):
             for work in (parse_queries, format_queries, parse_schema, format_schema, compile_schema):
@@ -162,7 +162,7 @@ def test_too_much_text_is_refused_at_once() -> None:
         assert [finding.code for finding in report.findings] == ["Q000"]
 
 
-def test_too_much_text_names_its_file() -> None:
+def test_the_error_of_an_oversized_text_names_its_file() -> None:
     for parse in (parse_queries, parse_schema):
         with pytest.raises(ParseError) as caught:
             parse(b"x" * (MAX_SOURCE_BYTES + 1), "huge.txt")
@@ -170,7 +170,7 @@ def test_too_much_text_names_its_file() -> None:
         assert len(caught.value.render()) < 1_000
 
 
-def test_the_longest_line_that_is_read() -> None:
+def test_the_longest_accepted_line_is_parsed_quickly() -> None:
     line = read('$a.name = "') + "x" * (MAX_SOURCE_BYTES - 200) + '"'
     with at_most(EFFORT), pytest.raises(ParseError) as caught:
         parse_queries(line)
@@ -178,7 +178,7 @@ def test_the_longest_line_that_is_read() -> None:
 
 
 @pytest.mark.parametrize("digits", [19, 20, 40, 41, 5_000, 1_000_000])
-def test_any_number_of_digits(digits: int) -> None:
+def test_numbers_with_many_digits_are_parsed_quickly(digits: int) -> None:
     number = "9" * digits
     with at_most(EFFORT):
         for text in (
@@ -196,7 +196,7 @@ def test_any_number_of_digits(digits: int) -> None:
             run_everything(text)
 
 
-def test_deep_json_is_no_query() -> None:
+def test_deeply_nested_json_is_refused() -> None:
     data: JsonValue = {"kind": "Now"}
     for _ in range(5_000):
         data = {"kind": "Not", "term": data}
@@ -208,7 +208,7 @@ def test_deep_json_is_no_query() -> None:
 
 
 def with_frames_left(frames: int, work: Callable[[], object]) -> object:
-    """Run something when only so many frames are left on the stack."""
+    """Run a function with only this many free frames on the stack."""
 
     def depth() -> int:
         frame, count = sys._getframe(), 0
@@ -256,7 +256,7 @@ def seconds(work: Callable[[str], object], text: str) -> float:
 def check_growth(work: Callable[[str], object], shape: Callable[[int], str]) -> None:
     """Four times the text takes about four times as long; sixteen times would be quadratic.
 
-    Time on the processor counts, and of several runs the best: a busy machine only ever adds.
+    The best CPU time of several runs counts, because a busy machine only adds time.
     """
     small, large = shape(300), shape(1200)
     base = grown = float("inf")
@@ -274,11 +274,11 @@ def check_growth(work: Callable[[str], object], shape: Callable[[int], str]) -> 
     [parse_queries, format_queries, partial(lint_queries, catalog=CATALOG)],
     ids=["parse", "format", "lint"],
 )
-def test_time_grows_with_the_text(shape: str, work: Callable[[str], object]) -> None:
+def test_time_is_linear_in_the_size_of_the_text(shape: str, work: Callable[[str], object]) -> None:
     check_growth(work, WIDE[shape])
 
 
 @pytest.mark.parametrize("shape", SCHEMAS)
 @pytest.mark.parametrize("work", [parse_schema, format_schema, compile_schema], ids=["parse", "format", "compile"])
-def test_time_grows_with_the_schema(shape: str, work: Callable[[str], object]) -> None:
+def test_time_is_linear_in_the_size_of_the_schema(shape: str, work: Callable[[str], object]) -> None:
     check_growth(work, SCHEMAS[shape])

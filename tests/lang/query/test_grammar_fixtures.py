@@ -36,7 +36,7 @@ PRODUCTIONS = {
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/query-grammar.md"
 
 
-def test_the_page_shows_every_production() -> None:
+def test_the_grammar_page_has_every_production() -> None:
     block = PAGE.read_text(encoding="utf-8").split("```peg\n")[1].split("```")[0]
     assert set(re.findall(r"^(\w+) *:=", block, re.MULTILINE)) == PRODUCTIONS
 
@@ -51,7 +51,7 @@ def test_every_production_has_fixtures() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("accept")], ids=lambda case: case.id)
-def test_accepted(case: Case) -> None:
+def test_accepted_texts_have_their_canonical_form(case: Case) -> None:
     text = case.read(".gq")
     tree = parse_queries(text)
     formatted = format_queries(text)
@@ -62,7 +62,7 @@ def test_accepted(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("reject")], ids=lambda case: case.id)
-def test_rejected(case: Case) -> None:
+def test_rejected_texts_have_the_expected_error(case: Case) -> None:
     with pytest.raises(ParseError) as raised:
         parse_queries(case.read(".gq"), case.name(".gq"))
     compare_case(case, raised.value.render() + "\n")

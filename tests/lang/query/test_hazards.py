@@ -1,4 +1,4 @@
-"""What must not go wrong silently: each trap of the language that can be seen before a query runs."""
+"""Hazards of the language that the compiler detects before a query runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT = "query q() { match { $s: Species } return { $s.taxon } }"
 
 
 def test_h1_a_parameter_without_default_must_be_given() -> None:
-    """The matcher stays in the IR, and the IR says that the parameter cannot be left out."""
+    """The matcher stays in the IR, and the IR marks the parameter as required."""
     query = compiled("match { $s: Species { rank: $r } } return { $s.taxon }", "$r: String, $n: I64?, $d: I64 = 3")
     assert [param.required for param in query.params] == [True, False, False]
     assert isinstance(query.body, ir.Read)
@@ -115,7 +115,7 @@ def test_h8_a_repeated_pattern_adds_its_matchers() -> None:
     assert len(block.filters) == 2
 
 
-def test_h8_each_anonymous_variable_is_its_own() -> None:
+def test_h8_each_anonymous_variable_is_a_separate_variable() -> None:
     block = match("$a: Accession  $a isA $_  $a grownIn $_  $_: Garden")
     fresh = [node.name for node in block.nodes if not node.named]
     assert len(set(fresh)) == len(fresh) == 3
@@ -123,7 +123,7 @@ def test_h8_each_anonymous_variable_is_its_own() -> None:
 
 
 def test_h9_numbers_are_compared_as_they_are_written() -> None:
-    """No side is cast to the other's type: the IR keeps both, and says that the comparison is exact."""
+    """No side is cast to the type of the other: the IR keeps both, and the comparison is exact."""
     block = match("$a: Accession { serial: 2.7 }  $b: Accession  $a.grams < $b.price  $a.serial = 18446744073709551615")
     kinds = [(c.left.type.scalar, c.right.type.scalar) for c in block.filters if isinstance(c, ir.Compare)]
     assert kinds == [(Scalar.U64, Scalar.F64), (Scalar.I32, Scalar.F64), (Scalar.U64, Scalar.U64)]
@@ -174,7 +174,7 @@ def test_h11_changing_the_text_changes_the_vector() -> None:
         ("$s.rank, count($s) as n", "order { $s.taxon }", "T30"),
     ],
 )
-def test_h13_what_cannot_be_computed_does_not_compile(returns: str, tail: str, code: str) -> None:
+def test_h13_expressions_that_cannot_be_computed_do_not_compile(returns: str, tail: str, code: str) -> None:
     refused(f"match {{ $s: Species }} return {{ {returns} }} {tail}", code)
 
 
@@ -209,7 +209,7 @@ def test_h14_a_parameter_does_not_shadow_a_variable() -> None:
     refused("match { $s: Species  not { $a isA $s } } return { $s }", "T27", "$a: String")
 
 
-def test_h15_one_definition_of_the_result() -> None:
+def test_h15_describe_and_the_ir_have_the_same_columns() -> None:
     query = compiled("match { $a isA $s } return { $s.taxon, $s, $p, count($a), sum($a.grams) }", "$p: String")
     assert isinstance(query.body, ir.Read)
     names = [column.name for column in query.body.columns]
@@ -219,17 +219,17 @@ def test_h15_one_definition_of_the_result() -> None:
     assert fields[1].kind.value == "string"
 
 
-def test_h15_constants_have_names_too() -> None:
+def test_h15_constant_columns_have_names() -> None:
     assert [column.name for column in read("$s: Species", '"x", now()').columns] == ["literal", "now"]
 
 
-def test_h16_groups_are_tied_by_their_keys() -> None:
+def test_h16_tied_groups_are_ordered_by_their_keys() -> None:
     body = read("$s: Species", "$s.rank as r, count($s) as n, n + 1 as m", "order { n desc }")
     assert [tie.name for tie in body.ties if isinstance(tie, ir.Column)] == ["r"]
     assert [key.name for key in body.keys] == ["r"]
 
 
-def test_h16_nothing_follows_a_rank() -> None:
+def test_h16_a_sort_key_after_a_rank_is_refused() -> None:
     refused('match { $s: Species } return { $s } order { bm25($s.notes, "x"), $s.taxon }', "T32")
     refused('match { $s: Species } return { $s } order { nearest($s.notes_vec, "x") desc } limit 3', "T32")
     assert read("$s: Species", "$s", 'order { bm25($s.notes, "x") desc }').order[0].descending
@@ -246,8 +246,8 @@ def test_h17_an_edge_that_shares_a_node_name_can_be_written() -> None:
     assert (deleted.entity, deleted.cascades) == (ir.EntityKind.EDGE, ())
 
 
-def test_h23_null_into_a_required_property() -> None:
-    """Statically for a literal. A nullable parameter stays typed as such, so that binding can refuse the null."""
+def test_h23_null_for_a_required_property_is_refused() -> None:
+    """A compile error for a literal. A nullable parameter keeps its type, so that binding can refuse null."""
     refused("update Garden set { name: null } where code = $p", "T3", "$p: String")
     (update,) = write("update Garden set { name: $n } where code = $p", "$p: String, $n: String?")
     assert isinstance(update, ir.Update)

@@ -1,4 +1,4 @@
-"""What an executor is given: for each feature of the language, the IR says what is meant."""
+"""The IR states the meaning of each feature of the language, for any executor."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ NULLABLE_DATE = ValueType(Scalar.DATE, nullable=True)
 @pytest.mark.parametrize(
     ("clauses", "direction", "types"),
     [
-        # one end known, asymmetric edge F -> T
+        # one end bound, asymmetric edge F -> T
         ("$x: Accession  $x grownIn $y", "out", {"x": ("Accession",), "y": ("Garden",)}),
         ("$x: Garden  $x grownIn $y", "in", {"x": ("Garden",), "y": ("Accession",)}),
         ("$y: Garden  $x grownIn $y", "out", {"x": ("Accession",), "y": ("Garden",)}),
         ("$y: Accession  $x grownIn $y", "in", {"x": ("Garden",), "y": ("Accession",)}),
-        # both known
+        # both bound
         ("$x: Accession  $y: Garden  $x grownIn $y", "out", {"x": ("Accession",), "y": ("Garden",)}),
         ("$x: Garden  $y: Accession  $x grownIn $y", "in", {"x": ("Garden",), "y": ("Accession",)}),
-        # neither known
+        # neither bound
         ("$x grownIn $y", "out", {"x": ("Accession",), "y": ("Garden",)}),
         # F = T: left is always the source
         ("$x: Accession  $x derivedFrom $y", "out", {"x": ("Accession",), "y": ("Accession",)}),
         ("$y: Accession  $x derivedFrom $y", "out", {"x": ("Accession",), "y": ("Accession",)}),
         ("$x derivedFrom $y", "out", {"x": ("Accession",), "y": ("Accession",)}),
-        # either way
+        # either direction
         ("$x <derivedFrom> $y", "both", {"x": ("Accession",), "y": ("Accession",)}),
         # the word is looked up exactly, then without regard to case
         ("$x grownin $y", "out", {"x": ("Accession",), "y": ("Garden",)}),
     ],
 )
-def test_direction_follows_from_what_is_known(clauses: str, direction: str, types: dict[str, tuple[str, ...]]) -> None:
+def test_the_direction_follows_from_the_known_types(
+    clauses: str, direction: str, types: dict[str, tuple[str, ...]]
+) -> None:
     block = match(clauses)
     (step,) = block.expands[0].steps
     assert step.direction.value == direction
@@ -57,11 +59,11 @@ def test_direction_follows_from_what_is_known(clauses: str, direction: str, type
 
 
 @pytest.mark.parametrize("clauses", ["$x: Curator $x grownIn $y", "$y: Curator $x grownIn $y"])
-def test_a_type_that_is_neither_end_is_refused(clauses: str) -> None:
+def test_a_type_that_is_neither_endpoint_is_refused(clauses: str) -> None:
     refused(f"match {{ {clauses} }} return {{ 1 }}", "T5")
 
 
-def test_every_direction_holds_inside_blocks_too() -> None:
+def test_directions_are_the_same_inside_blocks() -> None:
     block = match("$g: Garden  optional { $g grownIn $a }  not { $g curates $c }")
     assert steps_of(block.optionals[0]) == [("GrownIn", "in")]
     assert steps_of(block.negations[0]) == [("Curates", "in")]
@@ -79,13 +81,13 @@ def test_alternatives_become_steps() -> None:
     assert types_of(block)["g"] == ("Garden",)
 
 
-def test_alternatives_are_reversed_one_by_one() -> None:
+def test_alternatives_are_reversed_individually() -> None:
     block = match("$g: Garden  $g (grownIn | curates) $x")
     assert steps_of(block) == [("GrownIn", "in"), ("Curates", "in")]
     assert types_of(block)["x"] == ("Accession", "Curator")
 
 
-def test_a_star_is_every_edge_type_that_fits() -> None:
+def test_a_star_stands_for_every_possible_edge_type() -> None:
     assert steps_of(match("$c: Curator  $c (*) $x")) == [("Curates", "out"), ("Knows", "out"), ("Visit", "out")]
     assert steps_of(match("$g: Garden  $g (*) $x")) == [("Curates", "in"), ("GrownIn", "in"), ("Visit", "in")]
     assert steps_of(match("$a: Accession  $a <(*)> $x")) == [("DerivedFrom", "both"), ("GraftedOn", "both")]
@@ -93,7 +95,7 @@ def test_a_star_is_every_edge_type_that_fits() -> None:
     assert steps_of(both) == [("Curates", "out"), ("Visit", "out")]
 
 
-def test_over_several_hops_each_edge_runs_as_the_walk_first_meets_it() -> None:
+def test_edges_of_several_hops_keep_their_first_direction() -> None:
     expected = {("Curates", "out"), ("GrownIn", "in"), ("IsA", "out")}
     for words in ("curates | grownIn | isA", "isA | grownIn | curates", "grownIn | isA | curates"):
         assert set(steps_of(match(f"$c: Curator  $c ({words}){{1,3}} $x"))) == expected
@@ -112,27 +114,27 @@ def test_the_order_of_alternatives_does_not_change_directions() -> None:
 
 
 @pytest.mark.parametrize(("written", "hops"), [("{1,1}", (1, 1)), ("{2,4}", (2, 4)), ("{3,}", (3, None))])
-def test_hop_ranges(written: str, hops: tuple[int, int | None]) -> None:
+def test_hop_ranges_have_a_minimum_and_a_maximum(written: str, hops: tuple[int, int | None]) -> None:
     (expand,) = match(f"$a: Accession  $a derivedFrom{written} $b").expands
     assert expand.hops == ir.HopRange(*hops)
     assert expand.edge_var is None
 
 
-def test_no_hops_is_not_one_hop() -> None:
+def test_a_traversal_without_a_range_has_no_hops() -> None:
     assert match("$a derivedFrom $b").expands[0].hops is None
 
 
-def test_an_edge_variable_knows_its_types() -> None:
+def test_an_edge_variable_has_its_types() -> None:
     block = match("$a $e:(derivedFrom | graftedOn) $b")
     assert block.expands[0].edge_var == ir.EdgeVar("e", ("DerivedFrom", "GraftedOn"))
     assert block.expands[0].hops is None
 
 
-def test_an_anonymous_edge_variable_is_none() -> None:
+def test_an_anonymous_edge_variable_is_not_bound() -> None:
     assert match("$a $_:derivedFrom $b").expands[0].edge_var is None
 
 
-def test_what_an_edge_variable_gives() -> None:
+def test_an_edge_variable_has_id_endpoints_type_and_properties() -> None:
     body = read("$a $e:(derivedFrom | graftedOn) $b", "$e.id, $e.from, $e.to, type($e), $e.note, $e.method")
     assert [column.expr for column in body.columns[:4]] == [
         ir.Ident("e", ir.Role.ID),
@@ -140,17 +142,17 @@ def test_what_an_edge_variable_gives() -> None:
         ir.Ident("e", ir.Role.TO),
         ir.TypeOf("e"),
     ]
-    # DerivedFrom.note is nullable, GraftedOn.note is not: together it is.
+    # DerivedFrom.note is nullable, GraftedOn.note is not: together they are nullable.
     assert body.columns[4].expr == ir.Prop("e", "note", STRING.with_nullable(True))
 
 
-def test_both_ends_bound_is_a_join() -> None:
+def test_a_traversal_between_bound_variables_is_a_join() -> None:
     block = match("$a derivedFrom $b  $b derivedFrom $a")
     assert [(expand.left, expand.right) for expand in block.expands] == [("a", "b"), ("b", "a")]
     assert len(block.nodes) == 2
 
 
-def test_both_ends_can_be_one_variable() -> None:
+def test_both_endpoints_can_be_one_variable() -> None:
     block = match("$a derivedFrom $a")
     assert len(block.nodes) == 1
     assert (block.expands[0].left, block.expands[0].right) == ("a", "a")
@@ -182,13 +184,13 @@ def test_traversals_narrow_an_interface() -> None:
     assert steps_of(match("$x: Labelled  $x (isA | grownIn) $a")) == [("IsA", "in"), ("GrownIn", "in")]
 
 
-def test_interfaces_add_up() -> None:
+def test_several_interfaces_are_intersected() -> None:
     body = read("$x: Labelled  $x: Dated", "$x.label, $x.opened")
     assert types_of(body.match) == {"x": ("Garden",)}
     refused("match { $x: Labelled  $x: Dated } return { $x.area }", "T6")
 
 
-def test_a_pattern_in_a_block_narrows_there_only() -> None:
+def test_a_pattern_in_a_block_narrows_types_only_there() -> None:
     body = read('$x: Labelled  not { $x: Species { rank: "genus" } }', "$x.label")
     assert types_of(body.match) == {"x": ("Garden", "Poster", "Species")}
     (inner,) = body.match.negations
@@ -231,12 +233,12 @@ def test_inside_its_block_an_optional_variable_is_not_null() -> None:
     assert not condition.left.type.nullable
 
 
-def test_a_pattern_requires_what_an_optional_block_binds() -> None:
+def test_a_pattern_on_an_optional_variable_requires_it() -> None:
     block = match("$a: Accession  optional { $a grownIn $g }  $g: Garden")
     assert block.filters == (ir.VarIsNull("g", negated=True),)
 
 
-def test_a_missing_optional_can_be_asked_for() -> None:
+def test_an_optional_variable_can_be_tested_for_null() -> None:
     (condition,) = match("$a: Accession  optional { $a grownIn $g }  $g is null").filters
     assert condition == ir.VarIsNull("g", negated=False)
 
@@ -254,19 +256,19 @@ def test_nested_not_is_correlated_through_every_level() -> None:
     assert inner.nodes == ()
 
 
-def test_local_names_of_two_blocks_do_not_meet() -> None:
+def test_variables_of_two_blocks_are_independent() -> None:
     first, second = match("$g: Garden  not { $x grownIn $g }  not { $x curates $g }").negations
     assert types_of(first) == {"x": ("Accession",)}
     assert types_of(second) == {"x": ("Curator",)}
 
 
-def test_filters_may_stand_before_what_they_mention() -> None:
+def test_filters_may_precede_the_patterns_of_their_variables() -> None:
     block = match('$g.code = "KEW"  not { $a grownIn $g }  $g: Garden')
     assert len(block.filters) == 1
     assert block.negations[0].outer == ("g",)
 
 
-def test_a_block_in_a_not_sees_what_surrounds_it() -> None:
+def test_a_block_inside_not_sees_outer_variables() -> None:
     (outer,) = match("$a: Accession  not { $a derivedFrom $b  optional { $b grownIn $g }  $g is null }").negations
     assert outer.optionals[0].outer == ("b",)
     assert outer.filters == (ir.VarIsNull("g", negated=False),)
@@ -284,7 +286,7 @@ def test_a_scalar_in_a_list_matcher_is_membership() -> None:
     assert condition.op is ir.CompareOp.HAS_ITEM
 
 
-def test_contains_is_two_operators() -> None:
+def test_contains_is_an_operator_for_lists_and_one_for_texts() -> None:
     block = match('$s: Species  $s.traits contains "x"  $s.notes contains "x"')
     ops = [condition.op for condition in block.filters if isinstance(condition, ir.Compare)]
     assert ops == [ir.CompareOp.HAS_ITEM, ir.CompareOp.CONTAINS]
@@ -311,19 +313,19 @@ def test_contains_is_two_operators() -> None:
         ),
     ],
 )
-def test_filters(clause: str, node: ir.Expr) -> None:
+def test_each_filter_has_its_ir(clause: str, node: ir.Expr) -> None:
     (condition,) = match(f"$a: Accession  $b: Accession  {clause}").filters
     assert condition == node
 
 
-def test_long_chains_are_flat() -> None:
+def test_long_chains_of_or_are_flat() -> None:
     terms = " or ".join(f"$a.serial = {n}" for n in range(500))
     (condition,) = match(f"$a: Accession  {terms}").filters
     assert isinstance(condition, ir.Or)
     assert len(condition.terms) == 500
 
 
-def test_precedence() -> None:
+def test_operators_have_their_precedence() -> None:
     (condition,) = match("$a: Accession  $a.alive or not $a.alive and $a.serial + 2 * 3 = 7").filters
     assert isinstance(condition, ir.Or)
     conjunction = condition.terms[1]
@@ -372,7 +374,7 @@ def test_precedence() -> None:
         ("collect($a.collected)", "[Date]"),
     ],
 )
-def test_types_of_expressions(expression: str, kind: str) -> None:
+def test_expressions_have_their_types(expression: str, kind: str) -> None:
     (column,) = read("$a: Accession", f"{expression} as x").columns
     assert str(column.expr.type) == kind
 
@@ -389,7 +391,7 @@ def test_dates_are_numbers_in_the_ir() -> None:
 # ---- results
 
 
-def test_columns_have_their_names() -> None:
+def test_columns_have_default_names() -> None:
     body = read(
         "$a: Accession  $a isA $s",
         '$s.taxon, $s, $p, "x", now(), $a.serial as n, lower($s.label), $a.grams + 1',
@@ -419,7 +421,7 @@ def test_aliases_are_columns() -> None:
     assert body.order == (ir.SortKey(ir.Column("m", ir.I64)),)
 
 
-def test_nulls_sort_lowest_unless_said_otherwise() -> None:
+def test_nulls_sort_lowest_by_default() -> None:
     keys = "$a.grams, $a.grams asc, $a.grams desc, $a.grams asc nulls last, $a.grams desc nulls first"
     body = read("$a: Accession", "$a", f"order {{ {keys} }}")
     assert [(key.descending, key.nulls_first) for key in body.order] == [
@@ -431,12 +433,12 @@ def test_nulls_sort_lowest_unless_said_otherwise() -> None:
     ]
 
 
-def test_what_has_no_rank_is_never_the_best() -> None:
+def test_rows_without_a_rank_sort_last() -> None:
     body = read("$s: Species", 'nearest($s.notes_vec, "x") as d, d as e', "order { d, e desc, d nulls first } limit 3")
     assert [(key.descending, key.nulls_first) for key in body.order] == [(False, False), (True, False), (False, True)]
 
 
-def test_ties_are_the_ids_of_all_variables_in_name_order() -> None:
+def test_ties_are_broken_by_the_ids_of_all_variables_in_name_order() -> None:
     body = read(
         "$z: Accession  $z $e:grownIn $g  optional { $c curates $g }  not { $n mentions $_  $n.text = $g.name }", "$z"
     )
@@ -448,17 +450,17 @@ def test_ties_are_the_ids_of_all_variables_in_name_order() -> None:
     )
 
 
-def test_ties_tell_types_apart_where_ids_alone_do_not() -> None:
+def test_ties_of_several_types_are_broken_by_type() -> None:
     assert read("$x: Labelled", "$x").ties == (ir.Ident("x", ir.Role.ID), ir.TypeOf("x"))
 
 
-def test_ties_without_an_order_are_there_too() -> None:
+def test_ties_are_broken_without_an_order() -> None:
     body = read("$s: Species", "$s")
     assert body.order == ()
     assert body.ties == (ir.Ident("s", ir.Role.ID),)
 
 
-def test_grouping() -> None:
+def test_grouping_keys_are_the_columns_without_aggregates() -> None:
     body = read(
         "$s: Species", "$s.rank, lower($s.label) as l, count($s) as n, n * 2 as m, $s", "order { n desc, $s.rank }"
     )
@@ -493,7 +495,7 @@ def test_distinct_rows_are_ordered_by_their_columns() -> None:
     assert [tie.name for tie in query_.body.ties if isinstance(tie, ir.Column)] == ["s.rank", "s.label"]
 
 
-def test_distinct_inside_an_aggregate() -> None:
+def test_aggregates_can_be_distinct() -> None:
     (column,) = read("$s: Species", "count(distinct $s.rank) as n").columns
     assert isinstance(column.expr, ir.Aggregate)
     assert column.expr.distinct
@@ -509,7 +511,7 @@ def test_counting_a_node_counts_its_ids() -> None:
 # ---- search
 
 
-def test_nearest_carries_what_the_schema_says() -> None:
+def test_nearest_has_metric_and_model_of_the_schema() -> None:
     body = read("$s: Species", "$s", 'order { nearest($s.notes_vec, "oak") } limit 3')
     (key,) = body.order
     assert isinstance(key.expr, ir.Nearest)
@@ -537,7 +539,7 @@ def test_fusion_has_weights_and_k() -> None:
     assert default.k == ir.Const(60, ir.I64)
 
 
-def test_text_modes() -> None:
+def test_each_text_search_has_its_mode() -> None:
     block = match(
         '$s: Species  search($s.notes, "x")  search($s.notes, "x", all=true)  match_text($s.notes, "x")  '
         'fuzzy($s.notes, "x")  fuzzy($s.notes, "x", 0)'
@@ -561,7 +563,7 @@ def test_limit_and_offset_take_parameters() -> None:
     assert body.offset == ir.Const(5, ir.I64)
 
 
-def test_defaults_of_parameters() -> None:
+def test_parameters_have_typed_defaults() -> None:
     params = (
         '$a: I64 = 10, $b: F32 = 3, $c: String? = null, $d: [Date] = [date("1970-01-02")], '
         "$e: Vector(2) = [1, 2], $f: Bool"
@@ -594,7 +596,7 @@ def test_enum_parameters_carry_their_values() -> None:
     ("word", "mode"),
     [("insert", ir.InsertMode.REPLACE), ("create", ir.InsertMode.CREATE), ("merge", ir.InsertMode.MERGE)],
 )
-def test_three_ways_to_insert(word: str, mode: ir.InsertMode) -> None:
+def test_insert_create_and_merge_have_their_mode(word: str, mode: ir.InsertMode) -> None:
     node, edge = write(
         f"{word} Garden {{ code: $p, name: $p, label: $p }}  {word} Curates {{ from: $p, to: $p, hours: 4 }}"
     )
@@ -606,7 +608,7 @@ def test_three_ways_to_insert(word: str, mode: ir.InsertMode) -> None:
     assert edge == ir.InsertEdge(mode, "Curates", param, param, (hours,))
 
 
-def test_defaults_are_written_out() -> None:
+def test_an_insert_has_its_defaults() -> None:
     (note,) = write("insert Note { text: $p }")
     assert isinstance(note, ir.InsertNode)
     mood = ir.Const("good", ValueType(Scalar.STRING, enum_values=("bad", "good")))
@@ -619,7 +621,7 @@ def test_defaults_are_written_out() -> None:
     assert edge.defaults == (ir.Assign("hours", ir.Const(8, ValueType(Scalar.I32))),)
 
 
-def test_an_update_fills_in_no_defaults() -> None:
+def test_an_update_has_no_defaults() -> None:
     (update,) = write("update Curator set { email: null } where badge = $p")
     assert update == ir.Update(
         ir.EntityKind.NODE,
@@ -629,7 +631,7 @@ def test_an_update_fills_in_no_defaults() -> None:
     )
 
 
-def test_an_edge_is_updated_by_its_ends() -> None:
+def test_an_edge_is_updated_by_its_endpoints() -> None:
     (update,) = write("update Knows set { since: null } where from = $p and to != id")
     assert isinstance(update, ir.Update)
     assert update.entity is ir.EntityKind.EDGE
@@ -642,7 +644,7 @@ def test_an_edge_is_updated_by_its_ends() -> None:
     )
 
 
-def test_words_can_be_names_in_a_where() -> None:
+def test_keywords_can_be_property_names_in_where() -> None:
     catalog = compile_schema("node A { k: String @key  not: I64?  true: Bool?  in: I64?  count: I64?  date: Date? }")
     body = compiled(
         'delete A where not = 1 and true = false and in > 2 and count < 3 and date = date("1970-01-02")', "", catalog
@@ -659,7 +661,7 @@ def test_words_can_be_names_in_a_where() -> None:
     ]
 
 
-def test_a_deleted_node_takes_its_edges_along() -> None:
+def test_deleting_a_node_cascades_to_its_edges() -> None:
     (delete,) = write("delete Accession where garden_code = $p")
     assert isinstance(delete, ir.Delete)
     assert delete.cascades == ("DerivedFrom", "GraftedOn", "GrownIn", "IsA")
@@ -723,7 +725,7 @@ def test_json_round_trip(query_: ir.Query) -> None:
         {"kind": "Query", "name": "q", "params": [], "body": {"kind": "Ident", "var": "a", "role": "nothing"}},
     ],
 )
-def test_other_json_is_refused(data: codec.JsonValue) -> None:
+def test_invalid_json_is_refused(data: codec.JsonValue) -> None:
     with pytest.raises(InputError):
         ir.from_json(data)
 
@@ -762,7 +764,7 @@ def _classes() -> list[type]:
 
 
 def test_every_ir_class_is_used() -> None:
-    """The examples leave nothing out, so what they show of rendering and JSON holds for every class."""
+    """The examples use every class, so the tests of rendering and JSON cover all of them."""
     reached = {type(part) for query_ in MANY for part in walk(query_)}
     assert [cls.__name__ for cls in _classes() if cls not in reached] == []
 
@@ -792,7 +794,7 @@ def test_rendering_names_every_variable_column_and_property(query_: ir.Query) ->
                 assert part.target in text
 
 
-def test_fusion_and_fuzzy_take_numbers_from_parameters() -> None:
+def test_fusion_and_fuzzy_accept_parameters_for_their_numbers() -> None:
     body = read(
         "$s: Species  fuzzy($s.notes, $q, $edits)",
         "$s",
@@ -815,7 +817,7 @@ def test_a_search_in_null_is_false_and_not_unknown() -> None:
 
 
 def test_a_variable_of_several_types_is_counted_by_entity() -> None:
-    """Ids are unique per type only: two nodes of different types may share one."""
+    """Ids are unique only per type: two nodes of different types may share one."""
     (several,) = read("$x: Labelled", "count(distinct $x) as n").columns
     (one,) = read("$s: Species", "count(distinct $s) as n").columns
     assert isinstance(several.expr, ir.Aggregate)
@@ -829,8 +831,8 @@ def test_a_variable_of_several_types_can_be_a_grouping_key() -> None:
     assert [key.expr for key in body.keys] == [ir.Entity("x")]
 
 
-def test_text_search_carries_what_the_schema_says_about_words() -> None:
-    """The words of a text do not depend on whether its index is built, so they are not left to the index."""
+def test_text_search_has_the_analyzer_of_the_schema() -> None:
+    """The words of a text do not depend on its index, so the analyzer is part of the IR."""
     german = ir.Analyzer(language="german", stem=False)
     body = read('$n: Note  search($n.text, "x")', "$n", 'order { bm25($n.text, "x") }', catalog=GERMAN)
     (found,) = body.match.filters
@@ -845,7 +847,7 @@ def test_text_search_carries_what_the_schema_says_about_words() -> None:
 
 
 def test_a_default_is_a_value_of_its_property() -> None:
-    """The schema keeps days and times as texts; a literal and a default of the same day are the same here."""
+    """The schema stores dates and times as texts; a literal and a default of the same day are equal here."""
     catalog = compile_schema(
         'node N { k: String @key  d: Date @default("1970-01-03")  t: DateTime @default("1970-01-01") }'
     )

@@ -1,4 +1,4 @@
-"""The lint report: what it holds, how it counts, and what each finding rests on."""
+"""The lint report: its members, its counts, and the conditions of each finding."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_mutation_without_parameters_is_warned_about() -> None:
     assert made["findings"] == []
 
 
-def test_a_read_without_parameters_is_not() -> None:
+def test_a_read_without_parameters_is_not_warned_about() -> None:
     (result,) = lint_queries(READ, nursery()).results
     assert result.warnings == ()
 
@@ -174,11 +174,11 @@ def test_l201_names_the_updates_of_the_type_in_name_order() -> None:
         "query a($p: String) { update GrownIn set { bed: $p } where from = $p }",
     ],
 )
-def test_l201_stays_silent(text: str) -> None:
+def test_l201_is_not_reported_without_a_reason(text: str) -> None:
     assert [finding for finding in findings(text) if finding[0] == "L201"] == []
 
 
-def test_l201_looks_at_valid_queries_only() -> None:
+def test_l201_considers_valid_queries_only() -> None:
     invalid = "query a($p: String) { update Curator set { email: $p, active: 3 } where badge = $p }\n"
     assert findings(invalid) == []
     valid = "query b($p: String) { update Curator set { name: $p } where badge = $p }\n"
@@ -219,7 +219,7 @@ def _schema(allow_type: str = "", allow_property: str = "", allow_edge: str = ""
 
 
 @pytest.mark.parametrize(("text", "code"), [(UPDATE, "L201"), (SEARCH, "L206"), (INSERT, "L209")])
-def test_without_allow_it_is_reported(text: str, code: str) -> None:
+def test_a_finding_is_reported_without_allow(text: str, code: str) -> None:
     assert [finding[0] for finding in findings(text, _schema())] == [code]
 
 
@@ -241,8 +241,8 @@ def test_allow_accepts_its_own_code_only() -> None:
     assert [finding[0] for finding in findings(UPDATE, schema)] == ["L201"]
 
 
-def test_allow_belongs_to_the_declaration_that_a_finding_is_about() -> None:
-    """A node and an edge can share a name; what one of them allows says nothing about the other."""
+def test_allow_applies_to_its_own_declaration_only() -> None:
+    """A node type and an edge type can share a name; @allow of one does not apply to the other."""
     schema = compile_schema(
         'node A { k: String @key } node E @allow(L209, "x") { k: String @key } edge E: A -> A { n: I64? @default(3) }'
     )
@@ -253,7 +253,7 @@ def test_allow_belongs_to_the_declaration_that_a_finding_is_about() -> None:
 # ---- findings about one query
 
 
-def test_findings_point_at_the_place() -> None:
+def test_findings_have_exact_spans() -> None:
     text = "query q($u: String) { match { $a: Accession  $a isA{2,3} $x } return { $a } limit 3 }"
     made = lint_queries(text, nursery()).findings
     shown = {f.code: text[f.span.start : f.span.end] for f in made if f.span is not None}
@@ -271,7 +271,7 @@ def test_l204_counts_a_shared_filter_as_a_connection() -> None:
     assert findings(joined) == []
 
 
-def test_l204_is_silent_about_what_is_one_row() -> None:
+def test_l204_is_not_reported_for_single_rows() -> None:
     one = (
         '$a: Species { taxon: "x" }',
         "$a: Species  $a.id = $p",
@@ -284,12 +284,12 @@ def test_l204_is_silent_about_what_is_one_row() -> None:
         assert ("L204" in codes) is (clauses in many), clauses
 
 
-def test_l204_names_what_is_left_unconnected() -> None:
+def test_l204_is_reported_for_the_remaining_unconnected_variables() -> None:
     text = 'query q() { match { $a: Species { taxon: "x" }  $g: Garden  $c: Curator } return { $a, $g, $c } }'
     assert "L204" in [finding[0] for finding in findings(text)]
 
 
-def test_l208_knows_what_null_does_to_a_filter() -> None:
+def test_l208_considers_null_in_filters() -> None:
     keeps = (
         "$a is null",
         "$a.serial is null or $a.serial > 3",
@@ -303,7 +303,7 @@ def test_l208_knows_what_null_does_to_a_filter() -> None:
         assert ("L208" in codes) is (clause in drops), clause
 
 
-def test_l206_knows_which_block_a_name_belongs_to() -> None:
+def test_l206_distinguishes_variables_of_different_blocks() -> None:
     text = (
         "query q() { match { $g: Garden  not { $x grownIn $g  $x.grams = 1 }  not { $x curates $g  $x.active = true } }"
         " return { $g } }"
@@ -314,13 +314,13 @@ def test_l206_knows_which_block_a_name_belongs_to() -> None:
     ]
 
 
-def test_l206_tells_an_edge_from_a_node_of_the_same_name() -> None:
+def test_l206_distinguishes_an_edge_type_from_a_node_type_of_the_same_name() -> None:
     on_edge = 'query q() { match { $c $e:visit $g  $e.day = date("2026-03-14") } return { $c, $g } }'
     assert [finding[:3] for finding in findings(on_edge)] == [("L206", "Visit", "day")]
     on_node = 'query q() { match { $v: Visit { day: date("2026-03-14") } } return { $v } }'
     assert findings(on_node) == []
 
 
-def test_l206_counts_what_a_key_is_indexed_by() -> None:
+def test_l206_considers_the_indexes_of_a_key() -> None:
     for served in ('$s.taxon = "x"', '$s.taxon starts_with "x"', 'search($s.taxon, "x")'):
         assert findings(f"query q() {{ match {{ $s: Species  {served} }} return {{ $s }} }}") == []

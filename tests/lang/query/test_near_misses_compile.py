@@ -1,4 +1,4 @@
-"""A near miss compiles: a text that fails for another reason tests nothing."""
+"""A near miss compiles: a text that fails for another reason would test nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operation descriptor: what a client knows about a query before it runs."""
+"""The operation descriptor: the information about a query before it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names(refs: object) -> list[str]:
     return [f"{ref['kind']} {ref['type_name']}" for ref in refs]
 
 
-def test_shape_is_exact() -> None:
+def test_the_descriptor_has_the_documented_form() -> None:
     described = operation(
         "match { $s: Species } return { $s.taxon, $s.traits, $s.notes_vec, count($s) as n }".replace(
             "$s.notes_vec, count($s) as n", "$s.notes_vec"
@@ -51,7 +51,7 @@ def test_shape_is_exact() -> None:
         ("12", "bigint", False),
         ('nearest($s.notes_vec, "x")', "float", True),
         ("type($a)", "string", False),
-        # aggregates are nullable, whatever they aggregate
+        # aggregates are nullable for every argument
         ("count($a)", "bigint", True),
         ("count(*)", "bigint", True),
         ("sum($a.price)", "float", True),
@@ -62,7 +62,7 @@ def test_shape_is_exact() -> None:
         ("min($s.taxon)", "string", True),
     ],
 )
-def test_kinds(expression: str, kind: str, nullable: bool) -> None:
+def test_result_fields_have_their_kind(expression: str, kind: str, nullable: bool) -> None:
     (field,) = operation(f"match {{ $a isA $s }} return {{ {expression} as x }}").result
     assert (field.name, field.kind.value, field.nullable) == ("x", kind, nullable)
     assert field.item_kind is None
@@ -72,7 +72,7 @@ def test_kinds(expression: str, kind: str, nullable: bool) -> None:
 @pytest.mark.parametrize(
     ("expression", "item"), [("$s.heights", "int"), ("collect($a.collected)", "date"), ("[1.5]", "float")]
 )
-def test_lists_say_what_they_hold(expression: str, item: str) -> None:
+def test_list_fields_have_an_item_kind(expression: str, item: str) -> None:
     (field,) = operation(f"match {{ $a isA $s }} return {{ {expression} as x }}").result
     assert field.kind.value == "list"
     assert field.item_kind is not None
@@ -107,7 +107,7 @@ def test_parameters_keep_their_type() -> None:
         ("$x: Planned", []),
     ],
 )
-def test_reads_of_a_read(clauses: str, expected: list[str]) -> None:
+def test_a_read_lists_the_types_that_it_reads(clauses: str, expected: list[str]) -> None:
     described = operation(f"match {{ {clauses} }} return {{ now() }}").to_json()
     assert names(described["reads"]) == expected
     assert described["writes"] == []
@@ -139,7 +139,9 @@ def test_reads_of_a_read(clauses: str, expected: list[str]) -> None:
         ),
     ],
 )
-def test_reads_and_writes_of_a_mutation(statements: str, reads: list[str], writes: list[str]) -> None:
+def test_a_mutation_lists_the_types_that_it_reads_and_writes(
+    statements: str, reads: list[str], writes: list[str]
+) -> None:
     described = operation(statements, "$p: String").to_json()
     assert described["result"] == []
     assert names(described["reads"]) == reads

@@ -1,4 +1,4 @@
-"""Printing is the inverse of parsing, and formatting neither changes a query nor loses a comment."""
+"""Printing is the inverse of parsing, and formatting changes no query and loses no comment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = query_files()
 
 @settings(max_examples=250)
 @given(FILES)
-def test_parsing_what_was_printed_gives_the_tree_back(file: ast.QueryFile) -> None:
+def test_printing_and_parsing_round_trips(file: ast.QueryFile) -> None:
     text = print_queries(file)
     parsed = parse_queries(text)
     assert parsed == file
@@ -34,12 +34,12 @@ def test_parsing_what_was_printed_gives_the_tree_back(file: ast.QueryFile) -> No
 @pytest.mark.slow
 @settings(max_examples=1200)
 @given(query_files(most=1))
-def test_parsing_what_was_printed_gives_the_tree_back_in_depth(file: ast.QueryFile) -> None:
+def test_printing_and_parsing_round_trips_in_long_runs(file: ast.QueryFile) -> None:
     assert parse_queries(print_queries(file)) == file
 
 
 @pytest.mark.parametrize("name", ["queries.gq", "mutations.gq"])
-def test_the_examples_keep_their_meaning(name: str) -> None:
+def test_formatting_the_examples_keeps_their_meaning(name: str) -> None:
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     formatted = format_queries(text)
     assert parse_queries(formatted) == parse_queries(text)
@@ -49,7 +49,7 @@ def test_the_examples_keep_their_meaning(name: str) -> None:
 @pytest.mark.parametrize(
     "clause",
     [
-        "(contains = 1)",  # operator words are names too
+        "(contains = 1)",  # operator words are names, too
         "(not in = 1)",
         "(or(1))",
         "(-1 < $a.x)",
@@ -73,8 +73,8 @@ def test_the_examples_keep_their_meaning(name: str) -> None:
         "$a $e:<knows> $b",
     ],
 )
-def test_a_filter_that_could_be_misread_is_printed_as_meant(clause: str) -> None:
-    """Each stands between two others, where nothing but its own shape separates it from them."""
+def test_ambiguous_filters_round_trip(clause: str) -> None:
+    """Each stands between two others, so that only its own syntax separates it from them."""
     file = parse_queries(f"query q() {{ match {{ $a.x = $b  {clause}  (1 = 1) }} return {{ 1 }} }}")
     assert isinstance(file.queries[0].body, ast.Read)
     assert len(file.queries[0].body.match) == 3
@@ -82,13 +82,13 @@ def test_a_filter_that_could_be_misread_is_printed_as_meant(clause: str) -> None
 
 
 @pytest.mark.parametrize("key", ["not", "not desc", "null", "(null)", "(not asc)", "(not desc) asc", "(not asc or x)"])
-def test_a_sort_key_that_could_be_misread_is_printed_as_meant(key: str) -> None:
+def test_ambiguous_sort_keys_round_trip(key: str) -> None:
     file = parse_queries(f"query q() {{ match {{ $a: A }} return {{ $a }} order {{ {key} }} }}")
     assert parse_queries(print_queries(file)) == file
 
 
 @pytest.mark.parametrize("where", ["true = 1", "(true) = 1", "null != 1", "(1 + true) = true", "not not = 1"])
-def test_a_property_may_be_called_like_a_constant(where: str) -> None:
+def test_a_property_may_be_named_like_a_constant(where: str) -> None:
     text = f"query q() {{\n    delete X where {where}\n}}\n"
     assert print_queries(parse_queries(text)) == text
 
@@ -121,7 +121,7 @@ def commented(draw: st.DrawFn) -> tuple[str, list[str]]:
     last = 0
     for i in range(count + 1):
         pieces.append(data[last : starts[i]].decode())
-        # White space between a name and its parenthesis would make two things of a call.
+        # White space between a name and its parenthesis would split a call.
         is_call = 0 < i < count and tokens.kinds[i - 1 : i + 1] == ["name", "("] and last == starts[i]
         for _ in range(draw(st.integers(1, 2)) if i in places and not is_call else 0):
             comment = draw(st.sampled_from(FORMS)).replace("{}", str(len(comments)))
@@ -135,7 +135,7 @@ def commented(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 def check_format(text: str, comments: list[str]) -> str:
-    """What holds for every formatted text."""
+    """Check the properties of every formatted text."""
     formatted = format_queries(text)
     assert parse_queries(formatted) == parse_queries(text)
     assert {comment: formatted.count(comment) for comment in comments} == dict.fromkeys(comments, 1)
@@ -155,7 +155,7 @@ def test_formatting_keeps_every_comment_once(made: tuple[str, list[str]]) -> Non
 @pytest.mark.slow
 @settings(max_examples=1200)
 @given(commented())
-def test_formatting_keeps_every_comment_once_in_depth(made: tuple[str, list[str]]) -> None:
+def test_formatting_keeps_every_comment_once_in_long_runs(made: tuple[str, list[str]]) -> None:
     check_format(*made)
 
 
@@ -185,14 +185,14 @@ query w($a: I64) {
 
 @pytest.mark.parametrize("comment", ["// here\n", "/* here */", "/* here\n too */", "\n// here\n\n"])
 @pytest.mark.parametrize("text", [READ, WRITE], ids=["read", "write"])
-def test_a_comment_can_stand_between_any_two_tokens(text: str, comment: str) -> None:
+def test_a_comment_between_any_two_tokens_is_kept(text: str, comment: str) -> None:
     tokens = query_tokens(SourceText(text))
     for i, start in enumerate([*tokens.starts[:-1], len(text)]):
         if tokens.kinds[i] != "(" or tokens.kinds[i - 1] != "name":
             check_format(f"{text[:start]} {comment}{text[start:]}", [comment.strip()])
 
 
-def test_comments_everywhere_at_once() -> None:
+def test_comments_between_all_tokens_are_kept() -> None:
     for text in (READ, WRITE):
         tokens = query_tokens(SourceText(text))
         comments = [f"// c{i}." for i in range(len(tokens.kinds))]
@@ -202,7 +202,7 @@ def test_comments_everywhere_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["// alone", "/* alone */", "// alone\n\n\n// and not\n", "\n\n  // alone  \n\n"])
-def test_a_file_of_comments(text: str) -> None:
+def test_a_file_of_comments_keeps_all_of_them(text: str) -> None:
     formatted = format_queries(text)
     assert [line.strip() for line in formatted.splitlines() if line] == [
         line.strip() for line in text.splitlines() if line.strip()
@@ -279,7 +279,7 @@ query c($x: I64) {
 """
 
 
-def test_where_comments_go() -> None:
+def test_comments_have_their_canonical_position() -> None:
     assert format_queries(SOURCE) == FORMATTED
     assert format_queries(FORMATTED) == FORMATTED
 
@@ -295,11 +295,11 @@ def test_single_blank_lines_between_clauses_are_kept() -> None:
     )
 
 
-def test_line_endings_do_not_matter() -> None:
+def test_line_endings_do_not_change_the_result() -> None:
     assert format_queries(SOURCE.replace("\n", "\r\n")) == FORMATTED
 
 
-def test_long_heads_and_lists_are_broken() -> None:
+def test_long_heads_and_lists_are_wrapped() -> None:
     params = ", ".join(f"$parameter_{i}: String" for i in range(8))
     columns = ", ".join(f"$p.property_{i}" for i in range(12))
     text = f'query q({params}) @description("{"long " * 20}") {{ match {{ $p: P }} return {{ {columns} }} }}'
@@ -311,8 +311,8 @@ def test_long_heads_and_lists_are_broken() -> None:
     assert max(len(line) for line in formatted.splitlines() if "@" not in line) <= 100
 
 
-def test_code_is_never_inside_a_comment() -> None:
-    """A line comment runs to the end of its line: whatever is printed behind it would be lost."""
+def test_no_code_is_printed_behind_a_comment() -> None:
+    """A line comment runs to the end of its line: code behind it would be lost."""
     for text in (SOURCE, FORMATTED):
         for line in format_queries(text).splitlines():
             _, mark, comment = line.partition("//")

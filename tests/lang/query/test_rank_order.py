@@ -1,6 +1,6 @@
-"""An entity that has no rank is never the best one, however the order by rank is written.
+"""An entity without a rank is never the best one, in every form of ordering by a rank.
 
-Where the rank is the order itself, such an entity is not found at all.
+If the rank is the order clause itself, such an entity is not in the result.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def sort_key(returns: str, order: str) -> ir.SortKey:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_missing_ranks_come_last(rank: str) -> None:
+def test_missing_ranks_sort_last(rank: str) -> None:
     best_first = "" if rank == "nearest" else " desc"
     assert not sort_key("$p.doi", RANKS[rank]).nulls_first
     assert not sort_key(f"$p.doi, {RANKS[rank]} as score", f"score{best_first}").nulls_first
     assert not sort_key(f"{RANKS[rank]} as score, score as again", f"again{best_first}").nulls_first
 
 
-def test_the_writer_decides() -> None:
+def test_an_explicit_null_order_wins() -> None:
     assert sort_key(f"{RANKS['nearest']} as score", "score nulls first").nulls_first
     assert sort_key("$p.pages as pages", "pages").nulls_first
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_a_rank_is_the_order_itself_or_a_column_like_others(rank: str) -> None:
+def test_only_a_rank_in_the_order_clause_ranks_the_query(rank: str) -> None:
     whole = read("$p.doi", RANKS[rank])
     assert whole.ranked == whole.order[0].expr
     assert read(f"$p.doi, {RANKS[rank]} as score", "score").ranked is None

@@ -1,4 +1,4 @@
-"""Whole files: what the specification shows and what is written in the wild compiles, and means what it should."""
+"""Whole files from the specification and from users compile to the expected IR."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _catalog(path: Path) -> Catalog:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
-def test_compiles_to_the_expected_meaning(path: Path) -> None:
+def test_files_compile_to_the_expected_ir(path: Path) -> None:
     queries = compile_queries(path.read_bytes(), _catalog(path), path.name)
     compare(path.with_suffix(".ir.expected"), "\n".join(render(query) for query in queries.values()))
 

@@ -9,7 +9,7 @@ from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.lang.types import Scalar, ValueType
 
 
-def test_types() -> None:
+def test_scalar_types_have_their_arrow_types() -> None:
     expected = {
         Scalar.STRING: pa.utf8(),
         Scalar.BLOB: pa.large_binary(),
@@ -35,7 +35,7 @@ def test_lists_and_vectors_have_nullable_items() -> None:
     assert (vector.list_size, vector.value_field) == (3, pa.field("item", pa.float32(), nullable=True))
 
 
-def test_node_table() -> None:
+def test_a_node_table_has_an_id_and_sorted_properties() -> None:
     accepted = accept(compile_schema("node A { z: I32  b: String?  k: String @key }"), "D")
     table = arrow_schema(accepted, TypeKind.NODE, "A")
     assert table.names == ["id", "b", "k", "z"]
@@ -46,7 +46,7 @@ def test_node_table() -> None:
         assert table.field(name).metadata == {b"omnigraph.stable_property_id": str(numbers[name]).encode()}
 
 
-def test_edge_table() -> None:
+def test_an_edge_table_has_id_endpoints_and_properties() -> None:
     accepted = accept(compile_schema("node A {}\nedge E: A -> A { w: F32? }"), "D")
     table = arrow_schema(accepted, TypeKind.EDGE, "E")
     assert table.names == ["id", "src", "dst", "w"]

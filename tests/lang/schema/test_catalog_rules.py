@@ -1,4 +1,4 @@
-"""What compiles, what it means, and that errors come in order and all at once."""
+"""Valid schemas and their meaning; errors are complete and in order."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GARDEN = (FIXTURES / "spec/garden.pg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", sorted((FIXTURES / "spec").glob("*.pg")), ids=lambda path: path.stem)
-def test_examples_compile(path: Path) -> None:
+def test_the_specification_examples_compile(path: Path) -> None:
     assert check_schema(path.read_bytes(), path.name) == []
 
 
-def test_garden() -> None:
+def test_the_garden_schema_has_the_expected_catalogue() -> None:
     garden = compile_schema(GARDEN)
     species = garden.nodes["Species"]
     assert list(species.properties) == ["frost_min", "label", "notes", "notes_vec", "rank", "taxon", "traits"]
@@ -60,7 +60,7 @@ def test_garden() -> None:
     assert garden.edge_by_word("grownIn") is garden.edges["GrownIn"]
 
 
-def test_extensions() -> None:
+def test_extensions_are_in_the_catalogue() -> None:
     catalog = compile_schema(
         """
         node A {
@@ -99,7 +99,7 @@ def test_extensions() -> None:
     assert Range("w", 0, 1) in edge.constraints
 
 
-def test_interface_expansion() -> None:
+def test_interface_properties_are_added_to_their_node_types() -> None:
     catalog = compile_schema(
         """
         interface I { a: String @index @description("from I")  b: I32? }
@@ -127,11 +127,11 @@ def test_property_form_and_body_form_are_the_same_constraint() -> None:
     assert body.properties["a"].property_constraints == ()
 
 
-def test_unimplemented_interface_is_not_judged() -> None:
+def test_an_interface_without_implementations_is_not_checked() -> None:
     assert check_schema('interface I { id: String? @key v: Vector(3) @embed("nothing") @instruction("x") }') == []
 
 
-def test_first_error_is_the_first_in_the_text() -> None:
+def test_the_first_error_is_the_first_in_the_text() -> None:
     text = "edge E: A -> Nowhere\nnode A { id: String }\nnode A {}"
     with pytest.raises(CatalogError) as raised:
         compile_schema(text, "x.pg")
@@ -150,7 +150,7 @@ def test_a_text_that_does_not_parse_has_one_error() -> None:
     assert isinstance(errors[0], ParseError)
 
 
-def test_declaration_order_is_irrelevant() -> None:
+def test_the_order_of_declarations_does_not_matter() -> None:
     parts = GARDEN.split("\n\n")
     assert compile_schema("\n\n".join(reversed(parts))) == compile_schema(GARDEN)
 
@@ -164,7 +164,7 @@ def test_large_schemas_compile_quickly() -> None:
         compile_schema("\n".join(lines))
 
 
-def test_many_errors_stay_cheap() -> None:
+def test_many_errors_are_reported_quickly() -> None:
     lines = [f"node N{i} {{}}" for i in range(2_000)] + [f"edge E{i}: N{i} -> Missing{i}" for i in range(2_000)]
     with at_most(1_400):
         assert len(check_schema("\n".join(lines))) == 100
@@ -178,13 +178,13 @@ def test_many_errors_stay_cheap() -> None:
         '@index(t, stem=false)  @index(t, kind="fts", stem=true)',
     ],
 )
-def test_one_index_cannot_be_built_in_two_ways(indexes: str) -> None:
-    """A kind that is not written is the kind that the type gives."""
+def test_conflicting_declarations_of_an_index_are_refused(indexes: str) -> None:
+    """The default kind is that of the property type."""
     (error,) = check_schema(f"node A {{ v: Vector(4)  t: String  {indexes} }}")
     assert error.diagnostic == "OG-SC-020"
 
 
-def test_a_bare_index_can_be_made_precise() -> None:
-    """So that a node type can say more about what its interface indexes."""
+def test_an_index_of_an_interface_can_be_refined() -> None:
+    """So a node type can refine an index of its interface."""
     interface = "interface Named { name: String @index }"
     assert not check_schema(f'{interface} node A implements Named {{ @index(name, kind="fts", language="german") }}')

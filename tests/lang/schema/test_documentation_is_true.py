@@ -1,4 +1,4 @@
-"""The guide: it names every option, and every change in it is planned as it says."""
+"""The guide names every option, and every change in it is planned as it says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_schema_page_names_every_index_option() -> None:
         assert f"`{name}`" in page
 
 
-def test_the_plan_that_the_page_shows() -> None:
+def test_the_plan_on_the_page_is_correct() -> None:
     before = "node Species { taxon: String @key  notes: String?  frost_min: F32?  @range(frost_min, -60.0..30) }"
     after = "node Species { taxon: String @key  notes: String  origin: String? }"
     shown = plan(accept(compile_schema(before), "D"), compile_schema(after)).lines()

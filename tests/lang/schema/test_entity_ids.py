@@ -1,4 +1,4 @@
-"""Ids: canonical text of every key type, and what several members make together."""
+"""Ids: the canonical text of every key type, and composite keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from omnigraph.lang.types import Scalar
         (Scalar.F64, 5, "5"),
     ],
 )
-def test_canonical_text(scalar: Scalar, value: KeyValue, text: str) -> None:
+def test_key_values_have_a_canonical_text(scalar: Scalar, value: KeyValue, text: str) -> None:
     assert canonical_text(scalar, value) == text
 
 
@@ -68,25 +68,25 @@ def test_canonical_text(scalar: Scalar, value: KeyValue, text: str) -> None:
         (Scalar.VECTOR, "x"),
     ],
 )
-def test_values_without_text(scalar: Scalar, value: KeyValue) -> None:
+def test_values_without_a_canonical_text_are_refused(scalar: Scalar, value: KeyValue) -> None:
     with pytest.raises(ValueError, match="key"):
         canonical_text(scalar, value)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_f64_text_reads_back_and_has_no_exponent(value: float) -> None:
+def test_f64_text_round_trips_without_an_exponent(value: float) -> None:
     text = canonical_text(Scalar.F64, value)
     assert float(text) == value
     assert "e" not in text.lower()
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
-def test_f32_text_is_the_shortest_that_reads_back(value: float) -> None:
+def test_f32_text_is_the_shortest_that_round_trips(value: float) -> None:
     expected = np.format_float_positional(np.float32(value), unique=True, trim="-") if value else "0"
     assert canonical_text(Scalar.F32, value) == expected
 
 
-def test_one_member_is_itself_and_several_are_an_array() -> None:
+def test_a_composite_id_is_a_json_array() -> None:
     assert entity_id([(Scalar.U64, 1042)]) == "1042"
     assert entity_id([(Scalar.STRING, "KEW"), (Scalar.U64, 1042)]) == '["KEW","1042"]'
     assert entity_id([(Scalar.STRING, 'é"\n'), (Scalar.BOOL, True)]) == '["é\\"\\n","true"]'
@@ -94,7 +94,7 @@ def test_one_member_is_itself_and_several_are_an_array() -> None:
         entity_id([])
 
 
-def test_edges_with_a_key() -> None:
+def test_an_edge_id_contains_both_endpoints_and_the_key() -> None:
     assert edge_id("a", "b") == '["a","b"]'
     assert edge_id("a", "b", [(Scalar.DATE, date(1970, 1, 2))]) == '["a","b","1"]'
 

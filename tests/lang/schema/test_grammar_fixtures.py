@@ -28,7 +28,7 @@ def test_every_production_has_fixtures() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("accept")], ids=lambda case: case.id)
-def test_accepted(case: Case) -> None:
+def test_accepted_texts_have_their_canonical_form(case: Case) -> None:
     text = case.read(".pg")
     tree = parse_schema(text)
     compare_case(case, format_schema(text))
@@ -37,7 +37,7 @@ def test_accepted(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem.startswith("reject")], ids=lambda case: case.id)
-def test_rejected(case: Case) -> None:
+def test_rejected_texts_have_the_expected_error(case: Case) -> None:
     with pytest.raises(ParseError) as raised:
         parse_schema(case.read(".pg"), case.name(".pg"))
     compare_case(case, raised.value.render() + "\n")

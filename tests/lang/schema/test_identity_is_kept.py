@@ -1,4 +1,4 @@
-"""Accepted schemas: numbers are handed out in order, kept through renames and never used again."""
+"""Accepted schemas: ids are allocated in order, kept through renames and never reused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def evolved(before: AcceptedSchema, text: str) -> AcceptedSchema:
     return evolve(before, compile_schema(text))
 
 
-def test_allocation_order() -> None:
+def test_ids_are_allocated_in_a_fixed_order() -> None:
     graph = accepted(
         "edge E: B -> A { w: F32 }\nnode B { y: String  x: String }\nnode A implements I {}\ninterface I { l: String }"
     )
@@ -59,7 +59,7 @@ def test_allocation_order() -> None:
     assert graph.next_id == 13
 
 
-def test_table_paths_hold_numbers_only() -> None:
+def test_table_paths_contain_only_numbers() -> None:
     graph = accepted("node A {}\nedge E: A -> A")
     assert graph.table_path(NODE, "A") == "nodes/0000000000000001-0000000000000003"
     assert graph.table_path(EDGE, "E") == "edges/0000000000000002-0000000000000004"
@@ -67,7 +67,7 @@ def test_table_paths_hold_numbers_only() -> None:
         accepted("interface I {}").table_path(INTERFACE, "I")
 
 
-def test_new_things_get_new_numbers_after_all_old_ones() -> None:
+def test_new_types_and_properties_get_new_ids() -> None:
     before = accepted("node A { a: String }\nnode B { b: String }")
     after = evolved(before, "node A { a: String  z: I32? }\nnode B { b: String  y: I32? }\nnode C { c: String }")
     assert after.identity(NODE, "C").type_id == before.next_id
@@ -77,7 +77,7 @@ def test_new_things_get_new_numbers_after_all_old_ones() -> None:
     assert after.identity(NODE, "C").incarnation == 11
 
 
-def test_renames_move_nothing() -> None:
+def test_renames_keep_ids_and_table_paths() -> None:
     before = accepted("node A { a: String @key }\nedge E: A -> A { w: F32 }")
     after = evolved(
         before,
@@ -90,7 +90,7 @@ def test_renames_move_nothing() -> None:
     assert after.next_id == before.next_id
 
 
-def test_drop_and_add_again_is_another_type() -> None:
+def test_a_type_that_is_dropped_and_added_again_has_a_new_id() -> None:
     before = accepted("node A { a: String }\nnode B {}")
     again = evolved(evolved(before, "node B {}"), "node A { a: String }\nnode B {}")
     assert again.identity(NODE, "A").type_id != before.identity(NODE, "A").type_id
@@ -98,7 +98,7 @@ def test_drop_and_add_again_is_another_type() -> None:
     assert again.identity(NODE, "B") == before.identity(NODE, "B")
 
 
-def test_composite_key_order_outlives_crossing_renames() -> None:
+def test_renames_keep_the_order_of_a_composite_key() -> None:
     before = accepted("node A { a: String  b: String  @key(a, b) }")
     assert before.key_order(NODE, "A") == ("a", "b")
     after = evolved(before, 'node A { z: String @rename_from("a")  c: String @rename_from("b")  @key(c, z) }')
@@ -106,14 +106,14 @@ def test_composite_key_order_outlives_crossing_renames() -> None:
     assert after.catalog.nodes["A"].key == ("c", "z")
 
 
-def test_two_hints_that_cross_names_that_stay_are_ignored() -> None:
+def test_rename_hints_between_existing_names_are_ignored() -> None:
     before = accepted("node A { a: String  b: String }")
     swap = compile_schema('node A { a: String @rename_from("b")  b: String @rename_from("a") }')
     assert evolve(before, swap).identities == before.identities
     assert len(resolve(before.catalog, swap).notes) == 2
 
 
-def test_a_swap_takes_two_steps() -> None:
+def test_swapping_two_names_takes_two_migrations() -> None:
     before = accepted("node A { a: String  b: String }")
     halfway = evolved(before, 'node A { c: String @rename_from("a")  d: String @rename_from("b") }')
     after = evolved(halfway, 'node A { b: String @rename_from("c")  a: String @rename_from("d") }')
@@ -121,7 +121,7 @@ def test_a_swap_takes_two_steps() -> None:
     assert (numbers["a"], numbers["b"]) == (old["b"], old["a"])
 
 
-def test_edge_keys_begin_with_both_ends() -> None:
+def test_edge_keys_begin_with_both_endpoints() -> None:
     graph = accepted("node A {}\nedge E: A -> A { b: String  a: String  @key(a, b, dst, src) }")
     assert graph.key_order(EDGE, "E") == ("src", "dst", "a", "b")
     assert accepted("node A {}").key_order(NODE, "A") is None
@@ -140,21 +140,21 @@ def test_edge_keys_begin_with_both_ends() -> None:
         ("node A { a: I32 }", 'node A { a: I32 }\nnode B { b: I32? @rename_from("a") }', "OG-OW-102"),
     ],
 )
-def test_hints_that_cannot_be_followed(before: str, after: str, code: str) -> None:
+def test_impossible_rename_hints_are_refused(before: str, after: str, code: str) -> None:
     with pytest.raises(PlanError) as raised:
         evolved(accepted(before), after)
     assert raised.value.diagnostic == code
     assert raised.value.hint
 
 
-def test_hints_of_a_new_graph_are_inert_and_noted() -> None:
+def test_rename_hints_of_a_new_graph_have_no_effect_and_are_noted() -> None:
     catalog = compile_schema('node A @rename_from("B") { a: I32 @rename_from("b") }')
     assert len(creation_notes(catalog)) == 2
     assert accept(catalog, DOMAIN).catalog == compile_schema("node A { a: I32 }")
 
 
 @given(valid_schemas())
-def test_stored_schemas_come_back_the_same(text: str) -> None:
+def test_stored_schemas_round_trip(text: str) -> None:
     graph = accepted(text)
     assert load_ir(dump_ir(graph)) == graph
     assert from_json(json.loads(json.dumps(to_json(graph)))) == graph
@@ -162,7 +162,7 @@ def test_stored_schemas_come_back_the_same(text: str) -> None:
 
 
 @given(valid_schemas())
-def test_what_does_not_change_keeps_its_identity(text: str) -> None:
+def test_unchanged_declarations_keep_their_ids(text: str) -> None:
     graph = accepted(text)
     again = evolve(graph, compile_schema(text))
     assert again == graph
@@ -170,7 +170,7 @@ def test_what_does_not_change_keeps_its_identity(text: str) -> None:
 
 
 @given(valid_schemas(), valid_schemas())
-def test_identity_is_kept_and_never_reused(first: str, second: str) -> None:
+def test_ids_are_kept_and_never_reused(first: str, second: str) -> None:
     before = accepted(first)
     desired = compile_schema(second)
     resolution = resolve(before.catalog, desired)
@@ -192,7 +192,7 @@ def test_identity_is_kept_and_never_reused(first: str, second: str) -> None:
             assert number == old.properties[was] if was is not None else number >= before.next_id
 
 
-def test_stored_form_is_as_described() -> None:
+def test_the_stored_form_is_as_documented() -> None:
     graph = accepted(
         "interface I { l: String }\n"
         'node A implements I { t: String  v: Vector(2) @embed(t, model="m") @key(t) }\n'
@@ -237,7 +237,7 @@ def test_stored_form_is_as_described() -> None:
         lambda ir: ir["nodes"].append(ir["nodes"][0]),
     ],
 )
-def test_damage_is_noticed(damage: object) -> None:
+def test_a_damaged_stored_schema_is_refused(damage: object) -> None:
     ir = json.loads(dump_ir(accepted("node A { a: String  b: I32 }\nedge E: A -> A")))
     damage(ir)  # type: ignore[operator]
     with pytest.raises(CatalogError) as raised:
@@ -246,7 +246,7 @@ def test_damage_is_noticed(damage: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"ir_version": NaN}', "[" * 100_000])
-def test_what_is_no_stored_schema_is_refused(text: str) -> None:
+def test_text_that_is_not_a_stored_schema_is_refused(text: str) -> None:
     with pytest.raises(CatalogError):
         load_ir(text)
 
@@ -254,7 +254,7 @@ def test_what_is_no_stored_schema_is_refused(text: str) -> None:
 SOURCE = "node A { a: String }\n"
 
 
-def test_the_three_files_belong_together() -> None:
+def test_the_three_schema_files_must_match() -> None:
     graph = accepted(SOURCE)
     ir, state = dump_ir(graph), dump_state(schema_state(graph))
     assert load_state(state) == schema_state(graph)

@@ -1,4 +1,4 @@
-"""Schema changes: every step has its tier, nothing that loses data is called safe, and refusals say what to do."""
+"""Schema changes: every step has a tier, no step that loses data is safe, and refusals have a hint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kinds(result: Plan) -> list[tuple[str, str]]:
 
 
 @given(valid_schemas())
-def test_nothing_to_do_is_an_empty_plan(text: str) -> None:
+def test_equal_schemas_give_an_empty_plan(text: str) -> None:
     result = planned(text, text)
     assert result.steps == ()
     assert result.supported
@@ -49,7 +49,7 @@ def test_nothing_to_do_is_an_empty_plan(text: str) -> None:
 
 
 @given(schema_pairs())
-def test_small_changes_there_and_back_never_call_loss_safe(pair: tuple[str, str]) -> None:
+def test_no_step_of_a_small_change_that_loses_data_is_safe(pair: tuple[str, str]) -> None:
     first, second = pair
     _never_hides_loss(first, second)
     _never_hides_loss(second, first)
@@ -58,7 +58,7 @@ def test_small_changes_there_and_back_never_call_loss_safe(pair: tuple[str, str]
 
 
 @given(valid_schemas(), valid_schemas())
-def test_there_and_back_never_calls_loss_safe(first: str, second: str) -> None:
+def test_no_step_that_loses_data_is_safe(first: str, second: str) -> None:
     _never_hides_loss(first, second)
     _never_hides_loss(second, first)
 
@@ -73,7 +73,7 @@ def _never_hides_loss(first: str, second: str) -> None:
 
 
 def _drops(before: AcceptedSchema, desired: Catalog) -> bool:
-    """Whether a table or a column goes away."""
+    """Whether a table or a column is dropped."""
     resolution = resolve(before.catalog, desired)
     kept = {(kind, former): name for (kind, name), former in resolution.types.items()}
     for (kind, name), declaration in types_of(before.catalog):
@@ -88,7 +88,7 @@ def _drops(before: AcceptedSchema, desired: Catalog) -> bool:
 
 
 def _loses_data(before: AcceptedSchema, desired: Catalog) -> bool:
-    """The same, and columns that cannot hold all that they held; judged here by rules of their own."""
+    """Whether data is lost: by a drop, or by a column that cannot hold its old values. The rules are independent."""
     if _drops(before, desired):
         return True
     resolution = resolve(before.catalog, desired)
@@ -135,14 +135,14 @@ def test_every_step_can_be_shown(first: str, second: str) -> None:
 
 
 @given(valid_schemas(), valid_schemas())
-def test_order_of_types(first: str, second: str) -> None:
+def test_steps_are_ordered_by_kind_of_type(first: str, second: str) -> None:
     result = planned(first, second)
     order: list[object] = [kind.value for kind in TypeKind]
     positions = [order.index(entry["type_kind"]) for step in result.steps if "type_kind" in (entry := step.to_json())]
     assert positions == sorted(positions)
 
 
-# ---- each change by itself ----
+# ---- single changes ----
 
 SAFE = [
     ("node A {}", "node A {}\nnode B { required: String }", ["add_type"]),
@@ -188,7 +188,7 @@ SAFE = [
 
 
 @pytest.mark.parametrize(("before", "after", "steps"), SAFE)
-def test_safe_changes(before: str, after: str, steps: list[str]) -> None:
+def test_safe_changes_have_safe_steps(before: str, after: str, steps: list[str]) -> None:
     assert kinds(planned(before, after)) == [(step, "safe") for step in steps]
 
 
@@ -211,7 +211,7 @@ VALIDATED = [
 
 
 @pytest.mark.parametrize(("before", "after", "steps"), VALIDATED)
-def test_validated_changes(before: str, after: str, steps: list[str]) -> None:
+def test_validated_changes_have_validated_steps(before: str, after: str, steps: list[str]) -> None:
     assert kinds(planned(before, after)) == [(step, "validated") for step in steps]
 
 
@@ -231,7 +231,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("before", "after", "code"), REFUSED)
-def test_refused_changes(before: str, after: str, code: str) -> None:
+def test_refused_changes_have_their_code(before: str, after: str, code: str) -> None:
     result = planned(before, after)
     assert not result.supported
     assert [step.code for step in result.refusals] == [code]
@@ -241,13 +241,13 @@ def test_refused_changes(before: str, after: str, code: str) -> None:
     assert raised.value.hint
 
 
-def test_dropping_a_constrained_property_takes_its_constraint_with_it() -> None:
+def test_dropping_a_property_drops_its_constraints() -> None:
     result = planned("node A { a: String @unique b: I32 @index(a, b) }", "node A { b: I32 }")
     assert result.supported
     assert [step.kind for step in result.steps] == ["drop_property", "remove_constraint", "remove_constraint"]
 
 
-def test_drop_modes() -> None:
+def test_drops_are_soft_unless_data_loss_is_allowed() -> None:
     before, after = "node A { a: I32 }\nnode B {}", "node A {}"
     soft, hard = planned(before, after), planned(before, after, allow_data_loss=True)
     assert [step.to_json()["mode"] for step in soft.steps] == [DropMode.SOFT] * 2
@@ -265,7 +265,7 @@ def test_renamed_types_and_properties_keep_their_constraints() -> None:
     assert [step.kind for step in result.steps] == ["rename_type", "rename_property", "rename_property"]
 
 
-def test_order_inside_a_type() -> None:
+def test_steps_of_a_type_have_a_fixed_order() -> None:
     result = planned(
         "node A { a: I32 b: I32 gone: I32 u: String @unique }\nnode Z {}\nedge E: A -> Z",
         'node N @rename_from("A") @description("d") { a2: I64 @rename_from("a") b: I32? u: String new: I32? @index }\n'
@@ -295,7 +295,7 @@ def test_allowed_codes_are_shown_with_their_reason() -> None:
     assert on_property.steps[0].allowed == "all set"
 
 
-def test_baseline_steps_have_their_members() -> None:
+def test_steps_have_the_documented_json_members() -> None:
     result = planned(
         "node A { a: enum(x) gone: I32 }\nnode Drop {}",
         'node A @description("d") { a: enum(x, y) @index new: I32? }\nnode Add {}',
@@ -355,7 +355,7 @@ def test_baseline_steps_have_their_members() -> None:
     assert planned("node A {}", "node A {}").lines() == ["no schema changes"]
 
 
-def test_notes_do_not_hide_that_nothing_changes() -> None:
+def test_a_plan_with_notes_only_reports_no_changes() -> None:
     made = planned("node A { x: String }", 'node A { x: String @rename_from("y") }')
     assert made.steps == ()
     assert [line.partition(":")[0] for line in made.lines()] == ["no schema changes", "note"]

@@ -1,4 +1,4 @@
-"""The shape and its hash never change for a schema that exists, whatever the language learns."""
+"""The shape and its hash never change for an existing schema, also after extensions of the language."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPEC = Path(__file__).resolve().parents[2] / "fixtures/spec"
 GARDEN = (SPEC / "garden.pg").read_text(encoding="utf-8")
 
 
-def test_garden_shape_was_written_by_hand() -> None:
+def test_the_garden_shape_equals_the_hand_written_one() -> None:
     expected = json.loads((SPEC / "garden.shape.json").read_text(encoding="utf-8"))
     compact = json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
     actual = shape(compile_schema(GARDEN))
@@ -50,7 +50,7 @@ def test_garden_shape_was_written_by_hand() -> None:
         ),
     ],
 )
-def test_small_shapes(text: str, expected: str) -> None:
+def test_small_shapes_have_the_expected_hash(text: str, expected: str) -> None:
     assert shape_hash(compile_schema(text)) == "sha256:" + hashlib.sha256(expected.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Text to tree and back: printing, formatting, and any bytes at all."""
+"""Text to tree and back: printing, formatting, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.lang.tokens import read_source, schema_tokens
 
 
 @given(trees)
-def test_parsing_what_was_printed_gives_the_tree_back(tree: ast.Schema) -> None:
+def test_printing_and_parsing_round_trips(tree: ast.Schema) -> None:
     assert parse_schema(print_schema(tree)) == tree
 
 
@@ -23,7 +23,7 @@ def test_printed_text_is_already_formatted(tree: ast.Schema) -> None:
 
 
 @given(trees.map(print_schema).flatmap(commented))
-def test_formatting_keeps_meaning_and_comments_and_settles_at_once(text: str) -> None:
+def test_formatting_keeps_meaning_and_comments_and_is_idempotent(text: str) -> None:
     formatted = format_schema(text)
     assert parse_schema(formatted) == parse_schema(text)
     assert _comments(formatted) == _comments(text)
@@ -35,7 +35,7 @@ def _comments(text: str) -> list[str]:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_parse_or_fail_inside_the_text(data: bytes) -> None:
+def test_any_bytes_parse_or_give_an_error_with_a_location(data: bytes) -> None:
     _parses_or_fails_inside(data)
 
 
@@ -47,12 +47,12 @@ _pieces = st.sampled_from([*_WORDS.split(), "\n"])
 
 
 @given(st.lists(_pieces, max_size=25).map(" ".join))
-def test_any_tokens_parse_or_fail_inside_the_text(text: str) -> None:
+def test_any_tokens_parse_or_give_an_error_with_a_location(text: str) -> None:
     _parses_or_fails_inside(text.encode())
 
 
 @given(valid_schemas(), st.data())
-def test_damaged_schemas_parse_or_fail_inside_the_text(text: str, data: st.DataObject) -> None:
+def test_damaged_schemas_parse_or_give_an_error_with_a_location(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 5)))
     _parses_or_fails_inside((text[:start] + text[end:]).encode())
@@ -71,7 +71,7 @@ def _parses_or_fails_inside(data: bytes) -> None:
 
 
 @given(trees)
-def test_every_node_has_its_place(tree: ast.Schema) -> None:
+def test_every_declaration_has_its_span(tree: ast.Schema) -> None:
     text = print_schema(tree)
     for declaration in parse_schema(text).declarations:
         written = text.encode()[slice(*declaration.span)].decode()
@@ -86,8 +86,8 @@ def test_generated_schemas_compile(text: str) -> None:
     assert [error.render() for error in check_schema(text)] == []
 
 
-def test_an_annotation_does_not_become_a_constraint() -> None:
-    """With a gap it is an annotation with a value, which is an error: formatting must not hide that."""
+def test_formatting_does_not_turn_an_annotation_into_a_constraint() -> None:
+    """With a space it is an annotation with a value, which is an error: formatting must not hide that."""
     text = "node A {\n    d: I32 @ unique(d)\n}\n"
     assert format_schema(text) == text
     assert check_schema(text)

@@ -1,4 +1,4 @@
-"""Reads whose rows do not fit their memory: the same answers, in files that nobody sees, within bounds."""
+"""Reads beyond the memory budget: the same rows, through unnamed temporary files, within the limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ edge Knows: Person -> Person { since: I32? }
 """
 PEOPLE = 150
 EACH = 10
-"""Friends of each person: rows of two in a row take several times the memory that they may."""
+"""Friends of each person: the rows of two hops need several times the memory budget."""
 
 SMALL = Budget(memory=128 * 1024)
 LARGE = Budget(memory=None)
@@ -49,11 +49,11 @@ READS = {
     "having": f"""match {{ {TWO_HOPS} }} return {{ $a.name as a, $c.name as c, sum($b.age) as n }}
         having {{ sum($b.age) > 60 }} limit 11 offset 5""",
     "count": f"match {{ {TWO_HOPS}  $a.score < $c.score }} return {{ count(*) as n, count(distinct $b.city) as m }}",
-    "count by": f"""match {{ {TWO_HOPS}  $a.score < $c.score }}
+    "count by group": f"""match {{ {TWO_HOPS}  $a.score < $c.score }}
         return {{ $b.city as b, count(*) as n }} order {{ n desc }}""",
     "distinct": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }}",
-    "distinct, cut": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }} limit 10 offset 4",
-    "nothing": f"match {{ {TWO_HOPS}  $a.score > $c.score + 2.0 }} return {{ $a.name as a }}",
+    "distinct, limited": f"match {{ {TWO_HOPS} }} return distinct {{ $a.name as a, $c.city as c }} limit 10 offset 4",
+    "no rows": f"match {{ {TWO_HOPS}  $a.score > $c.score + 2.0 }} return {{ $a.name as a }}",
 }
 
 
@@ -89,7 +89,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The temporary directory, where nothing may be left."""
+    """The temporary directory, which must be empty afterwards."""
     place = tmp_path / "scratch"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -102,15 +102,15 @@ def ask(graph: Graph, name: str, budget: Budget, **others: Any) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", READS)
-def test_the_answer_is_the_same(graph: Graph, scratch: Path, name: str) -> None:
+def test_a_spilled_query_gives_the_same_rows(graph: Graph, scratch: Path, name: str) -> None:
     expected = ask(graph, name, LARGE)
     found = ask(graph, name, SMALL)
     assert found.schema == expected.schema
     assert found.to_pylist() == expected.to_pylist()
 
 
-def test_a_result_that_does_not_fit_lies_in_a_file(graph: Graph, scratch: Path) -> None:
-    """It has no name, and it is as large as memory was not."""
+def test_a_result_beyond_the_budget_is_in_a_file(graph: Graph, scratch: Path) -> None:
+    """The file has no name, and it is larger than the memory budget."""
     before = pa.total_allocated_bytes()
     found = ask(graph, "list", SMALL)
     assert found.nbytes > 2 * (SMALL.memory or 0)
@@ -119,7 +119,7 @@ def test_a_result_that_does_not_fit_lies_in_a_file(graph: Graph, scratch: Path) 
 
 
 @pytest.mark.slow
-def test_what_waits_is_read_once_more_as_it_was(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spilled_rows_are_read_back_once(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_back: list[int] = []
     rows = spilled_rows._rows
 
@@ -132,18 +132,18 @@ def test_what_waits_is_read_once_more_as_it_was(graph: Graph, scratch: Path, mon
     assert len(read_back) > 3
 
 
-def test_the_disk_has_a_budget_too(graph: Graph, scratch: Path) -> None:
+def test_disk_space_is_limited_by_the_budget(graph: Graph, scratch: Path) -> None:
     with pytest.raises(BudgetExceededError, match="on disk") as caught:
         ask(graph, "distinct", Budget(memory=SMALL.memory, disk=20_000))
     assert caught.value.resource == "bytes on disk"
 
 
-def test_a_list_that_cannot_fit_the_disk_is_not_begun(graph: Graph, scratch: Path) -> None:
+def test_a_result_beyond_the_disk_budget_is_refused_before_it_is_built(graph: Graph, scratch: Path) -> None:
     with pytest.raises(BudgetExceededError, match="of memory"):
         ask(graph, "list", Budget(memory=SMALL.memory, disk=1000))
 
 
-def test_a_full_disk_is_told(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(graph: Graph, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -153,15 +153,15 @@ def test_a_full_disk_is_told(graph: Graph, scratch: Path, monkeypatch: pytest.Mo
     assert "TMPDIR" in str(caught.value.hint)
 
 
-def test_rows_of_the_result_are_counted_before_they_are_made(graph: Graph, scratch: Path) -> None:
+def test_result_rows_are_counted_before_they_are_built(graph: Graph, scratch: Path) -> None:
     with pytest.raises(BudgetExceededError, match="rows of result"):
         ask(graph, "list", Budget(memory=SMALL.memory, returned=100))
     with pytest.raises(BudgetExceededError, match="rows of result"):
         ask(graph, "distinct", Budget(memory=SMALL.memory, returned=100))
 
 
-def test_what_cannot_be_divided_is_refused(graph: Graph) -> None:
-    """All rows are one group, and every value counts."""
+def test_a_single_group_beyond_the_budget_is_refused(graph: Graph) -> None:
+    """All rows are in one group, and the aggregate needs every value."""
     text = f"query q() {{ match {{ {TWO_HOPS} }} return {{ collect($c.name) as n }} }}"
     with pytest.raises(BudgetExceededError, match="of memory"):
         graph.query(text, budget=SMALL)
@@ -169,7 +169,7 @@ def test_what_cannot_be_divided_is_refused(graph: Graph) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sort", "group", "distinct"])
-def test_it_can_be_stopped_at_any_time(graph: Graph, scratch: Path, name: str) -> None:
+def test_a_spilled_query_can_be_cancelled_at_any_time(graph: Graph, scratch: Path, name: str) -> None:
     counted = Counting(10**9)
     ask(graph, name, SMALL, cancel=counted)
     for part in (4, 2, 1):
@@ -177,7 +177,7 @@ def test_it_can_be_stopped_at_any_time(graph: Graph, scratch: Path, name: str) -
             ask(graph, name, SMALL, cancel=Counting(counted.asked - counted.asked // (2 * part)))
 
 
-def test_an_analysis_says_that_it_was_in_blocks(graph: Graph) -> None:
+def test_explain_analyze_shows_that_a_query_ran_in_blocks(graph: Graph) -> None:
     found = graph.explain(f"query q() {{ {READS['sort']} }}", analyze=True, budget=SMALL)
     assert [step.action for step in found.steps] == ["blocks"]
     assert found.steps[0].rows == ask(graph, "sort", LARGE).num_rows
@@ -212,7 +212,7 @@ with omnigraph.open(sys.argv[1]) as graph:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_a_process_takes_the_memory_that_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spilled_query_stays_within_its_memory_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FSYNC.name, "0")
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         fill(graph, 4_000, 20)

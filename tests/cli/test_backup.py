@@ -8,7 +8,7 @@ import orjson
 from tests.cli.shell import Shell
 
 
-def test_backup_and_restore(shell: Shell, graph: str) -> None:
+def test_a_backup_can_be_restored(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "x", "--uri", graph)
     kept, back = str(shell.root / "kept"), str(shell.root / "back")
     said = shell.run("backup", graph, kept)
@@ -23,7 +23,7 @@ def test_backup_and_restore(shell: Shell, graph: str) -> None:
     assert "is not empty" in shell.fails("backup", graph, back)
 
 
-def test_relocate(shell: Shell, graph: str) -> None:
+def test_a_moved_graph_can_be_relocated(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "x", "--uri", graph)
     moved = str(shell.root / "moved")
     shutil.move(graph, moved)

@@ -1,4 +1,4 @@
-"""Searching one text and one vector at a time, for the oracle."""
+"""Search over one text and one vector at a time, for the oracle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.lang.query import ir
 
 @cache
 def words(text: str, analyzer: ir.Analyzer) -> tuple[tuple[str, int], ...]:
-    """The words of a text with their places, as Lance has them: it is the judge of that."""
+    """The words of a text with their positions, as Lance tokenizes it. Lance is the reference for tokens."""
     found = lance.tokenize(
         text,
         base_tokenizer=analyzer.tokenizer,
@@ -30,7 +30,7 @@ def words(text: str, analyzer: ir.Analyzer) -> tuple[tuple[str, int], ...]:
 
 
 def matches(mode: ir.TextMode, text: str | None, query: str | None, edits: int, analyzer: ir.Analyzer) -> bool:
-    """Whether a text has the words of a query."""
+    """Whether a text matches the words of a query."""
     if text is None or query is None:
         return False
     if mode is ir.TextMode.FUZZY:
@@ -50,7 +50,7 @@ def matches(mode: ir.TextMode, text: str | None, query: str | None, edits: int, 
 
 @cache
 def _edits(left: str, right: str) -> int:
-    """The least number of letters to add, drop or change."""
+    """The edit distance: the least number of letters to insert, delete or replace."""
     if not left or not right:
         return len(left) + len(right)
     changed = _edits(left[1:], right[1:]) + (left[0] != right[0])
@@ -67,7 +67,7 @@ def single(number: float) -> float:
 
 
 def relevance(texts: Iterable[str | None], text: str | None, query: str | None, analyzer: ir.Analyzer) -> float | None:
-    """BM25 of one of some texts; None where no word of the query occurs."""
+    """BM25 of one of some texts; None if it contains no word of the query."""
     if text is None or query is None:
         return None
     all_words = [[word for word, _ in words(other, analyzer)] for other in texts if other is not None]
@@ -86,7 +86,7 @@ def relevance(texts: Iterable[str | None], text: str | None, query: str | None, 
 
 
 def distance(vector: Sequence[float] | None, query: Sequence[float] | None, metric: ir.Metric) -> float | None:
-    """How far a vector is from a query."""
+    """The distance of a vector from a query."""
     if vector is None or query is None:
         return None
     query = [single(part) for part in query]
@@ -100,11 +100,11 @@ def distance(vector: Sequence[float] | None, query: Sequence[float] | None, metr
 
 
 def fused(arms: Sequence[tuple[Mapping[Hashable, float], float]], k: int) -> dict[Hashable, tuple[float, int]]:
-    """The score of each entity in a fusion, and its place.
+    """The score and position of each entity in a fusion.
 
     Args:
-        arms: for each arm, where entities stand in its order; and its weight.
-        k: what is added to places.
+        arms: for each arm, the positions of the entities in its order, and its weight.
+        k: the constant that is added to positions.
     """
     entities = dict.fromkeys(entity for places, _ in arms for entity in places)
     scores = {

@@ -1,7 +1,7 @@
-"""A driver of loads that is going to be killed: it loads many graphs at once, and stops in each at another place.
+"""A driver that loads many graphs at once, stops each load at another step, and is then killed.
 
-Run as a program, it is told the jobs by a file: for each the graph, what to load, and where to stop. It makes a file
-for each job when it is there, and waits. Then somebody kills it.
+Run as a program, it reads the jobs from a file: for each the graph, the input, and where to stop. It creates a file
+for each job that has reached its step, and waits to be killed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.spark.session import Session, SparkSettings
 
 READING = "reading"
-"""In a task, when its rows are written, and while other tasks are not done."""
+"""Inside a task that has written its rows, while other tasks still run."""
 
 READ = "read"
-"""When all tasks have written their rows, and nothing was compared yet."""
+"""After all tasks have written their rows, before any comparison."""
 
 
 @dataclass(frozen=True)
 class StoppedReading:
-    """Does what a task of a load does, and then stops; in the first part only."""
+    """A task of a load that stops after its work; in the first partition only."""
 
     sign: Path
 
@@ -83,7 +83,7 @@ def main(file: str) -> None:
         )
     )
     threads = [Thread(target=_load, args=(session, job), name=job["name"], daemon=True) for job in jobs]
-    # A task that has stopped keeps a place that others need, so that load comes last.
+    # A stopped task occupies a slot that others need, so its load comes last.
     for thread, job in zip(threads, jobs, strict=True):
         if job["place"] != READING:
             thread.start()
@@ -100,7 +100,7 @@ def main(file: str) -> None:
 def _load(session: Session, job: dict[str, Any]) -> None:
     from omnigraph.pipeline.pipeline import Pipeline
 
-    with suppress(BaseException):  # whoever gets here without a sign is missed
+    with suppress(BaseException):  # the test misses the sign of a load that fails
         said = {"mode": job["mode"], "branch": job["branch"], "idempotency_key": job["key"]}
         Pipeline(open(job["graph"]), session).load(job["source"], split_bytes=6_000, **said)
 

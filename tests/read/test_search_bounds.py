@@ -1,4 +1,4 @@
-"""Who can be among the first is found without looking at everybody exactly, and nobody is missed."""
+"""Sketches and bounds select the possible top entities without exact scores for all, and they miss none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def column(kind: str, count: int = 3_000, dimension: int = 96) -> pa.Array:
         rows = rows + 0.3 * random.standard_normal((count, dimension))
     elif kind == "noise":
         rows = random.standard_normal((count, dimension)) * random.lognormal(0, 1, (count, 1))
-    else:  # many are equally far, and some are zero
+    else:  # many distances are equal, and some vectors are zero
         rows = random.integers(-1, 2, (60, dimension))[random.integers(0, 60, count)].astype(float)
         rows[::97] = 0
     mask = np.arange(count) % 31 == 0
@@ -44,7 +44,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["clusters", "noise", "ties"])
-def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
+def test_vector_sketches_miss_no_nearest_neighbour(kind: str, metric: ir.Metric) -> None:
     found = Vectors.of(column(kind))
     random = np.random.default_rng(6)
     for chosen in (np.arange(3_000), np.arange(0, 3_000, 3), np.arange(7, 900)):
@@ -60,7 +60,7 @@ def test_outlines_miss_nobody(kind: str, metric: ir.Metric) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vector_sketches_avoid_most_exact_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("clusters"))
     looked_at: list[int] = []
     nearly = Vectors.approximate
@@ -75,7 +75,7 @@ def test_outlines_spare_most_of_the_work(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["clusters", "noise", "ties"])
-def test_an_outline_bounds_products(kind: str) -> None:
+def test_a_vector_sketch_bounds_dot_products(kind: str) -> None:
     found = Vectors.of(column(kind))
     there = np.isfinite(found.lengths)
     made = VectorSketch.of(found.matrix, found.lengths)
@@ -86,7 +86,7 @@ def test_an_outline_bounds_products(kind: str) -> None:
         assert (most[there] >= product[there]).all()
 
 
-def test_threads_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_compute_the_same_products(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Vectors.of(column("noise"))
     alone = np.vecdot(found.matrix, found.matrix[3])
     monkeypatch.setattr(vector_sketch, "_BLOCK", 5_000)
@@ -110,14 +110,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_forked_process_does_all_of_it() -> None:
-    """Its helpers stayed with its parent. That is a process of its own: a large one cannot always be forked."""
+def test_a_forked_process_works_without_the_threads_of_its_parent() -> None:
+    """Worker threads stay in the parent. It runs in a new process, since a large one cannot always be forked."""
     ended = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("count", [1, 5, 100, 4_000])
-def test_the_nth_least_is_that_of_all(count: int) -> None:
+def test_nth_least_agrees_with_a_full_sort(count: int) -> None:
     random = np.random.default_rng(7)
     for values in (random.standard_normal(5_000), random.integers(0, 9, 5_000) / 8):
         for some in (values, values.astype(np.float32), np.where(values > 0.3, np.nan, values)):
@@ -125,7 +125,7 @@ def test_the_nth_least_is_that_of_all(count: int) -> None:
             assert nth_least(some, count) == pytest.approx(expected, abs=0, nan_ok=True)
 
 
-def test_bounds_of_another_precision() -> None:
+def test_f64_bounds_compare_exactly_with_f32_values() -> None:
     values = np.array([0.1, 0.2, 0.3], np.float32)
     for bound in (0.1, 0.2, float(values[1]), 0.25, -1.0):
         wide = values.astype(np.float64)
@@ -136,7 +136,7 @@ def test_bounds_of_another_precision() -> None:
 @pytest.mark.parametrize("count", [1, 10, 300, None])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (2.0, 0.5), (1.0, 1.0, 3.0)])
 @pytest.mark.parametrize("error", [0.0, 0.001, 0.2])
-def test_the_first_of_a_fusion_are_those_of_all_places(
+def test_the_top_of_a_fusion_agrees_with_the_full_ranking(
     error: float, weights: tuple[float, ...], count: int | None
 ) -> None:
     random = np.random.default_rng(8)

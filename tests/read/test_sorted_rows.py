@@ -1,4 +1,4 @@
-"""Rows come by ascending id, whatever order and sizes they are read in, and whether or not they fit the memory."""
+"""Rows are sorted by id, for any order and size of the input batches, in memory or through temporary files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def parts(ids: Sequence[str], cuts: Sequence[int]) -> Parts:
     st.sampled_from([1, 60, 400, 2000, 10**9]),
     st.integers(1, 7),
 )
-def test_rows_come_by_code_points_and_in_even_pieces(ids: list[str], cuts: list[int], budget: int, rows: int) -> None:
+def test_rows_are_sorted_by_code_points_in_chunks_of_equal_size(
+    ids: list[str], cuts: list[int], budget: int, rows: int
+) -> None:
     with patch.object(ordered, "ROWS", rows), patch.object(ordered, "_SAMPLED", 4), patch.object(ordered, "_FILES", 5):
         found = list(in_order(parts(ids, cuts), budget))
     table = pa.concat_tables(found).to_pydict() if found else {"id": [], "size": []}
@@ -58,7 +60,7 @@ def test_a_single_row_may_be_larger_than_the_budget() -> None:
     assert [table.num_rows for table in in_order(parts(["a" * 10_000], []), 1)] == [1]
 
 
-def test_temporary_files_are_gone_when_somebody_stops_reading(
+def test_closing_the_iterator_removes_temporary_files(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path_factory.mktemp("scratch")

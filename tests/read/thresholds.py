@@ -1,4 +1,4 @@
-"""Small graphs, read as if they were large: the numbers that decide between two ways to the same answer, turned."""
+"""Overrides of the engine's thresholds, so that small graphs take the code paths of large ones."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "topology.topology_update": {"_SMALL_CHANGE": (1, 2, 10), "_FEW": (0, 1_000)},
 }
-"""What each number may be: as it is, and such that small graphs are read the way that is meant for others."""
+"""Values of each threshold: its default, and values with which small graphs take the code paths of large ones."""
 
 
 @contextmanager
 def turned(rng: Random) -> Iterator[dict[str, float]]:
-    """Turn the numbers of the engine for a while. Half of the time they stay as they are."""
+    """Override the thresholds of the engine for a while. Half of the time they keep their defaults."""
     chosen = {}
     with ExitStack() as turns:
         if rng.random() < 0.5:

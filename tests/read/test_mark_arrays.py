@@ -1,4 +1,4 @@
-"""The arrays that walks mark nodes in are used again, by whatever thread, and only so many of them wait."""
+"""The pool of visited arrays: walks reuse them across threads, and the pool is bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hops, "_mark_pool", hops._MarkPool())
 
 
-def test_marks_are_used_again() -> None:
+def test_mark_arrays_are_reused() -> None:
     with hops._marks(100) as (first, _):
         pass
     with ThreadPoolExecutor(1) as other, hops._marks(50) as (second, marked):
@@ -24,7 +24,7 @@ def test_marks_are_used_again() -> None:
         assert other.submit(lambda: hops._marks(50).__enter__()[0].base).result() is not first.base
 
 
-def test_marks_of_a_walk_that_was_stopped_are_given_up() -> None:
+def test_mark_arrays_of_a_failed_walk_are_discarded() -> None:
     def walk() -> None:
         with hops._marks(100) as (seen, _):
             seen[3] = True
@@ -37,7 +37,7 @@ def test_marks_of_a_walk_that_was_stopped_are_given_up() -> None:
         assert not marked.any()
 
 
-def test_only_so_many_bytes_of_marks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_of_mark_arrays_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hops, "_KEPT_MARKS", 500)
     together = Barrier(8)
 

@@ -33,7 +33,7 @@ POOLS: dict[Scalar, list[Any]] = {
 
 
 def rows_of_all_kinds(count: int) -> list[dict[str, Any]]:
-    """Rows in which every kind of value stands beside every other sooner or later, always the same."""
+    """Deterministic rows that combine every kind of value with every other."""
     chance = random.Random(20_260_314)
     rows = []
     for i in range(count):
@@ -72,13 +72,13 @@ def matching(where: ir.Expr, request: Request) -> set[str]:
 
 @settings(max_examples=150)
 @given(condition=conditions(depth=1))
-def test_no_row_that_holds_is_lost(stored: lance.LanceDataset, condition: Condition) -> None:
+def test_the_prefilter_loses_no_matching_row(stored: lance.LanceDataset, condition: Condition) -> None:
     where = compiled(condition)
     request = Request({name: given for name, (_, given) in condition.params.items()}, NOW)
     found = prefilter(where, request)
     if found is None:
         return
-    passing = passed(stored, found)  # Lance takes every filter that is made
+    passing = passed(stored, found)  # Lance accepts every generated filter
     try:
         wanted = matching(where, request)
     except ExecutionError:
@@ -135,7 +135,7 @@ SAID_EXACTLY = [
 
 
 @pytest.mark.parametrize("text", SAID_EXACTLY)
-def test_what_a_scan_can_test_it_tests(stored: lance.LanceDataset, text: str) -> None:
+def test_supported_conditions_are_pushed_down_exactly(stored: lance.LanceDataset, text: str) -> None:
     where = compiled(Condition(text, {}))
     found = prefilter(where, REQUEST)
     assert found is not None
@@ -162,16 +162,16 @@ NOTHING_SAID = [
 
 
 @pytest.mark.parametrize("text", NOTHING_SAID)
-def test_what_a_scan_cannot_test_is_left_to_the_rows(text: str) -> None:
+def test_unsupported_conditions_are_not_pushed_down(text: str) -> None:
     assert prefilter(compiled(Condition(text, {})), REQUEST) is None
 
 
-def test_of_a_conjunction_the_part_that_can_be_tested() -> None:
+def test_the_supported_part_of_a_conjunction_is_pushed_down() -> None:
     both = prefilter(compiled(Condition('text = "a" and u64 = 3', {})), REQUEST)
     assert str(both) == '(text == "a")'
 
 
-def test_null_parameters_say_nothing() -> None:
+def test_a_null_parameter_is_not_pushed_down() -> None:
     condition = Condition("text = $p", {"p": (PROPERTIES["text"], None)})
     assert prefilter(compiled(condition), Request({"p": None}, NOW)) is None
 
@@ -186,7 +186,7 @@ def test_a_text_key_is_looked_up_as_the_id() -> None:
     assert str(prefilter(statement.where, REQUEST)) == '((name == "x") and (mail == "y"))'
 
 
-def test_the_ends_of_an_edge_are_columns() -> None:
+def test_endpoints_of_an_edge_are_pushed_down_as_columns() -> None:
     catalog = compile_schema("node Person { name: String @key }  edge Knows: Person -> Person")
     body = compile_query('query q() { delete Knows where from = "a" and to in ["b"] }', catalog).body
     assert isinstance(body, ir.Write)
@@ -205,15 +205,15 @@ BROAD = {
     "and": " and ".join(f'text != "v{i}"' for i in range(WIDE)),
     "not or": "not (" + " or ".join(f"i64 = {i + 100}" for i in range(WIDE)) + ")",
     "not and": "not (" + " and ".join(f"i64 != {i}" for i in range(WIDE)) + ")",
-    "mixed": " or ".join(f"(i64 = {i} and i32 > {i} and (flag or i32 < {i}))" for i in range(WIDE // 3)),
-    "mixed the other way": " and ".join(f"(i64 != {i + 100} or i32 >= {i} or not flag)" for i in range(WIDE // 3)),
+    "or of and": " or ".join(f"(i64 = {i} and i32 > {i} and (flag or i32 < {i}))" for i in range(WIDE // 3)),
+    "and of or": " and ".join(f"(i64 != {i + 100} or i32 >= {i} or not flag)" for i in range(WIDE // 3)),
     "lists": " or ".join(f"i64 in [{i}, {i + 1}] or f64 in [{i}.0] or f64 = {i}.5" for i in range(WIDE // 3)),
 }
 
 
 @pytest.mark.parametrize("shape", BROAD)
-def test_a_broad_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDataset, shape: str) -> None:
-    """A filter grows with each `and` and `or` that stands above it. One of 3,000 terms in a row could never be sent."""
+def test_a_broad_condition_gives_a_filter_of_bounded_size(stored: lance.LanceDataset, shape: str) -> None:
+    """A filter grows with each enclosing `and` and `or`. A chain of 3,000 terms could never be serialised."""
     where = compiled(Condition(BROAD[shape], {}))
     found = prefilter(where, REQUEST)
     wanted = matching(where, REQUEST)
@@ -221,11 +221,11 @@ def test_a_broad_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDa
         text = str(found)
         assert text.count("==") + text.count("!=") + text.count(">") + text.count("<") + text.count("is_in") <= 64
         assert wanted <= passed(stored, found)
-    assert (found is None) == (shape in ("or of many columns", "mixed"))
+    assert (found is None) == (shape in ("or of many columns", "or of and"))
 
 
 @pytest.mark.parametrize("kind", ["chain", "alternating", "negated"])
-def test_a_deep_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDataset, kind: str) -> None:
+def test_a_deep_condition_gives_a_filter_of_bounded_size(stored: lance.LanceDataset, kind: str) -> None:
     text = 'text = "a"'
     for i in range(30):
         if kind == "chain":
@@ -244,7 +244,7 @@ def test_a_deep_condition_makes_a_filter_that_can_be_sent(stored: lance.LanceDat
         assert str(found).startswith("is_in(text"), "one column is looked up once"
 
 
-def test_a_long_list_is_looked_up_whatever_stands_beside_it() -> None:
+def test_a_long_list_is_pushed_down_beside_other_conditions() -> None:
     listed = Condition("i64 in $many", {"many": (PROPERTIES["ints"], None)})
     beside = Condition("i64 in $many and flag", listed.params)
     request = Request({"many": tuple(range(100_000))}, NOW)

@@ -1,4 +1,4 @@
-"""What other languages write, and the help that says how it is written here."""
+"""Syntax of other languages gets a hint with the syntax of this one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COMMENTS = "comments begin with // or are enclosed in /* */"
         ("match { $s: Species } return { $s.label, count(*) as n } order { $n }", "n is a column: write n"),
     ],
 )
-def test_the_help_says_how_it_is_written(body: str, help_: str) -> None:
+def test_syntax_of_other_languages_gets_a_hint(body: str, help_: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_query(f"query q() {{ {body} }}", nursery())
     assert (caught.value.hint or "").startswith(help_)
 
 
-def test_a_comment_before_the_first_query() -> None:
+def test_an_sql_comment_before_the_first_query_gets_a_hint() -> None:
     with pytest.raises(CompileError) as caught:
         parse_queries("-- people\nquery q() { match { $s: Species } return { $s } }")
     assert caught.value.hint == COMMENTS
@@ -50,5 +50,5 @@ def test_a_comment_before_the_first_query() -> None:
         "--abs($s.frost_min) > 3.0",
     ],
 )
-def test_what_looks_alike_is_still_read(clauses: str) -> None:
+def test_valid_syntax_that_looks_similar_is_accepted(clauses: str) -> None:
     parse_queries(f"query q($flag: Bool, $text: String) {{ match {{ $s: Species  {clauses} }} return {{ $s }} }}")

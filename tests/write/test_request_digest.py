@@ -1,4 +1,4 @@
-"""The digest of a load depends on what the input says, and on nothing else."""
+"""The digest of a load depends only on the rows of the input."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def digest(rows: list[dict[str, Any]], cuts: list[int], names: list[str] | None = None) -> str:
-    """The digest of rows that come in pieces."""
+    """The digest of rows in several batches."""
     problems = Problems()
     made = RowsDigest(ACCEPTED, problems)
     places = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
@@ -75,21 +75,23 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 8), max_size=3), names=st.lists(st.sampled_from(sorted(COLUMNS))))
-def test_how_rows_are_cut_makes_no_difference(rows: list[dict[str, Any]], cuts: list[int], names: list[str]) -> None:
+def test_the_digest_does_not_depend_on_batch_boundaries(
+    rows: list[dict[str, Any]], cuts: list[int], names: list[str]
+) -> None:
     assert digest(rows, cuts, names) == digest(rows, [])
 
 
 def plain(rows: list[dict[str, Any]]) -> str:
-    """What rows say: null is nothing, but where a default would step in."""
+    """The meaning of rows: null is the same as omitted, except for properties with a default."""
     return repr([sorted((n, v) for n, v in row.items() if v is not None or n == "mood") for row in rows])
 
 
 @given(one=ROWS, other=ROWS)
-def test_other_rows_have_another_digest(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+def test_different_rows_have_different_digests(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
     assert (digest(one, []) == digest(other, [])) == (plain(one) == plain(other))
 
 
-def test_pieces_are_pieces() -> None:
+def test_chunks_of_rows_have_the_digest_of_all_rows() -> None:
     table = pa.table({"text": [f"text {i}" if i % 3 else None for i in range(100)]})
     raw = RawRows(TypeKind.NODE, "Thing", {"text": table["text"].combine_chunks()}, {}, Origin.consecutive(100))
     whole, cut = RowsDigest(ACCEPTED, Problems()), RowsDigest(ACCEPTED, Problems())
@@ -101,7 +103,7 @@ def test_pieces_are_pieces() -> None:
     assert whole.value() == cut.value() != cut.value("another mode")
 
 
-# Loads that are sent twice
+# Repeated loads
 
 
 @pytest.fixture
@@ -111,8 +113,8 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
         yield made
 
 
-def test_the_same_rows_in_any_shape_are_the_same_request(graph: Graph, tmp_path: Path) -> None:
-    """Ids that are made up and times that pass are no part of a request."""
+def test_the_same_rows_in_any_format_are_the_same_request(graph: Graph, tmp_path: Path) -> None:
+    """Generated ids and the current time are not part of a request."""
     rows = [{"text": f"t{i}", "whole": i if i % 2 else None} for i in range(10)]
     lines = "".join(json.dumps({"type": "Thing", "data": row}) + "\n" for row in rows)
     (tmp_path / "rows.ndjson").write_text(lines)
@@ -134,13 +136,13 @@ def test_the_same_rows_in_any_shape_are_the_same_request(graph: Graph, tmp_path:
     assert graph.snapshot().pin("node:Thing").row_count == 10
 
 
-def test_null_is_another_request_where_a_default_steps_in(graph: Graph) -> None:
+def test_null_for_a_property_with_a_default_is_another_request(graph: Graph) -> None:
     graph.load({"Thing": [{"text": "x", "mood": None}]}, mode="append", idempotency_key="k")
     with pytest.raises(InputError, match="a load of other rows"):
         graph.load({"Thing": [{"text": "x"}]}, mode="append", idempotency_key="k")
 
 
-def test_a_value_that_does_not_fit_is_no_null(graph: Graph) -> None:
+def test_a_value_that_does_not_fit_is_not_taken_for_null(graph: Graph) -> None:
     graph.load({"Thing": [{"text": "x", "whole": None}]}, mode="append", idempotency_key="k")
     with pytest.raises(BadRowsError, match=r"Thing\.whole"):
         graph.load({"Thing": [{"text": "x", "whole": "many"}]}, mode="append", idempotency_key="k")
@@ -154,7 +156,7 @@ def test_a_lenient_load_is_recognised(graph: Graph) -> None:
 
 
 class Counting:
-    """An embedder that knows how often it was asked."""
+    """An embedder that counts its calls."""
 
     name = "counting"
 

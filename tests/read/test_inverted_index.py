@@ -1,4 +1,4 @@
-"""Columns of texts and vectors, taken apart all at once: the same as one at a time."""
+"""Columns of texts and vectors are processed in batches, with the same result as one at a time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TEXTS = st.lists(
 
 
 def entries(words: InvertedIndex) -> dict[str, dict[int, list[int]]]:
-    """For each word, the texts that have it and the places where it stands."""
+    """For each word, the texts that contain it and its positions."""
     found: dict[str, dict[int, list[int]]] = {}
     for number, word in enumerate(words.vocabulary.to_pylist()):
         for entry in range(words.first[number], words.first[number + 1]):
@@ -78,7 +78,7 @@ def one_by_one(texts: list[str | None], analyzer: ir.Analyzer) -> dict[str, dict
         if analyzer.tokenizer == "raw":
             words, places = words_of(text, analyzer)
         else:
-            # Something in front, since places are counted from the first word that is there.
+            # A prefix, since positions are counted from the first word.
             words, places = words_of(f"0 {text}", analyzer)
             words, places = words[1:], [place - 1 for place in places[1:]]
         for word, place in zip(words, places, strict=True):
@@ -88,7 +88,7 @@ def one_by_one(texts: list[str | None], analyzer: ir.Analyzer) -> dict[str, dict
 
 @pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
 @given(texts=TEXTS)
-def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[str | None]) -> None:
+def test_an_inverted_index_agrees_with_one_text_at_a_time(analyzer: ir.Analyzer, texts: list[str | None]) -> None:
     words = InvertedIndex.of(pa.array(texts, pa.utf8()), analyzer)
     expected = one_by_one(texts, analyzer)
     assert entries(words) == expected
@@ -100,7 +100,7 @@ def test_a_column_has_the_words_of_its_texts(analyzer: ir.Analyzer, texts: list[
         assert words.containing(word).tolist() == sorted(expected.get(word, {}))
 
 
-def test_large_columns_are_taken_apart_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_columns_are_indexed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(7)
     texts = [random.choice([None, "", " ".join(random.choices(PIECES, k=random.randrange(9)))]) for _ in range(200)]
     whole = entries(InvertedIndex.of(pa.array(texts), ir.Analyzer()))
@@ -114,8 +114,8 @@ CONTROLS = "".join(map(chr, range(1, 32))) + "\x7f"
 
 
 @pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
-def test_pieces_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also texts that leave no letter to stand for another."""
+def test_words_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Includes texts that use every candidate for a separator."""
     random = Random(8)
     texts = [" ".join(random.choices(PIECES, k=random.randrange(9))) for _ in range(100)]
     texts += [
@@ -154,7 +154,7 @@ def test_many_texts_are_analysed_with_few_calls(tokenizer: str, monkeypatch: pyt
 
 
 class Counting(Cancellation):
-    """Counts how often a read asks whether it has to stop."""
+    """Counts the checks for cancellation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,13 +166,13 @@ class Counting(Cancellation):
         return False
 
 
-def test_a_chunk_that_looks_like_a_mark_is_told_from_it() -> None:
+def test_digits_that_look_like_a_separator_are_kept_apart() -> None:
     texts = ["，1000000，你", "1000000 １００００００ 1000001", "你，1000001，1000000"]
     assert entries(InvertedIndex.of(pa.array(texts), ir.Analyzer())) == one_by_one(list(texts), ir.Analyzer())
 
 
 @given(words=st.lists(st.text("abcé", max_size=6), unique=True, max_size=30), word=st.text("abcé", max_size=6))
-def test_near_words_are_those_within_the_edits(words: list[str], word: str) -> None:
+def test_fuzzy_words_are_within_the_edit_distance(words: list[str], word: str) -> None:
     spellings = FuzzyWords(pa.array(words, pa.utf8()))
     for edits in range(3):
         near = [number for number, other in enumerate(words) if distance(word, other) <= edits]
@@ -180,7 +180,7 @@ def test_near_words_are_those_within_the_edits(words: list[str], word: str) -> N
 
 
 @given(word=st.text("ab", min_size=5, max_size=12), data=st.data())
-def test_long_words_are_near_within_the_edits(word: str, data: st.DataObject) -> None:
+def test_long_fuzzy_words_are_within_the_edit_distance(word: str, data: st.DataObject) -> None:
     lengths = range(len(word) - 2, len(word) + 3)
     words = list({"".join(data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))) for n in lengths})
     for edits in range(3):
@@ -188,8 +188,8 @@ def test_long_words_are_near_within_the_edits(word: str, data: st.DataObject) ->
         assert sorted(FuzzyWords(pa.array(words)).near(word, edits).tolist()) == near
 
 
-def test_a_long_word_is_compared_in_few_steps() -> None:
-    """As many as it has letters, and a read can be stopped at each."""
+def test_a_long_word_is_compared_in_one_step_per_letter() -> None:
+    """One step per letter, with a check for cancellation at each."""
     word, asked = "ab" * 1_000, Counting()
     spellings = FuzzyWords(pa.array([word, word[1:], "b" + word, "b" * 2_000]))
     with at_most(400), Spending(Budget(seconds=None), asked).running():
@@ -203,7 +203,7 @@ VECTOR = st.lists(NUMBERS, min_size=3, max_size=3)
 
 @pytest.mark.parametrize("metric", list(ir.Metric))
 @given(rows=st.lists(st.none() | VECTOR, max_size=12), query=VECTOR, count=st.integers(0, 12))
-def test_contenders_are_all_that_can_be_nearest(
+def test_approximate_distances_keep_every_possible_nearest_neighbour(
     metric: ir.Metric, rows: list[list[float] | None], query: list[float], count: int
 ) -> None:
     column = pa.array(rows, pa.list_(pa.float32(), 3))
@@ -214,7 +214,7 @@ def test_contenders_are_all_that_can_be_nearest(
     expected = distances({str(n): row for n, row in enumerate(column.to_pylist())}, query, metric.value)
     for number in range(len(rows)):
         if str(number) in expected:
-            # Large products that cancel each other leave as much of an error as they are large.
+            # Large products that cancel out leave an error in proportion to their size.
             size = vectors.lengths[number] * np.linalg.norm(wanted.astype(np.float64))
             off = 1e-6 + (1e-14 * size if metric is ir.Metric.DOT else 0.0)
             assert exact[number] == pytest.approx(expected[str(number)], rel=1e-6, abs=off)
@@ -226,7 +226,7 @@ def test_contenders_are_all_that_can_be_nearest(
     assert (np.isnan(exact[left_out]) | (exact[left_out] > farthest)).all()
 
 
-def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
+def test_distances_of_some_vectors_equal_those_of_all() -> None:
     random = np.random.default_rng(3)
     rows = random.standard_normal((500, 40)).astype(np.float32)
     vectors = Vectors.of(pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 40))
@@ -243,14 +243,14 @@ def test_a_part_of_the_vectors_gives_what_all_of_them_give() -> None:
 
 
 def arm(values: Sequence[float], weight: float = 1.0, *, error: float = 0.0, seed: int = 0) -> ArmValues:
-    """An arm whose values are known but for a doubt."""
+    """An arm whose values are known up to an error."""
     exact = np.array(values)
     off = np.random.default_rng(seed).uniform(-error, error, len(exact))
     return ArmValues(ApproximateScores(exact + off, error), lambda chosen: exact[chosen], weight)
 
 
-def test_a_sum_does_not_depend_on_which_arm_gave_what() -> None:
-    """Three arms in any order: sums of the same parts are equal, and the first arm decides."""
+def test_a_fusion_score_does_not_depend_on_the_order_of_arms() -> None:
+    """Three arms in any order: sums of the same terms are equal, and the first arm decides."""
     nan = np.nan
     arms = ([1.0, 2.0, 3.0], [3.0, 1.0, 2.0], [2.0, 3.0, 1.0])
     for order in ((0, 1, 2), (1, 2, 0), (2, 1, 0)):
@@ -273,7 +273,7 @@ SOME = st.one_of(st.just(float("nan")), st.integers(0, 6).map(float), st.floats(
     arms=st.integers(2, 3),
     weights=st.tuples(*[st.sampled_from([0.5, 1.0, 2.0])] * 3),
 )
-def test_the_first_of_a_fusion_are_known_without_the_rest(
+def test_the_top_of_a_fusion_is_exact_with_approximate_arms(
     rows: list[tuple[float, float, float]],
     k: int,
     count: int,
@@ -281,7 +281,7 @@ def test_the_first_of_a_fusion_are_known_without_the_rest(
     arms: int,
     weights: tuple[float, float, float],
 ) -> None:
-    """With doubts and a count, the same come first with the same scores as when everything is looked at."""
+    """With approximate values and a limit, the top entities and scores equal those of an exact computation."""
     columns = [[row[number] for row in rows] for number in range(arms)]
     exact = fused([arm(c, w) for c, w in zip(columns, weights, strict=False)], k, lambda chosen: -chosen)
     doubtful = [arm(c, w, error=error, seed=n) for n, (c, w) in enumerate(zip(columns, weights, strict=False))]
@@ -295,7 +295,7 @@ def test_the_first_of_a_fusion_are_known_without_the_rest(
             assert few.place[entity] >= count
 
 
-def test_places_are_those_of_a_plain_sort() -> None:
+def test_fusion_positions_agree_with_a_plain_sort() -> None:
     values = [3.0, 1.0, float("nan"), 1.0, 2.0]
     found = fused([arm(values), arm([float("nan")] * 5)], 1, lambda chosen: -chosen)
     assert found.place.tolist() == [3, 1, -1, 0, 2]

@@ -1,4 +1,4 @@
-"""A graph to read, and a look at what reading it asks of storage."""
+"""A graph to read, and a record of the requests that a read sends to storage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from omnigraph.storage.table_view import TableView
 READS = ("scan", "lookup", "batches", "take_rows", "take")
 
 Asked = list[tuple[str, str, tuple[str, ...]]]
-"""Calls: the method (`new parts` where only those are read), the table's kind (`nodes` or `edges`), and the columns."""
+"""Calls: the method (`new parts` if only new fragments are read), the kind of table (`nodes`, `edges`), the columns."""
 
 
 @contextmanager
 def asked() -> Iterator[Asked]:
-    """What storage is asked for while this is open."""
+    """Record the requests to storage while this is open."""
     calls: Asked = []
 
     def watched(name: str, real: Any) -> Any:
@@ -44,7 +44,7 @@ def asked() -> Iterator[Asked]:
 
 
 class View:
-    """A snapshot with nothing in memory yet."""
+    """A snapshot with an empty cache."""
 
     def __init__(self, graph: Graph, files: Path | DerivedFiles | None, snapshot: Snapshot | None = None) -> None:
         kept = files if isinstance(files, DerivedFiles) else DerivedFiles(files)
@@ -60,13 +60,13 @@ Triples = list[tuple[str, str, str]]
 
 
 def stored_edges(view: View, edge: str) -> Triples:
-    """Source, target and id of every edge, as the table has them."""
+    """Source, target and id of every edge in the table."""
     rows = view.snapshot.scan(f"edge:{edge}", columns=["src", "dst", "id"])
     return sorted(zip(*(rows[name].to_pylist() for name in ("src", "dst", "id")), strict=True))
 
 
 def topology_edges(view: View, edge: str, source: str, target: str, *, inward: bool = False) -> Triples:
-    """The same as a topology has them."""
+    """Source, target and id of every edge in a topology."""
     topology = view.topology(edge)
     adjacency = topology.into if inward else topology.out
     near, far = (target, source) if inward else (source, target)

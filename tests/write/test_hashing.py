@@ -1,4 +1,4 @@
-"""Equal rows have equal digests, however they are laid out; different rows mostly have different ones."""
+"""Equal rows have equal digests in any layout; different rows nearly always have different ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @st.composite
 def columns(draw: st.DrawFn) -> list[pa.ChunkedArray]:
-    """Some columns, cut into chunks that begin anywhere in what they were cut from."""
+    """Some columns, cut into chunks with arbitrary offsets."""
     kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
     count = draw(st.integers(0, 30))
     out = []
     for kind in kinds:
         values = draw(st.lists(VALUES[kind], min_size=count, max_size=count))
-        array = pa.array([*values, *values], kind)  # each row is there twice
+        array = pa.array([*values, *values], kind)  # each row occurs twice
         cut = draw(st.integers(0, len(array)))
         out.append(pa.chunked_array([array.slice(0, cut), array.slice(cut)], kind))
     return out
@@ -44,14 +44,14 @@ def test_equal_rows_have_equal_digests(given: list[pa.ChunkedArray]) -> None:
     rows = list(zip(*(column.to_pylist() for column in given), strict=True))
     known: dict[object, int] = {}
     for row, number in zip(rows, numbers, strict=True):
-        # Zero has two spellings, which the digest may tell apart.
+        # Positive and negative zero may have different digests.
         key = tuple((repr(value), str(kind)) for value, kind in zip(row, (c.type for c in given), strict=True))
         assert known.setdefault(key, number) == number
     assert len(set(known.values())) == len(known)
 
 
 @given(st.lists(TEXTS, max_size=40))
-def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
+def test_duplicate_tuples_agree_with_a_dictionary(texts: list[str]) -> None:
     ids = [f"e{i:02}" for i in range(len(texts))]
     holders: dict[str, list[str]] = {}
     for id_, text in zip(ids, texts, strict=True):
@@ -67,7 +67,7 @@ def test_sharing_is_what_a_dictionary_says(texts: list[str]) -> None:
         assert found == sorted(expected, key=lambda row: row["other"])
 
 
-def test_rows_whose_digests_collide_are_told_apart(monkeypatch: Any) -> None:
+def test_rows_with_colliding_digests_are_compared_by_value(monkeypatch: Any) -> None:
     monkeypatch.setattr(
         "omnigraph.write.rules.constraints.digests", lambda columns: np.zeros(len(columns[0]), np.uint64)
     )
@@ -77,6 +77,6 @@ def test_rows_whose_digests_collide_are_told_apart(monkeypatch: Any) -> None:
     ]
 
 
-def test_twice() -> None:
+def test_duplicate_hashes_are_found() -> None:
     numbers = np.array([5, 1, 5, 3, 1, 1], np.uint64)
     assert duplicate_hashes(numbers, "numbers", MemoryLimit()).tolist() == [1, 5]

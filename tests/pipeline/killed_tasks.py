@@ -1,4 +1,4 @@
-"""Tasks that kill the processes they run on, once: for tests of what becomes of a load then."""
+"""Tasks that kill their own process once, for tests of a load after a lost executor or worker."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from omnigraph.pipeline.load.partition_task import PartResult, Work, run
 
 
 class Victim(StrEnum):
-    """Who dies: the executor of a task, or the worker that the executor belongs to as well."""
+    """The process to kill: the executor of a task, or its worker as well."""
 
     EXECUTOR = "executor"
     WORKER = "worker"
 
 
 def kill(victim: Victim, marker: Path) -> None:
-    """Kill the Java process that this task belongs to, unless somebody was killed for this marker before."""
-    executor = _parent_of(os.getppid())  # between them is the daemon that forks the tasks
+    """Kill the Java process of this task, unless the marker shows that one was killed before."""
+    executor = _parent_of(os.getppid())  # the daemon that forks the tasks is between them
     worker = _parent_of(executor)
     try:
         with marker.open("x") as file:
@@ -35,7 +35,7 @@ def kill(victim: Victim, marker: Path) -> None:
     if victim is Victim.WORKER:
         os.kill(worker, signal.SIGKILL)
     os.kill(executor, signal.SIGKILL)
-    time.sleep(600)  # until the death has come round
+    time.sleep(600)  # until the process is killed
 
 
 def _parent_of(pid: int) -> int:
@@ -44,7 +44,7 @@ def _parent_of(pid: int) -> int:
 
 @dataclass(frozen=True)
 class DeadlyReading:
-    """Does what a task of a load does; the first one to come by dies before or after its rows are written."""
+    """A task of a load; the first one is killed before or after its rows are written."""
 
     marker: Path
     after: bool
@@ -61,7 +61,7 @@ class DeadlyReading:
 
 @dataclass(frozen=True)
 class SlowReading:
-    """Does what a task of a load does; the first attempt at the first part never ends, after its rows are written."""
+    """A task of a load; the first attempt of the first partition never ends, after its rows are written."""
 
     marker: Path
 
@@ -78,7 +78,7 @@ class SlowReading:
 
 @dataclass(frozen=True)
 class DeadlyComparison:
-    """Compares rows; the first one to do so on an executor dies."""
+    """Compares rows; the first task that does so on an executor is killed."""
 
     compare: Callable[..., pa.Table]
     marker: Path
@@ -92,7 +92,7 @@ class DeadlyComparison:
 
 @dataclass(frozen=True)
 class DeadlyRouting:
-    """Sends rows to the tasks that compare them; the first one to do so dies when it has sent them all."""
+    """Sends rows to the comparing tasks; the first one is killed after it has sent all rows."""
 
     route: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     marker: Path

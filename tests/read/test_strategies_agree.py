@@ -1,6 +1,6 @@
-"""Every way to get at an answer gives the same one: each is forced, and held against the oracle and against the rest.
+"""Every execution strategy gives the same rows: each is forced, and compared with the oracle and with the default.
 
-The same queries are asked of the same graph as they come, and then in the one way that a test names.
+The same queries run on the same graph with the default strategy, and then with the strategy of the test.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Way:
-    """A way to get at answers.
+    """An execution strategy.
 
     Attributes:
-        patch: what it changes in the engine.
-        answers: how pairs are asked.
-        indexes: what the graph has.
+        patch: the change of the engine.
+        answers: how pairs are run.
+        indexes: how much of the graph is indexed.
         derived: whether there are derived files.
     """
 
@@ -61,7 +61,7 @@ def _one_by_one(asked: Sequence[Pair]) -> Iterator[Any]:
 
 
 def _afresh(reader: Reader) -> Reader:
-    """As another process would begin."""
+    """Start with empty caches, as another process."""
     return replace(reader, views=Views(ColumnCache()))
 
 
@@ -81,7 +81,7 @@ def _warm(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
 
 
 def _make_all(reader: Reader) -> None:
-    """Make every topology of a state, as it is kept on disk."""
+    """Build all topologies of a state in the form that is stored on disk."""
     fresh = _afresh(reader)
     view = fresh.views.of(fresh.state.snapshot, fresh.world.graph.accepted_schema)
     for edge in reader.world.catalog.edges:
@@ -90,7 +90,7 @@ def _make_all(reader: Reader) -> None:
 
 @contextmanager
 def _made_from_the_tables() -> Iterator[None]:
-    """Topologies are made from nothing but their tables."""
+    """Topologies are built from their tables only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topology, "update_topology", lambda *_: None)
         yield
@@ -111,7 +111,7 @@ def _fail(*_: object) -> None:
 
 
 def _stale(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
-    """There are topologies of another state only."""
+    """Only topologies of another state exist."""
     states = readers(world)
     names = [reader.state.name for reader in states]
     for _, query, reader in asked:
@@ -122,7 +122,7 @@ def _stale(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
 
 
 def _corrupted(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
-    """Something is wrong with every file."""
+    """Every file is damaged."""
     for number, query, reader in asked:
         rng = Random(f"{number} {reader.state.name}")
         shutil.rmtree(topology_files(world), ignore_errors=True)
@@ -151,8 +151,8 @@ def _spoil(path: Path, rng: Random) -> None:
     path.write_bytes(content)
 
 
-def test_every_file_is_spoiled(monkeypatch: Patch) -> None:
-    """Or the way above proves nothing."""
+def test_the_corruption_helper_damages_every_file(monkeypatch: Patch) -> None:
+    """Without this, the strategy above proves nothing."""
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     with a_world(70_000) as world:
         (reader, *_) = readers(world)
@@ -174,7 +174,7 @@ def _one_thread(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
 
 
 def _eight_threads(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
-    """Eight reads at once, each of which may work with eight threads."""
+    """Eight concurrent reads, each of which may use eight threads."""
     with _threads(8), ThreadPoolExecutor(8) as threads:
         yield from threads.map(lambda pair: outcome(pair[1], pair[2]), asked)
 
@@ -195,7 +195,7 @@ def _threads(number: int) -> Iterator[None]:
 
 
 def _on_a_branch(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
-    """Each state is read as a branch that begins there."""
+    """Each state is read through a branch that begins there."""
     graph, made = world.graph, {}
     for reader in readers(world):
         name = f"at-{reader.state.name}"
@@ -207,7 +207,7 @@ def _on_a_branch(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
 
 
 def _of_a_branch_with_other_rows(world: World, asked: Sequence[Pair]) -> Iterator[Any]:
-    """Each state is read after a branch that began there went another way, through what both share."""
+    """Each state is read after a branch that begins there diverged, through the shared caches."""
     graph = world.graph
     for reader in readers(world):
         name = f"from-{reader.state.name}"
@@ -221,11 +221,11 @@ def _of_a_branch_with_other_rows(world: World, asked: Sequence[Pair]) -> Iterato
     yield from _one_by_one(asked)
 
 
-# What the engine does
+# Choices of the engine
 
 
 def _values_by_row_id(patch: Patch) -> None:
-    """No column is read whole where single values can be asked for."""
+    """No column is read whole if single values can be read."""
     patch.setattr(entity_table, "_SMALL", 0)
     patch.setattr(entity_table, "_ASKING", 0)
     patch.setattr(entity_table, "_TAKING", 1)
@@ -233,22 +233,22 @@ def _values_by_row_id(patch: Patch) -> None:
 
 
 def _everything_in_memory(patch: Patch) -> None:
-    """Columns and indexes of ids are made at once."""
+    """Columns and id indexes are loaded at once."""
     patch.setattr(ColumnCache, "rents", lambda *_: False)
 
 
 def _nothing_in_memory(patch: Patch) -> None:
-    """Nothing is kept for the next read."""
+    """Nothing is cached for the next read."""
     patch.setattr(ColumnCache, "_keep", lambda *_: None)
 
 
 def _listing(patch: Patch) -> None:
-    """Nothing is counted without being listed."""
+    """Counts enumerate all rows."""
     patch.setattr("omnigraph.read.plan.planner.Planner._count", lambda *_: None)
 
 
 def _edges_looked_up(patch: Patch) -> None:
-    """No topology is made where edges can be looked up in the table; without an index too."""
+    """No topology is built if edges can be looked up in the table, also without an index."""
     for name, value in (("_ASKING", -(10**9)), ("_EACH", 0), ("_FOUND", 0), ("_UNCOVERED", 10**9)):
         patch.setattr(edge_lookup, name, value)
     patch.setattr(Topologies, "_is_ready", lambda *_: False)
@@ -260,7 +260,7 @@ def _edges_in_arrays(patch: Patch) -> None:
 
 
 def _indexes_asked(patch: Patch) -> None:
-    """Whatever an index can find is looked up there, however small the table is."""
+    """Every condition that an index supports is looked up, even in a small table."""
     patch.setattr(index_lookup, "_LARGE", 0)
     patch.setattr(entity_table, "_SMALL", 0)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
@@ -291,14 +291,14 @@ WAYS = {
 
 
 def _agree(said: pa.Table | OmnigraphError, usual: pa.Table | OmnigraphError) -> None:
-    """Two answers are one. Which row an engine meets first is free, so that one may meet a value that is too large."""
+    """Assert that two answers agree. One of them may fail on a value that is too large, and the other not."""
     if not isinstance(said, OmnigraphError) and not isinstance(usual, OmnigraphError):
         assert said.equals(usual), f"this way\n{said.to_pylist()}\nas it comes\n{usual.to_pylist()}"
 
 
 @pytest.mark.parametrize("wanted", [PAIRS, pytest.param(1_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", WAYS)
-def test_this_way_agrees_with_the_oracle(name: str, wanted: int, monkeypatch: Patch) -> None:
+def test_each_execution_strategy_agrees_with_the_oracle(name: str, wanted: int, monkeypatch: Patch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")
     way = WAYS[name]
     done: Counter[str] = Counter()

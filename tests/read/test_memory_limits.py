@@ -1,4 +1,4 @@
-"""What a read would take is known before it is taken: long texts, long paths, and all that can be reached."""
+"""The memory of a read is estimated before it is allocated: long texts, long paths, and reachable nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.read.test_sorting import Counting
-from tests.read.test_spilled import fill
+from tests.read.test_spilled_queries import fill
 
 import omnigraph
 from omnigraph import Budget
@@ -35,13 +35,13 @@ edge Next: Q -> Q
 COUNT = 100
 LONG = 20_000
 SMALL = Budget(memory=16 << 20)
-"""The texts of all P fit eight times; those of all pairs of a P and a Q take two hundred times as much."""
+"""The texts of all P fit eight times; those of all pairs of a P and a Q need two hundred times as much."""
 LARGE = Budget(memory=None)
 DEPTH = 500
 PAIRS = '$a: P  $b: Q  $b.k < "q0100"'
 
 _POOLS: list[pa.MemoryPool] = []
-"""What was allocated from a pool is given back to it, maybe much later."""
+"""Memory is returned to its pool, possibly much later, so the pools stay referenced."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 @contextmanager
 def allocated() -> Iterator[Callable[[], int]]:
-    """Gives the most bytes that values took at a time since it was opened."""
+    """Yield a function that returns the peak of allocated bytes."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     _POOLS.append(pool)
@@ -89,7 +89,7 @@ FITTING = {
 
 
 @pytest.mark.parametrize("name", FITTING)
-def test_texts_that_are_compared_are_not_copied_to_every_row(graph: Graph, name: str) -> None:
+def test_compared_texts_are_not_copied_to_every_row(graph: Graph, name: str) -> None:
     body = f"match {{ {PAIRS} }} {FITTING[name]}"
     ask(graph, "match { $a: P } return { count($a.t) as n, count($a.tags) as m }")
     with allocated() as most:
@@ -97,13 +97,13 @@ def test_texts_that_are_compared_are_not_copied_to_every_row(graph: Graph, name:
         taken = most()
     assert taken < (SMALL.memory or 0)
     with pytest.MonkeyPatch.context() as patched:
-        # As values, and not as numbers.
+        # As values instead of numbers.
         for home in (grouping, result_columns, sort):
             patched.setattr(home, "value_ranks", lambda *_: None)
         assert found.to_pylist() == ask(graph, body).to_pylist()
 
 
-def test_long_texts_of_many_rows_lie_in_a_file(graph: Graph) -> None:
+def test_long_texts_of_many_rows_are_spilled(graph: Graph) -> None:
     with allocated() as most:
         found = ask(graph, f"match {{ {PAIRS} }} return {{ $a.t as t, $b.k as b }}", SMALL)
         taken = most()
@@ -119,7 +119,7 @@ def test_long_texts_of_many_rows_lie_in_a_file(graph: Graph) -> None:
         "return { collect($a.t) as t }",
     ],
 )
-def test_texts_that_do_not_fit_are_refused_before_they_are_made(graph: Graph, body: str) -> None:
+def test_texts_beyond_the_budget_are_refused_before_they_are_built(graph: Graph, body: str) -> None:
     ask(graph, "match { $a: P } return { count($a.t) as n }")
     with allocated() as most:
         with pytest.raises(BudgetExceededError, match="of memory") as caught:
@@ -129,7 +129,7 @@ def test_texts_that_do_not_fit_are_refused_before_they_are_made(graph: Graph, bo
     assert taken < 2 * (SMALL.memory or 0)
 
 
-def test_a_condition_on_long_texts_takes_what_it_may(graph: Graph) -> None:
+def test_a_condition_on_long_texts_stays_within_the_budget(graph: Graph) -> None:
     body = f"match {{ {PAIRS}  $c: P  $a.t < $c.t }} return {{ count(*) as n }}"
     with allocated() as most:
         found = ask(graph, body, SMALL)
@@ -145,8 +145,8 @@ CHAIN = 'match { $a: Q  $b: Q  $a.k = "q0000"  shortest $p: $a next{1,} $b }'
 
 
 @pytest.mark.slow
-def test_long_paths_are_refused_before_they_are_made(graph: Graph) -> None:
-    """Each node of a chain ends a path, and all of them together are longer than the chain by hundreds."""
+def test_paths_beyond_the_budget_are_refused_before_they_are_built(graph: Graph) -> None:
+    """Each node of a chain ends a path; together they are hundreds of times longer than the chain."""
     small = Budget(memory=512 * 1024)
     body = f"{CHAIN} return {{ count(*) as n, max(length($p)) as m }}"
     assert ask(graph, body).to_pylist() == [{"n": DEPTH - 1, "m": DEPTH - 1}]
@@ -158,7 +158,7 @@ def test_long_paths_are_refused_before_they_are_made(graph: Graph) -> None:
     assert taken < 2 * (small.memory or 0)
 
 
-def test_paths_of_all_lengths_are_whole(graph: Graph) -> None:
+def test_paths_of_all_lengths_are_complete(graph: Graph) -> None:
     found = ask(graph, CHAIN.replace("{1,}", "{1,40}") + " return { nodes($p) as p, length($p) as n, $b.k as b }")
     ids = dict(ask(graph, "match { $a: Q } return { $a.k as k, $a.id as i }").select(["k", "i"]).to_pandas().values)
     for row in found.to_pylist():
@@ -167,11 +167,13 @@ def test_paths_of_all_lengths_are_whole(graph: Graph) -> None:
     assert sorted(found["n"].to_pylist()) == list(range(1, 41))
 
 
-# What can be reached
+# Reachability
 
 
 @pytest.mark.parametrize("way", ["one by one", "together"])
-def test_what_is_reached_is_counted_while_it_is_found(graph: Graph, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_reached_nodes_count_against_the_budget_during_the_walk(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     monkeypatch.setattr(hops, "_MUCH", 0.0 if way == "one by one" else float("inf"))
     monkeypatch.setattr(hops, "_BITS", 1_000)
     small = Budget(memory=256 * 1024)
@@ -194,7 +196,7 @@ def test_what_is_reached_is_counted_while_it_is_found(graph: Graph, monkeypatch:
     assert given.pop() > (small.memory or 0)
     assert ask(graph, body, small).to_pylist() == expected.to_pylist()
     assert refused
-    # A portion too many is noticed at once.
+    # One chunk beyond the budget is detected at once.
     assert max(refused) < 1.5 * (small.memory or 0)
     assert max(given) <= (small.memory or 0)
 
@@ -202,9 +204,7 @@ def test_what_is_reached_is_counted_while_it_is_found(graph: Graph, monkeypatch:
 # Errors
 
 
-def test_what_does_not_fit_an_array_is_told_as_what_exceeds_the_budget(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_allocation_failures_are_reported_as_exceeded_budgets(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(error: Exception) -> None:
         def fail(*_: object) -> None:
             raise error
@@ -231,8 +231,8 @@ def test_what_does_not_fit_an_array_is_told_as_what_exceeds_the_budget(
             ask(graph, body)
 
 
-def test_an_array_that_overflows_says_what_is_known() -> None:
-    """The words by which it is told are those of the library."""
+def test_arrow_overflow_errors_are_recognised_by_their_message() -> None:
+    """The messages are those of the Arrow library."""
     texts = pa.array(["x" * (1 << 20)])
     with pytest.raises((pa.ArrowInvalid, pa.ArrowCapacityError)) as caught:
         pa.concat_arrays([texts] * 2_049)
@@ -241,12 +241,12 @@ def test_an_array_that_overflows_says_what_is_known() -> None:
 
 @pytest.mark.parametrize("limit", ["seconds", "memory", "rows", "returned", "disk"])
 @pytest.mark.parametrize("value", ["a", -1, True, [1], float("nan")])
-def test_a_limit_is_a_number(limit: str, value: object) -> None:
+def test_budget_limits_must_be_valid_numbers(limit: str, value: object) -> None:
     with pytest.raises(InputError, match=f"'{limit}' of a budget is"):
         Budget(**{limit: value})  # type: ignore[arg-type]
 
 
-def test_arguments_of_a_wrong_type_are_told(graph: Graph) -> None:
+def test_arguments_of_a_wrong_type_are_named(graph: Graph) -> None:
     text = "query q() { match { $a: Q } return { $a.k as k } }"
     wrong: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         ("the query is 123, of type int", (123,), {}),
@@ -261,7 +261,7 @@ def test_arguments_of_a_wrong_type_are_told(graph: Graph) -> None:
                 ask_(*args, **others)
 
 
-# How often a read looks whether it has to stop
+# How often a query checks for cancellation
 
 _STEP = 64
 TWO_HOPS = "match { $a: Person  $b: Person  $c: Person  $a knows $b  $b knows $c }"
@@ -273,8 +273,10 @@ CHECKED: dict[str, tuple[object, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Work goes in portions of a known size, and there is a look between any two of them."""
+def test_a_query_checks_for_cancellation_between_chunks(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Work is split into chunks of bounded size, with a check between any two of them."""
     for home, numbers in (
         (chunks, ["CHUNK_ROWS"]),
         (sorting, ["_PIECE", "_TEXTS"]),
@@ -301,7 +303,9 @@ def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: py
         assert looked >= rows // _STEP, f"{looked} looks for {rows} rows"
 
 
-def test_there_is_a_look_for_each_step_back_along_paths(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_reconstruction_checks_for_cancellation_at_each_step(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cancel = Counting(10**9)
     real, looks = PathSearch._paths, []
 

@@ -1,4 +1,4 @@
-"""What is compared is cut when it is read: equal values meet, nothing moves, and no answer depends on it."""
+"""Rows are partitioned by hash when they are read: equal values are in one partition, without a shuffle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on_spark(graph: Graph, source: Any, mode: str) -> LoadReceipt:
     return graph.load(source, mode=mode, engine="spark", spark=options)
 
 
-def test_equal_values_are_in_the_same_part_of_every_table() -> None:
+def test_equal_values_are_in_the_same_partition_of_every_table() -> None:
     names = [f"person {i}" for i in range(100)]
     first = pa.table({"a": pa.array(names), "b": range(100)})
     second = pa.table({"x": pa.chunked_array([names[50:], names[:60]])})
@@ -37,7 +37,7 @@ def test_equal_values_are_in_the_same_part_of_every_table() -> None:
     assert len([part for part in left if part.num_rows]) > 1
 
 
-def test_a_load_into_an_empty_graph_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_into_an_empty_graph_needs_no_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[str] = []
     repartition = Frame.repartitionById
 
@@ -56,10 +56,10 @@ def test_a_load_into_an_empty_graph_moves_nothing(tmp_path: Path, monkeypatch: p
     assert graph.verify().ok
 
 
-def test_a_small_load_into_a_large_graph_is_compared_in_many_parts(
+def test_a_small_load_into_a_large_graph_is_compared_in_many_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many parts the input has says nothing about what is stored."""
+    """The number of input partitions does not depend on the stored rows."""
     counts: list[int] = []
     repartition = Frame.repartitionById
 
@@ -102,7 +102,7 @@ def _same_ids(content: Rows) -> None:
 
 
 def _a_hub(content: Rows) -> None:
-    """One node at nearly all ends, so that ends are told apart before they are put aside."""
+    """Nearly all edges have one endpoint in common, so endpoints are deduplicated before they are staged."""
     for i, each in enumerate(content["Wrote"]):
         each["from"] = "person 100" if i else "nobody"
 
@@ -119,13 +119,13 @@ def _all_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the graph is in S3."""
+    """As for a graph in S3."""
     monkeypatch.setattr(Staging, "has_parts", False)
 
 
 @pytest.mark.parametrize("way", [_few_rows_at_once, _all_told_apart, _through_the_shuffle])
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_way_makes_no_difference(
+def test_partitioning_strategies_give_the_same_graph(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     way: Callable[[pytest.MonkeyPatch], None],

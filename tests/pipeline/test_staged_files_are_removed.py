@@ -1,4 +1,4 @@
-"""Whatever is put aside below a graph for tasks goes with the work, and its directory too."""
+"""Staged files and their directory are removed when the work ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> list[Staging]:
-    """All places that are made, so that a test knows that something was put aside at all."""
+    """All staging directories, so that a test knows that something was staged."""
     made: list[Staging] = []
     at = Staging.new.__func__  # type: ignore[attr-defined]
 
@@ -81,7 +81,9 @@ def _export(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.parametrize("work", [_load, _merge_rows, _merge, _embed, _optimize, _export])
-def test_work_that_is_done(graph: Graph, tmp_path: Path, places: list[Staging], work: Callable[..., None]) -> None:
+def test_finished_work_leaves_no_staged_files(
+    graph: Graph, tmp_path: Path, places: list[Staging], work: Callable[..., None]
+) -> None:
     work(graph, tmp_path)
     assert len(places) == 1
     assert not (Path(graph.uri) / "__staging").exists()
@@ -110,7 +112,7 @@ def _wrong_embed(graph: Graph, place: Path) -> None:
         (_wrong_embed, EmbeddingUnavailableError),
     ],
 )
-def test_work_that_fails(
+def test_failed_work_leaves_no_staged_files(
     graph: Graph, tmp_path: Path, places: list[Staging], work: Callable[..., None], error: type[OmnigraphError]
 ) -> None:
     with pytest.raises(error):
@@ -119,7 +121,7 @@ def test_work_that_fails(
     assert not (Path(graph.uri) / "__staging").exists()
 
 
-def test_an_outcome_that_is_written(graph: Graph) -> None:
+def test_writing_an_analytics_result_leaves_no_staged_files(graph: Graph) -> None:
     receipt = analyse(graph).pagerank().write("rank", branch="main")
     assert receipt.total == len(_NAMES)
     assert not (Path(graph.uri) / "__staging").exists()

@@ -1,4 +1,4 @@
-"""What explain tells: every operator by its name, why it is done so, and what came out beside what was expected."""
+"""Output of explain: the operators, the reasons for their choice, and estimated and actual rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.read.watched import follows
+from tests.read.storage_requests import follows
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -106,7 +106,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_an_operator_is_named(graph: Graph, name: str) -> None:
+def test_explain_names_every_operator(graph: Graph, name: str) -> None:
     body, expected = NAMED[name]
     assert operators(explained(graph, body).steps) == expected
     done = explained(graph, body, analyze=True)
@@ -114,7 +114,7 @@ def test_an_operator_is_named(graph: Graph, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_step_has_what_was_expected_and_what_came_out(graph: Graph, name: str) -> None:
+def test_every_step_has_estimated_and_actual_rows(graph: Graph, name: str) -> None:
     done = explained(graph, NAMED[name][0], analyze=True)
 
     def check(steps: tuple[Entry, ...] | list[Entry]) -> None:
@@ -126,10 +126,10 @@ def test_every_step_has_what_was_expected_and_what_came_out(graph: Graph, name: 
 
     check(done.steps)
     assert done.steps[-1].rows == done.returned
-    json.dumps(done.to_json())  # all of it is plain
+    json.dumps(done.to_json())  # all values are plain
 
 
-def test_what_is_pushed_into_a_step_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_shows_pushed_down_conditions(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_TRIED", 0)
     monkeypatch.setattr(join_order, "_LATE", 0.0)
     steps = explained(graph, f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}").steps
@@ -140,7 +140,7 @@ def test_what_is_pushed_into_a_step_is_told(graph: Graph, monkeypatch: pytest.Mo
     assert expand.to_json()["pushed"] == ["($f.age > 3)"]
 
 
-def test_conditions_that_are_tried_late_read_no_whole_column(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_conditions_do_not_read_whole_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     body = f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}"
     before = graph.query(f"query q() {{ {body} }}").to_pylist()
     monkeypatch.setattr(candidates, "_TRIED", 0)
@@ -163,7 +163,7 @@ def test_bytes_and_requests_are_counted_once(graph: Graph) -> None:
     assert (again.spent.read, again.spent.requests) == (0, 0)
 
 
-def test_the_statistics_are_told(graph: Graph) -> None:
+def test_explain_shows_the_statistics(graph: Graph) -> None:
     body = (
         'match { $p: Person { kind: "good" }  $p $e:follows $q  $e.since > 3  $p follows{1,2} $r } return { $q.name }'
     )
@@ -176,10 +176,10 @@ def test_the_statistics_are_told(graph: Graph) -> None:
     assert known["edges"]["Follows"]["most_out"] == 3
 
 
-# ---- estimates beside what came out
+# ---- estimated and actual rows
 
 
-def test_estimates_are_logged_beside_what_came_out(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
+def test_estimated_and_actual_rows_are_logged(graph: Graph, caplog: pytest.LogCaptureFixture) -> None:
     text = "query q() { match { $p: Person  $p livesIn $c } return { $c.name as c, sum($p.age) as n } order { c } }"
     with caplog.at_level(logging.DEBUG, "omnigraph.read.plan"):
         found = graph.query(text).to_pylist()
@@ -197,7 +197,7 @@ def test_estimates_are_logged_beside_what_came_out(graph: Graph, caplog: pytest.
     assert not caplog.records
 
 
-def test_a_block_that_is_run_for_each_portion_is_one_step(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_runs_in_portions_is_one_step(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_portions, "_CHEAP", -1.0)
     monkeypatch.setattr(plan_portions, "_GAIN", 0.0)
     monkeypatch.setattr(plan_portions, "_LEAST", 1)
@@ -212,7 +212,7 @@ def test_a_block_that_is_run_for_each_portion_is_one_step(graph: Graph, monkeypa
     assert expand.calls > 1
 
 
-# ---- the same plan everywhere
+# ---- the same plan in every process
 
 
 FRESH = """
@@ -235,8 +235,8 @@ def test_another_process_makes_the_same_plan(graph: Graph) -> None:
     steps, statistics = json.loads(done.stdout)
     assert statistics == warm["statistics"]
     for step in (*steps, *warm["steps"]):
-        # What it took differs, and what was expected of conditions, whose values are in memory in one of them. They
-        # are tried before the plan is made: it depends on what came out.
+        # Costs and estimates of conditions differ, because the values are in memory in only one of the processes.
+        # Conditions on single variables run before planning, so the plan depends on their result.
         for name in (
             "milliseconds",
             "bytes_read",

@@ -1,4 +1,4 @@
-"""No command ends in a traceback: closed streams, broken input, graphs that are none, and mistakes of our own."""
+"""No command ends in a traceback: closed streams, broken input, paths that are not graphs, and internal errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def filled(shell: Shell, graph: str) -> str:
 
 
 def run(*args: str, redirect: str = "", **options: object) -> subprocess.CompletedProcess[bytes]:
-    """The command as a process of its own, started by a shell."""
+    """Run the command in its own process, started by a shell."""
     program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "omnigraph.cli.main", *args]
     return subprocess.run(program, capture_output=True, check=False, timeout=PATIENCE, **options)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.mark.parametrize("redirect", ["<&-", "0>/dev/null"], ids=["closed", "for writing"])
-def test_stdin_that_cannot_be_read(graph: str, redirect: str) -> None:
+def test_an_unreadable_stdin_is_reported(graph: str, redirect: str) -> None:
     for args in (["load", graph, "--data", "-", "--mode", "merge", "--quiet"], ["fmt", "-", "--language", "pg"]):
         ended = run(*args, redirect=redirect)
         assert (ended.returncode, ended.stdout) == (1, b"")
@@ -41,13 +41,13 @@ def test_stdin_that_cannot_be_read(graph: str, redirect: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_shell_without_stdin(graph: str) -> None:
+def test_a_shell_without_stdin_is_reported(graph: str) -> None:
     ended = run("shell", graph, redirect="<&-")
     assert (ended.returncode, ended.stderr.splitlines()[0]) == (1, b"cannot read stdin: it is closed")
 
 
 @pytest.mark.slow
-def test_closed_stdout_and_stderr(filled: str) -> None:
+def test_closed_stdout_and_stderr_are_handled(filled: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, redirect=">&-")
     assert (ended.returncode, ended.stderr) == (1, b"cannot write to stdout: it is closed\n")
     ended = run("query", "--uri", filled, "-e", READ, "--format", "csv", redirect="2>&-")
@@ -56,7 +56,7 @@ def test_closed_stdout_and_stderr(filled: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
+def test_a_write_without_output_is_refused_or_reported_as_done(filled: str) -> None:
     def insert(name: str, redirect: str) -> subprocess.CompletedProcess[bytes]:
         query = f'insert Person {{ name: "{name}" }}'
         return run("mutate", "--uri", filled, "-e", query, "--quiet", redirect=redirect)
@@ -74,7 +74,7 @@ def test_a_write_needs_an_output_or_says_that_it_was_done(filled: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device on this system")
-def test_help_that_cannot_be_printed(filled: str) -> None:
+def test_help_on_a_full_disk_is_an_error(filled: str) -> None:
     for args in (["--help"], ["load", "--help"], ["version"]):
         ended = run(*args, redirect=">/dev/full")
         assert (ended.returncode, ended.stderr) == (1, b"cannot use the output: No space left on device\n"), args
@@ -82,7 +82,7 @@ def test_help_that_cannot_be_printed(filled: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["csv", "json", "jsonl"])
-def test_data_is_exact_in_a_pipe(filled: str, format: str) -> None:
+def test_piped_data_is_not_escaped(filled: str, format: str) -> None:
     ended = run("query", "--uri", filled, "-e", READ, "--format", format)
     shown = CODED if format == "csv" else CODED.replace("\x1b", "\\u001b")
     assert shown.encode() in ended.stdout
@@ -95,17 +95,17 @@ def test_fmt_keeps_every_byte(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("args", [["snapshot"], ["verify"], ["optimize", "--quiet"], ["export"]], ids=" ".join)
-def test_a_file_is_no_graph(shell: Shell, args: list[str]) -> None:
+def test_a_file_given_as_graph_is_reported(shell: Shell, args: list[str]) -> None:
     file = shell.write("file", "x")
     assert f"{file} is not a directory, and a graph is one" in shell.fails(args[0], file, *args[1:])
 
 
-def test_init_where_a_file_is(shell: Shell) -> None:
+def test_init_refuses_an_existing_file(shell: Shell) -> None:
     assert "is not a directory" in shell.fails("init", shell.write("file", "x"), "--schema", shell.schema)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_directory_that_cannot_be_read_by_its_user(shell: Shell, graph: str) -> None:
+def test_a_directory_without_permission_is_reported(shell: Shell, graph: str) -> None:
     Path(graph).chmod(0)
     try:
         assert "Permission denied" in shell.fails("snapshot", graph)
@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_be_read_by_its_user(shell: Shell, graph: str) -
         Path(graph).chmod(0o700)
 
 
-def test_a_directory_that_cannot_be_read(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_with_a_read_error_is_reported(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: object) -> list[str]:
         raise PermissionError(13, "Permission denied", path)
 
@@ -121,9 +121,9 @@ def test_a_directory_that_cannot_be_read(shell: Shell, graph: str, monkeypatch: 
     assert f"cannot read {graph}: Permission denied" in shell.fails("snapshot", graph)
 
 
-def test_a_mistake_of_our_own_is_a_line(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_reported_in_one_line(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Panic(BaseException):
-        """As a panic in Rust arrives."""
+        """A Rust panic, as Python receives it."""
 
     for error in (KeyError("x"), RecursionError("too deep"), Panic("index out of bounds\n  at lib.rs"), MemoryError()):
 
@@ -142,7 +142,7 @@ def test_a_mistake_of_our_own_is_a_line(shell: Shell, graph: str, monkeypatch: p
     assert "Traceback (most recent call last):" in shell.fails("query", "--uri", graph, "-e", READ)
 
 
-def test_explain_in_the_shell_is_about_the_query_behind_it(shell: Shell, filled: str) -> None:
+def test_explain_in_the_shell_explains_the_query_on_its_line(shell: Shell, filled: str) -> None:
     def asked(text: str) -> str:
         return shell.run("shell", filled, stdin=text).output
 
@@ -156,7 +156,7 @@ def test_explain_in_the_shell_is_about_the_query_behind_it(shell: Shell, filled:
     assert asked(f"{READ};\n:explain\n").endswith(one)
 
 
-def test_a_shell_goes_on_after_lines_that_mean_nothing(shell: Shell, filled: str) -> None:
+def test_the_shell_continues_after_invalid_lines(shell: Shell, filled: str) -> None:
     ended = shell.run("shell", filled, stdin=":nope\n:set\n:params {\nmatch nonsense;\n:format zz\n" + READ + ";\n")
     assert ended.exit_code == 1
     assert "1 row" in ended.output
@@ -198,6 +198,6 @@ def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: P
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
         if process.returncode == 0:
-            continue  # it was done before
+            continue  # it had finished before
         assert (process.returncode, out, err) == (130, b"", b"stopped\n")
         assert not list(tmp_path.glob("omnigraph-spark-*"))
