@@ -8,6 +8,7 @@ from threading import Barrier, Thread
 import pytest
 from tests.commit.graphs import SEED, TABLES, Operation, assert_chain, assert_whole, ids, put, table_write
 from tests.patience import PATIENCE
+from tests.thresholds import Thresholds
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest_successor
@@ -49,10 +50,9 @@ def test_long_history(graph: Graph, place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folding_again_and_again(graph: Graph, thresholds: Thresholds) -> None:
     """With small parts, a few hundred commits reach the depth that real graphs reach after hundreds of thousands."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 3)
-    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
+    thresholds(manifest_successor, TAIL_COMMITS=3, FAN_IN=3)
     made: list[Commit] = []
     widest = 0
     for number in range(330):
@@ -65,9 +65,8 @@ def test_folding_again_and_again(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
     assert widest <= 2 * 6 + 1, "parts grow with the logarithm of the history"
 
 
-def test_branches_share_the_history_before_them(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
-    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
+def test_branches_share_the_history_before_them(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(manifest_successor, TAIL_COMMITS=4, FAN_IN=3)
     shared = [publish(graph.session.store) for _ in range(20)]
     graph.branches.create("dev")
     own = [publish(graph.session.store, "dev") for _ in range(20)]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
 from omnigraph.embed import Embedder, OfflineEmbedder, Purpose, offline
 from omnigraph.embed.mock import MockEmbedder
@@ -73,12 +74,11 @@ def test_a_text_has_one_vector_whatever_stands_beside_it() -> None:
         assert np.array_equal(embed(OfflineEmbedder(), [texts[number]])[0], together[number])
 
 
-def test_texts_are_embedded_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_embedded_in_pieces_of_bounded_size(thresholds: Thresholds) -> None:
     whole = embed(OfflineEmbedder(), TEXTS)
-    monkeypatch.setattr(offline, "_BLOCK_TEXTS", 2)
-    monkeypatch.setattr(offline, "_TOKENS_PER_LOOKUP", 3)
+    thresholds(offline, BLOCK_TEXTS=2, TOKENS_PER_LOOKUP=3)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
-    monkeypatch.setattr(offline, "_BLOCK_CHARACTERS", 10)
+    thresholds(offline, BLOCK_CHARACTERS=10)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
 
 
@@ -141,9 +141,9 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("fresh_model")
-@pytest.mark.parametrize("file", ["_WEIGHTS", "_TOKENIZER"])
-def test_a_package_without_the_files_is_an_error(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
-    monkeypatch.setattr(offline, file, "weights/other")
+@pytest.mark.parametrize("file", ["WEIGHTS_FILE", "TOKENIZER_FILE"])
+def test_a_package_without_the_files_is_an_error(thresholds: Thresholds, file: str) -> None:
+    thresholds(offline, **{file: "weights/other"})
     with pytest.raises(EmbeddingError, match="cannot be read"):
         embed(OfflineEmbedder(), ["x"])
 

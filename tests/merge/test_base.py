@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit import ancestors, manifest_rows, manifest_successor
@@ -114,9 +115,9 @@ def test_a_deleted_branch_is_still_a_common_ancestor(graph: Graph) -> None:
     assert _best(graph, "keeps") == (merged,)
 
 
-def test_a_merge_brings_the_whole_lineage(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_brings_the_whole_lineage(graph: Graph, thresholds: Thresholds) -> None:
     """Every branch holds all commits that lead to its head, and lists only its own."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    thresholds(manifest_successor, TAIL_COMMITS=4)
     graph.branches.create("one")
     graph.branches.create("two")
     made = [_add(graph, f"one{i}", "one") for i in range(7)]
@@ -150,8 +151,10 @@ def test_an_idempotency_key_does_not_travel_with_a_merge(graph: Graph) -> None:
     assert graph.entity("Person", "b") is not None
 
 
-def test_long_histories_are_read_as_far_as_needed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 2)
+def test_long_histories_are_read_as_far_as_needed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
+    thresholds(manifest_successor, TAIL_COMMITS=2)
     for i in range(30):
         begun = _add(graph, f"p{i}")
     graph.branches.create("side")

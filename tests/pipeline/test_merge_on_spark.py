@@ -13,6 +13,7 @@ import pytest
 from tests.merge.model import SCHEMA, World
 from tests.merge.repository_model import empty
 from tests.pipeline.in_process import InProcess
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.engine.engines import SparkOptions
@@ -68,7 +69,7 @@ def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> Merg
 
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, thresholds: Thresholds) -> None:
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
@@ -76,7 +77,7 @@ def test_same_graph(tmp_path: Path, seed: int, strategy: str | None, monkeypatch
     wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
     request = MergeRequest("side", target, strategy)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
-        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
+        thresholds(on_spark, MAX_CANDIDATES=0 if tasks == 2 else 1_000_000)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         graph = _copy(world, kept)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o), target) == wanted, f"{tasks} tasks"
@@ -216,9 +217,7 @@ def _crossed(place: Path, seed: int) -> World:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", [1, 10, 11])
-def test_several_common_ancestors(
-    tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_common_ancestors(tmp_path: Path, seed: int, strategy: str | None, thresholds: Thresholds) -> None:
     """The inner merges that make a virtual base run on Spark, too."""
     world = _crossed(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
@@ -227,7 +226,7 @@ def test_several_common_ancestors(
     wanted = _told(world.graph, lambda graph: graph.merge("side", strategy=strategy))
     request = MergeRequest("side", "main", strategy)
     for tasks, threshold in ((2, None), (3, "1 B")):
-        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
+        thresholds(on_spark, MAX_CANDIDATES=0 if tasks == 2 else 1_000_000)
         graph = _copy(world, kept)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o)) == wanted, f"{tasks} tasks"

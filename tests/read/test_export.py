@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.read.everything import SCHEMA, SINGLE, full, things
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
@@ -145,7 +146,7 @@ def test_batches_come_with_the_key_of_their_type(everything: Graph) -> None:
 # ---- the same content is the same export
 
 
-def test_the_layout_of_the_tables_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_of_the_tables_does_not_show(tmp_path: Path, thresholds: Thresholds) -> None:
     """One graph is loaded at once, the other comes to the same by many small writes on a branch."""
     names = [f"p{number:03}" for number in range(40)]
     rows = pa.table(
@@ -179,15 +180,14 @@ def test_the_layout_of_the_tables_does_not_show(tmp_path: Path, monkeypatch: pyt
             for file in (tmp_path / f"one-{format}").iterdir():
                 assert file.read_bytes() == (tmp_path / f"other-{format}" / file.name).read_bytes(), file.name
         # With a budget that nothing fits, the same goes through temporary files.
-        monkeypatch.setattr(ordered, "ROWS", 3)
+        thresholds(ordered, BATCH_ROWS=3)
         spilled = exported(other.snapshot(branch="work"), other.accepted_schema, None, budget=500)
         assert b"".join(piece for part in spilled for piece in part.lines()) == text(one)
 
 
-def test_a_large_blob_is_written_in_pieces(everything: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_blob_is_written_in_pieces(everything: Graph, thresholds: Thresholds) -> None:
     whole = text(everything)
-    monkeypatch.setattr(export_module, "MATERIALIZED", 4)
-    monkeypatch.setattr(export_module, "_PIECE", 30_000)
+    thresholds(export_module, MAX_MATERIALIZED_BYTES=4, BLOB_CHUNK_BYTES=30_000)
     pieces = list(everything.export())
     assert b"".join(pieces) == whole
     assert len(pieces) > 100
@@ -292,9 +292,9 @@ def test_a_directory_with_something_in_it_is_left_alone(everything: Graph, tmp_p
         everything.export("gs://bucket/all.ndjson")
 
 
-def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "ROWS", 10)
-    monkeypatch.setattr(files, "_GROUP_ROWS", 30)
+def test_a_parquet_file_has_few_groups(people: Graph, tmp_path: Path, thresholds: Thresholds) -> None:
+    thresholds(ordered, BATCH_ROWS=10)
+    thresholds(files, ROW_GROUP_ROWS=30)
     names = [f"p{number:03}" for number in range(100)]
     add(people, *names)
     people.load({"Knows": pa.table({"from": names[:-1], "to": names[1:]})}, mode="append")

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.read.match import hops
 
@@ -37,8 +38,8 @@ def test_marks_of_a_walk_that_was_stopped_are_given_up() -> None:
         assert not marked.any()
 
 
-def test_only_so_many_bytes_of_marks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hops, "_KEPT_MARKS", 500)
+def test_only_so_many_bytes_of_marks_wait(thresholds: Thresholds) -> None:
+    thresholds(hops, MAX_POOLED_MARK_BYTES=500)
     together = Barrier(8)
 
     def walk(_: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.read.searching import library
+from tests.thresholds import Thresholds
 
 from omnigraph.graph import Graph
 from omnigraph.read.context.trace import Entry
@@ -15,13 +16,13 @@ from omnigraph.read.plan import plan_rank
 
 NEAR, WORDS = "nearest($d.near, [0.5, 0.0, 1.0])", 'bm25($d.text, "graph engine fox")'
 RRF = f"rrf({NEAR}, {WORDS})"
+DEFAULTS = {name: getattr(plan_rank, name) for name in ("MIN_LISTING_COST_EDGES", "MIN_GAIN")}
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     # What costs little is listed at once; here everything costs little.
-    monkeypatch.setattr(plan_rank, "_CHEAP", -1.0)
-    monkeypatch.setattr(plan_rank, "_GAIN", 0.0)
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=-1.0, MIN_GAIN=0.0)
     with library(tmp_path, docs=200) as made:
         yield made
 
@@ -64,10 +65,10 @@ def steps(graph: Graph, body: str) -> list[Entry]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, thresholds: Thresholds) -> None:
     found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
     assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
-    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
     for window in WINDOWS:
         assert found[window] == rows(graph, f"{ASKED[name]} {window}"), window
@@ -75,7 +76,7 @@ def test_the_rows_are_those_of_listing_all(graph: Graph, name: str, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "perhaps", "an alias"])
-def test_few_rows_are_listed(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_listed(graph: Graph, name: str, thresholds: Thresholds) -> None:
     body = f"{ASKED[name]} limit 3"
     first, *others = steps(graph, body)
     assert first.action == "rank"
@@ -83,7 +84,7 @@ def test_few_rows_are_listed(graph: Graph, name: str, monkeypatch: pytest.Monkey
     # Each has a row at least, and some are equal in rank.
     assert first.rows <= 10
     listed = max(step.rows or 0 for step in others)
-    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
     assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
 
 
@@ -121,6 +122,6 @@ def test_what_is_not_about_the_best_nodes_lists_all_rows(graph: Graph, body: str
     assert "rank" not in {step.action for step in steps(graph, body)}
 
 
-def test_what_is_cheap_is_listed_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_what_is_cheap_is_listed_at_once(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(plan_rank, **DEFAULTS)
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED['fused']} limit 3")}

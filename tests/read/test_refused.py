@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.read.test_sorting import Counting
 from tests.read.test_spilled import fill
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph import Budget
@@ -171,9 +172,10 @@ def test_paths_of_all_lengths_are_whole(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("way", ["one by one", "together"])
-def test_what_is_reached_is_counted_while_it_is_found(graph: Graph, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setattr(hops, "_MUCH", 0.0 if way == "one by one" else float("inf"))
-    monkeypatch.setattr(hops, "_BITS", 1_000)
+def test_what_is_reached_is_counted_while_it_is_found(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds, way: str
+) -> None:
+    thresholds(hops, MAX_BATCHED_EDGES_PER_START=0.0 if way == "one by one" else float("inf"), MAX_MARKED_PAIRS=1_000)
     small = Budget(memory=256 * 1024)
     given: list[int] = []
     refused: list[float] = []
@@ -236,7 +238,7 @@ def test_an_array_that_overflows_says_what_is_known() -> None:
     texts = pa.array(["x" * (1 << 20)])
     with pytest.raises((pa.ArrowInvalid, pa.ArrowCapacityError)) as caught:
         pa.concat_arrays([texts] * 2_049)
-    assert any(said in str(caught.value) for said in executor._OVERFLOWS)
+    assert any(said in str(caught.value) for said in executor.OVERFLOW_MESSAGES)
 
 
 @pytest.mark.parametrize("limit", ["seconds", "memory", "rows", "returned", "disk"])
@@ -273,16 +275,14 @@ CHECKED: dict[str, tuple[object, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_read_looks_often_whether_it_has_to_stop(graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_read_looks_often_whether_it_has_to_stop(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds, name: str
+) -> None:
     """Work goes in portions of a known size, and there is a look between any two of them."""
-    for home, numbers in (
-        (chunks, ["CHUNK_ROWS"]),
-        (sorting, ["_PIECE", "_TEXTS"]),
-        (expand, ["_TOGETHER"]),
-        (scan, ["_TOGETHER"]),
-    ):
-        for number in numbers:
-            monkeypatch.setattr(home, number, _STEP)
+    thresholds(chunks, CHUNK_ROWS=_STEP)
+    thresholds(sorting, SORT_CHUNK_ROWS=_STEP, RANK_CHUNK_ROWS=_STEP)
+    thresholds(expand, CHUNK_EDGES=_STEP)
+    thresholds(scan, CHUNK_ROWS=_STEP)
     cancel = Counting(10**9)
     home_, function, body = CHECKED[name]
     real, looks = getattr(home_, function), []

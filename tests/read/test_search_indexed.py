@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.read.searching import document_columns, library, read
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -89,9 +90,11 @@ def test_an_index_names_the_nearest_and_distances_decide(
     assert any(asked) is (where != "$d.group < 1")
 
 
-def test_the_words_of_a_large_table_are_looked_up_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_words_of_a_large_table_are_looked_up_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     """An index that covers all answers filters until that has cost as much as reading the texts; all the same."""
-    monkeypatch.setattr(search, "_LARGE", 1)
+    thresholds(search, MIN_INDEXED_ENTITIES=1)
     made = 0
     make = load_inverted_index
 

@@ -21,13 +21,14 @@ import pyarrow as pa
 import pytest
 from tests.patience import PATIENCE, until
 from tests.read.watched import View, asked, follows, stored_edges, topology_edges
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.columns import derived_files
+from omnigraph.read.columns import derived_files, sorting
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles, Stored
 from omnigraph.read.columns.entity_table import EntityTables
@@ -599,9 +600,9 @@ def test_what_does_not_fit_is_not_kept(graph: Graph, files: Path) -> None:
     assert not files.exists() or list(files.iterdir()) == []
 
 
-def test_headers_do_not_pile_up(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_do_not_pile_up(graph: Graph, files: Path, thresholds: Thresholds) -> None:
     """Commits that only write nodes leave a header each, and no arrays."""
-    monkeypatch.setattr(derived_files, "_MOST", 6)
+    thresholds(derived_files, MAX_ENTRIES=6)
     for _ in range(8):
         assert_right(View(graph, files))
         _nodes_are_written(graph)
@@ -683,8 +684,8 @@ class _Asked(Cancellation):
         return False
 
 
-def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.read.columns.sorting._PIECE", 16)
+def test_who_waits_goes_on_when_the_one_who_makes_it_is_stopped(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(sorting, SORT_CHUNK_ROWS=16)
     view, first, second = View(graph, None), _Stopped(), _Asked()
 
     def reads(cancel: Cancellation) -> object:

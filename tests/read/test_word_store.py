@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.read.searching import document_columns, library
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
@@ -33,8 +34,8 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
-    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
+def files(tmp_path: Path, thresholds: Thresholds) -> DerivedFiles:
+    thresholds(word_store, MIN_SAVED_TOKENS=1)
     return DerivedFiles(tmp_path / "cache")
 
 
@@ -59,8 +60,8 @@ def same(left: InvertedIndex, right: InvertedIndex) -> bool:
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
 
 
-def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
+def test_words_lie_where_topologies_do_and_share_their_limit(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(word_store, MIN_SAVED_TOKENS=1)
     space = docs(graph)
     load_inverted_index(space, "text", ir.Analyzer())
     table = word_store._made(space, "text", ir.Analyzer()).table
@@ -110,10 +111,15 @@ CHANGES = {
 @pytest.mark.parametrize("known", ["memory", "disk"])
 @pytest.mark.parametrize("changes", [*((name,) for name in CHANGES), tuple(CHANGES), tuple(reversed(CHANGES))])
 def test_words_go_on_from_those_of_an_earlier_version(
-    graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], known: str
+    graph: Graph,
+    files: DerivedFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    thresholds: Thresholds,
+    changes: tuple[str, ...],
+    known: str,
 ) -> None:
     """Only texts that came or were written are taken apart, and the words are those of all texts all the same."""
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+    thresholds(index_update, REBUILD_RATIO=1)
     cache = ColumnCache()
     held = []
     for name in (None, *changes):
@@ -132,10 +138,8 @@ def test_words_go_on_from_those_of_an_earlier_version(
 
 
 @pytest.mark.parametrize("change", ["came", "written", "nothing"])
-def test_words_do_not_go_on_where_texts_do_not_add_up(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+def test_words_do_not_go_on_where_texts_do_not_add_up(graph: Graph, thresholds: Thresholds, change: str) -> None:
+    thresholds(index_update, REBUILD_RATIO=1)
     before = docs(graph)
     words, origin = InvertedIndex.of(before.column("text"), ir.Analyzer()), origin_of(before)
     CHANGES[change](graph)
@@ -169,9 +173,9 @@ def test_many_changes_make_words_anew(graph: Graph, files: DerivedFiles) -> None
     assert same(found, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_a_branch_goes_on_from_where_it_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_goes_on_from_where_it_left(graph: Graph, thresholds: Thresholds) -> None:
     """What happened to the other branch since is not mixed up with it."""
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+    thresholds(index_update, REBUILD_RATIO=1)
     cache, nowhere = ColumnCache(), DerivedFiles(None)
     graph.branches.create("side")
     held = []

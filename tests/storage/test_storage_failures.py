@@ -14,9 +14,10 @@ from threading import Thread
 
 import pytest
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import Disposition, InputError, OmnigraphError, StorageError, StorageErrorKind, report_for
-from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.objects import ObjectStore, open_store, s3
 
 SECRETS = {
     "access_key_id": "AKIAVERYSECRETKEYID",
@@ -74,8 +75,8 @@ def test_no_such_bucket(s3_root: S3Root) -> None:
         assert_no_secret(error)
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
+def test_nobody_listens(thresholds: Thresholds) -> None:
+    thresholds(s3, RETRY_PAUSES_SECONDS=(0.0,))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     store = open_store("s3://bucket/graph", {**SECRETS, **QUICK, "endpoint": f"http://127.0.0.1:{port}"})
@@ -99,10 +100,10 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("status", "code", "reading", "writing"), ANSWERS, ids=str)
 def test_a_store_that_refuses(
-    status: int, code: str, reading: StorageErrorKind, writing: StorageErrorKind, monkeypatch: pytest.MonkeyPatch
+    status: int, code: str, reading: StorageErrorKind, writing: StorageErrorKind, thresholds: Thresholds
 ) -> None:
     """S3 explains a wrong signature with the request it was made from, session token and all."""
-    monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
+    thresholds(s3, RETRY_PAUSES_SECONDS=(0.0,))
 
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -21,6 +21,7 @@ from tests.commit.child import Children, Ending, end
 from tests.commit.conftest import _no_fsync, children, parent
 from tests.commit.matrix import CLEANUP_POINTS
 from tests.patience import PATIENCE, until
+from tests.thresholds import Thresholds
 
 from omnigraph.commit import removal_list, work_records
 from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
@@ -273,7 +274,9 @@ def test_a_pinned_snapshot_stays(graph: Graph) -> None:
     assert read_records(graph.session.store.objects) == []
 
 
-def test_a_query_leaves_a_record_only_if_it_is_long(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_leaves_a_record_only_if_it_is_long(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     add(graph, "a")
     text = "query all() { match { $a: A } return { $a.k } }"
     assert graph.query(text).to_pylist() == [{"a.k": "a"}]
@@ -281,7 +284,7 @@ def test_a_query_leaves_a_record_only_if_it_is_long(graph: Graph, monkeypatch: p
         not (Path(graph.session.store.objects.uri.path) / "__work").exists()
         or read_records(graph.session.store.objects) == []
     )
-    monkeypatch.setattr(work_records, "LONG_SECONDS", 0.1)
+    thresholds(work_records, LONG_SECONDS=0.1)
     seen: list[WorkKind | None] = []
     from omnigraph.engine import query as reading
 
@@ -363,8 +366,8 @@ def test_work_that_was_taken_for_dead_notices(graph: Graph) -> None:
             work.need(graph.snapshot().manifest)
 
 
-def test_records_of_this_process_beat(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_records, "BEAT_SECONDS", 0.05)
+def test_records_of_this_process_beat(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(work_records, BEAT_SECONDS=0.05)
     with graph.pin():
         (first,) = read_records(graph.session.store.objects)
         until(lambda: read_records(graph.session.store.objects)[0].beat != first.beat)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import (
@@ -396,7 +397,7 @@ def policy(assets: Path) -> BlobPolicy:
     return BlobPolicy.allowing([assets.as_uri()])
 
 
-def test_there_are_limits_to_references(policy: BlobPolicy, assets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_limits_to_references(policy: BlobPolicy, assets: Path, thresholds: Thresholds) -> None:
     uri = (assets / "a.jpg").as_uri()
     admit(change([uri] * blobs.URI_CELLS), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
@@ -406,7 +407,7 @@ def test_there_are_limits_to_references(policy: BlobPolicy, assets: Path, monkey
     with pytest.raises(ResourceLimitError, match=r"Ship.photo of 's1'") as caught:
         admit(change([None, long]), policy, keep_references=True)
     assert (caught.value.resource, caught.value.limit) == ("external Blob URI bytes", 65536)
-    monkeypatch.setattr(blobs, "URI_METADATA_BYTES", len(uri) * 2)
+    thresholds(blobs, URI_METADATA_BYTES=len(uri) * 2)
     admit(change([uri, uri]), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri, uri, uri]), policy, keep_references=True)

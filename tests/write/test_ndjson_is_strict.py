@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.errors import ResourceLimitError
 from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
 from omnigraph.write.input import ndjson
@@ -235,12 +237,11 @@ def _subjects(problems: list[str]) -> list[str]:
 @given(text=_records(), block=st.sampled_from([50, 300, 1 << 24]))
 def test_both_ways_of_reading_agree_on_anything(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ndjson, "BLOCK_BYTES", block)
-        patch.setattr(ndjson, "_FEW", 1)
-        fast, fast_problems = read(text, cut=40)
+        with testing.thresholds(ndjson, BLOCK_BYTES=block, MAX_SINGLE_RECORDS=1):
+            fast, fast_problems = read(text, cut=40)
         patch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
-        patch.setattr(ndjson, "BLOCK_BYTES", 1 << 24)
-        slow, slow_problems = read(text)
+        with testing.thresholds(ndjson, BLOCK_BYTES=1 << 24, MAX_SINGLE_RECORDS=1):
+            slow, slow_problems = read(text)
     # What is wrong is said in other words, about the same things.
     assert _subjects(fast_problems) == _subjects(slow_problems)
     if not fast_problems:
@@ -258,8 +259,8 @@ def test_where_the_stream_is_cut_does_not_matter(cut: int) -> None:
     assert tables["Person"]["age"].to_pylist() == list(range(50))
 
 
-def test_small_blocks_count_lines_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "BLOCK_BYTES", 100)
+def test_small_blocks_count_lines_right(thresholds: Thresholds) -> None:
+    thresholds(ndjson, BLOCK_BYTES=100)
     lines = [GOOD.replace("ann", f"p{i}") for i in range(40)]
     lines[17] = '{"type": "Person",\n"data": {"name": "p17"}}'
     lines[30] = "oops"
@@ -289,8 +290,8 @@ def test_a_property_may_be_called_type(indent: int | None) -> None:
 
 
 @pytest.mark.parametrize("block", [64, 1000, 1 << 24])
-def test_records_over_several_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(ndjson, "BLOCK_BYTES", block)
+def test_records_over_several_lines_and_blocks(thresholds: Thresholds, block: int) -> None:
+    thresholds(ndjson, BLOCK_BYTES=block)
     records = [{"type": "Person", "data": {"name": f"p{i}", "tags": ["a", "}{", '"\\']}} for i in range(200)]
     records[150]["data"] = {"name": "p150", "age": "x"}
     text = "".join(json.dumps(r, indent=2) + "\n" for r in records)
@@ -301,7 +302,7 @@ def test_records_over_several_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, 
     assert tables["Person"]["tags"].to_pylist()[0] == ["a", "}{", '"\\']
 
 
-def test_a_value_that_never_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "MAX_RECORD_BYTES", 1000)
+def test_a_value_that_never_ends_is_bounded(thresholds: Thresholds) -> None:
+    thresholds(ndjson, MAX_RECORD_BYTES=1000)
     with pytest.raises(ResourceLimitError, match=r"f, line 1: graph_batch_line_bytes: .* limit of 1,000"):
         read('{"type": "Person", "data": {"name": "' + "x" * 5000, cut=100)
