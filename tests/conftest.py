@@ -6,13 +6,17 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.s3_server import S3Root, S3Server, running
+from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.pipeline.spark.session import SparkSettings, session
 
 ROOT = Path(__file__).parents[1]
@@ -122,3 +126,14 @@ def s3_server() -> Iterator[S3Server]:
 def s3_root(s3_server: S3Server) -> S3Root:
     """An empty S3 prefix for one test."""
     return s3_server.root(uuid4().hex)
+
+
+@pytest.fixture
+def thresholds() -> Iterator[Thresholds]:
+    """Sets public constants of a module until the end of the test: `thresholds(module, NAME=value)`."""
+    with ExitStack() as changes:
+
+        def change(module: ModuleType, **values: object) -> None:
+            changes.enter_context(testing.thresholds(module, **values))
+
+        yield change

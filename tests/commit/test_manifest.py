@@ -8,6 +8,7 @@ from threading import Barrier, Thread
 import pytest
 from tests.commit.graphs import SEED, TABLES, Operation, assert_chain, assert_whole, ids, put, table_write
 from tests.patience import PATIENCE
+from tests.thresholds import Thresholds
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest_successor
@@ -49,10 +50,9 @@ def test_a_long_history_keeps_every_commit_in_order(graph: Graph, place: Path) -
 
 
 @pytest.mark.slow
-def test_merging_history_parts_many_times_keeps_every_commit(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_history_parts_many_times_keeps_every_commit(graph: Graph, thresholds: Thresholds) -> None:
     """With small parts, a few hundred commits need as many levels as hundreds of thousands do otherwise."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 3)
-    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
+    thresholds(manifest_successor, TAIL_COMMITS=3, FAN_IN=3)
     made: list[Commit] = []
     widest = 0
     for number in range(330):
@@ -65,9 +65,8 @@ def test_merging_history_parts_many_times_keeps_every_commit(graph: Graph, monke
     assert widest <= 2 * 6 + 1, "parts grow with the logarithm of the history"
 
 
-def test_a_branch_shares_the_history_before_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
-    monkeypatch.setattr(manifest_successor, "FAN_IN", 3)
+def test_a_branch_shares_the_history_before_it(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(manifest_successor, TAIL_COMMITS=4, FAN_IN=3)
     shared = [publish(graph.session.store) for _ in range(20)]
     graph.branches.create("dev")
     own = [publish(graph.session.store, "dev") for _ in range(20)]

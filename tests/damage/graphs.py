@@ -17,6 +17,7 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import Work, WorkKind
 from omnigraph.graph import Graph, init, open
 from omnigraph.storage.lance_manifest import version_of
+from omnigraph.testing import thresholds
 from omnigraph.upkeep import cleanup
 
 SCHEMA = """
@@ -75,7 +76,7 @@ def create(place: Path) -> None:
     Processes crashed in a write, which is recovered; in a merge into the branch `half`, which is not; in a cleanup; and
     in an export.
     """
-    with mock.patch.object(manifest_successor, "TAIL_COMMITS", TAIL):
+    with thresholds(manifest_successor, TAIL_COMMITS=TAIL):
         _create_rows(place)
         with open(place) as graph:
             _create_history(graph)

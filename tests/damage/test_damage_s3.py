@@ -8,6 +8,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SEED, assert_whole, create, ids, put
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 from omnigraph.commit import manifest_successor
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
@@ -103,9 +104,9 @@ def test_a_missing_data_file_is_reported(s3_root: S3Root) -> None:
 
 
 @pytest.mark.slow
-def test_verify_reports_damage_of_the_history(s3_root: S3Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reports_damage_of_the_history(s3_root: S3Root, thresholds: Thresholds) -> None:
     """Sizes and notes inside the objects are compared. References have checksums on all kinds of storage."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    thresholds(manifest_successor, TAIL_COMMITS=4)
     with create(s3_root.uri, s3_root.options) as graph:
         for i in range(8):
             put(graph, [f"m{i}"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.commit import manifest_successor
 from omnigraph.commit.ancestors import History, lineage_of
@@ -26,9 +27,9 @@ Read = Callable[[Graph], object]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, thresholds: Thresholds) -> Path:
     """A graph with a merged row that was deleted later. The merge lies in an old part of the history."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    thresholds(manifest_successor, TAIL_COMMITS=4)
     place = tmp_path / "graph"
     with init(place, SCHEMA) as graph:
         graph.mutate('query i() { insert A { k: "x" } }')

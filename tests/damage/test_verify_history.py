@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA, evolve_to, put
+from tests.thresholds import Thresholds
 
 from omnigraph.commit import ancestor_files, manifest_successor, removal_list
 from omnigraph.commit.manifest_rows import commit_rows
@@ -24,9 +25,9 @@ COMMITS = 12
 
 
 @pytest.fixture
-def long(graph: Graph, monkeypatch: pytest.MonkeyPatch, children: Children, place: Path) -> Graph:
+def long(graph: Graph, thresholds: Thresholds, children: Children, place: Path) -> Graph:
     """A graph with all kinds of files: a long history, a branch, tags, an audit, and archived schemas."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    thresholds(manifest_successor, TAIL_COMMITS=4)
     for i in range(COMMITS):
         put(graph, [f"m{i}"])
     graph.branches.create("side")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
 from omnigraph.embed import Embedder, OfflineEmbedder, Purpose, offline
 from omnigraph.embed.mock import MockEmbedder
@@ -73,12 +74,11 @@ def test_a_vector_does_not_depend_on_the_batch() -> None:
         assert np.array_equal(embed(OfflineEmbedder(), [texts[number]])[0], together[number])
 
 
-def test_texts_are_embedded_in_bounded_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_embedded_in_bounded_blocks(thresholds: Thresholds) -> None:
     whole = embed(OfflineEmbedder(), TEXTS)
-    monkeypatch.setattr(offline, "_BLOCK_TEXTS", 2)
-    monkeypatch.setattr(offline, "_TOKENS_PER_LOOKUP", 3)
+    thresholds(offline, BLOCK_TEXTS=2, TOKENS_PER_LOOKUP=3)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
-    monkeypatch.setattr(offline, "_BLOCK_CHARACTERS", 10)
+    thresholds(offline, BLOCK_CHARACTERS=10)
     assert np.array_equal(embed(OfflineEmbedder(), TEXTS), whole)
 
 
@@ -141,9 +141,9 @@ def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("fresh_model")
-@pytest.mark.parametrize("file", ["_WEIGHTS", "_TOKENIZER"])
-def test_missing_model_files_are_an_error(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
-    monkeypatch.setattr(offline, file, "weights/other")
+@pytest.mark.parametrize("file", ["WEIGHTS_FILE", "TOKENIZER_FILE"])
+def test_missing_model_files_are_an_error(thresholds: Thresholds, file: str) -> None:
+    thresholds(offline, **{file: "weights/other"})
     with pytest.raises(EmbeddingError, match="cannot be read"):
         embed(OfflineEmbedder(), ["x"])
 

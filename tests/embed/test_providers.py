@@ -23,6 +23,7 @@ from tests.embed.provider import (
     openai,
     vector,
 )
+from tests.thresholds import Thresholds
 
 from omnigraph.embed import Embedder, Purpose, default_embedder, http
 from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError
@@ -324,8 +325,8 @@ def test_vectors_of_different_lengths_are_refused(provider: Provider) -> None:
         embed(configured(provider), "one", "two")
 
 
-def test_the_size_of_a_response_is_limited(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LARGEST_ANSWER", 1000)
+def test_the_size_of_a_response_is_limited(provider: Provider, thresholds: Thresholds) -> None:
+    thresholds(http, MAX_RESPONSE_BYTES=1000)
     provider.behaviours = [always(Answer(200, b" " * 5000))]
     with pytest.raises(EmbeddingError, match="more than 1000 bytes"):
         embed(configured(provider), "one")

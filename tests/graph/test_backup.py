@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.graph.moving import QUERIES, copy, listing, make_graph, people, poison, told, work
 from tests.s3_server import S3Root, S3Server
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit import lease
@@ -32,7 +33,8 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import init
 from omnigraph.settings import FAILPOINT
-from omnigraph.storage.objects import open_store
+from omnigraph.storage import copies
+from omnigraph.storage.objects import local, open_store
 from omnigraph.storage.table_ref import table_directory
 
 World = tuple[Path, dict[str, object]]
@@ -487,9 +489,9 @@ def test_backups_and_restores_work_between_disks_and_buckets(
     assert said(tmp_path / "r") == now
 
 
-def test_a_large_file_is_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.storage.objects.local.PIECE", 1000)
-    monkeypatch.setattr("omnigraph.storage.copies.PIECE", 1000)
+def test_a_large_file_is_copied_in_pieces(tmp_path: Path, thresholds: Thresholds) -> None:
+    thresholds(local, CHUNK_BYTES=1000)
+    thresholds(copies, CHUNK_BYTES=1000)
     with make_graph(tmp_path / "g") as graph:
         graph.backup(tmp_path / "b")
         assert said(tmp_path / "b") == told(graph)

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from tests.merge.model import SCHEMA, World
 from tests.merge.repository_model import empty
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.merge import touched
@@ -25,12 +26,10 @@ def _world(place: Path, random: Random) -> World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_merge_of_two_random_branches_agrees_with_the_model(
-    place: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_of_two_random_branches_agrees_with_the_model(place: Path, seed: int, thresholds: Thresholds) -> None:
     random = Random(seed)
     if seed % 2:
-        monkeypatch.setattr(touched, "FEW", 0)  # as if there were many rows
+        thresholds(touched, MAX_LOOKUP_IDS=0)  # as if there were many rows
     world = _world(place, random)
     world.branch("side", "main")
     for _ in range(random.randrange(1, 5)):
@@ -45,11 +44,11 @@ def test_a_merge_of_two_random_branches_agrees_with_the_model(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_merges_between_many_random_branches_agree_with_the_model(
-    place: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    place: Path, seed: int, thresholds: Thresholds
 ) -> None:
     random = Random(1000 + seed)
     if seed % 2:
-        monkeypatch.setattr(touched, "FEW", 0)
+        thresholds(touched, MAX_LOOKUP_IDS=0)
     world = _world(place, random)
     names = ["main"]
     for step in range(random.randrange(8, 16)):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit import ancestors, manifest_rows, manifest_successor
@@ -114,9 +115,9 @@ def test_a_deleted_branch_is_still_a_common_ancestor(graph: Graph) -> None:
     assert _best(graph, "keeps") == (merged,)
 
 
-def test_a_merge_adds_the_whole_lineage_of_the_source(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_adds_the_whole_lineage_of_the_source(graph: Graph, thresholds: Thresholds) -> None:
     """Every branch stores all ancestors of its head, and lists only its own commits."""
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 4)
+    thresholds(manifest_successor, TAIL_COMMITS=4)
     graph.branches.create("one")
     graph.branches.create("two")
     made = [_add(graph, f"one{i}", "one") for i in range(7)]
@@ -150,8 +151,10 @@ def test_a_merge_does_not_copy_idempotency_keys(graph: Graph) -> None:
     assert graph.entity("Person", "b") is not None
 
 
-def test_a_long_history_is_read_only_back_to_the_base(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_successor, "TAIL_COMMITS", 2)
+def test_a_long_history_is_read_only_back_to_the_base(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
+    thresholds(manifest_successor, TAIL_COMMITS=2)
     for i in range(30):
         begun = _add(graph, f"p{i}")
     graph.branches.create("side")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError, MergeConflictsError
@@ -207,9 +208,9 @@ def test_a_cardinality_violation_across_branches_is_a_conflict(graph: Graph) -> 
         graph.merge("side", resolutions={conflict: "ours"})
 
 
-def test_conflicts_beyond_the_limit_are_counted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "MAX_CONFLICTS", 3)
-    monkeypatch.setattr(conflicts, "MAX_CONFLICTS", 3)
+def test_conflicts_beyond_the_limit_are_counted(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(compare, MAX_CONFLICTS=3)
+    thresholds(conflicts, MAX_CONFLICTS=3)
     people = pa.table({"name": list("abcdef"), "age": [2] * 6})
     graph.load({"Person": people}, mode="merge", branch="side")
     graph.load({"Person": people.set_column(1, "age", pa.array([3] * 6))}, mode="merge")

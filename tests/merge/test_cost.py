@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -120,8 +121,10 @@ def _versions(graph: Graph) -> Versions:
     return Versions("node:Person", begun, ref, main.tables["node:Person"].ref, columns, schema)
 
 
-def test_a_comparison_in_parts_uses_less_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touched, "FEW", 0)
+def test_a_comparison_in_parts_uses_less_memory(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
+    thresholds(touched, MAX_LOOKUP_IDS=0)
     _everywhere(graph)
     versions = _versions(graph)
     whole, parts = LocalComparer(graph.session.store.tables), LocalComparer(graph.session.store.tables, 64 << 10)

@@ -8,6 +8,7 @@ recreated names, tags, branches from commits and tags, optimize, cleanup and tim
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +33,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.merge import touched
+from omnigraph.testing import thresholds
 
 SCHEMA = """
 node A { k: String @key  n: I64?  mail: String?  @unique(mail) }
@@ -439,9 +441,9 @@ def _run(number: int, place: Path) -> None:
     random = Random(number)
     on_disk = number % ON_DISK == 0
     uri = str(place / f"g{number}") if on_disk else f"memory://machine/{uuid4().hex}"
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
         if number % 3 == 1:
-            patch.setattr(touched, "FEW", 0)  # as if all branches had changed many rows
+            stack.enter_context(thresholds(touched, MAX_LOOKUP_IDS=0))  # as if all branches had changed many rows
         with omnigraph.init(uri, SCHEMA) as graph:
             machine = Machine(graph, random, on_disk)
             try:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python  # the other one needs scipy
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError, NotFoundError, PreconditionFailedError
@@ -46,10 +47,10 @@ def peer(network: Network, kind: Any = nx.MultiDiGraph) -> Any:
 
 
 @pytest.fixture(params=[1 << 22, 3])
-def _portions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _portions(request: pytest.FixtureRequest, thresholds: Thresholds) -> None:
     """All edges at once, or three at a time."""
-    monkeypatch.setattr(networks, "CHUNK_EDGES", request.param)
-    monkeypatch.setattr(algorithms, "CHUNK_EDGES", request.param)
+    thresholds(networks, CHUNK_EDGES=request.param)
+    thresholds(algorithms, CHUNK_EDGES=request.param)
 
 
 pytestmark = pytest.mark.usefixtures("_portions")

@@ -12,6 +12,7 @@ from tests.pipeline.in_process import InProcess
 from tests.pipeline.test_same_graph import on_spark
 from tests.pipeline.worlds import outcome
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -127,11 +128,11 @@ def test_a_check_accesses_sources_and_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "limit"), [("URI_CELLS", 50), ("COPIED_BYTES", 100), ("URI_BYTES", 20)])
 def test_blob_limits_apply_to_the_whole_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds, name: str, limit: int
 ) -> None:
-    monkeypatch.setattr(in_process, name, limit)
+    thresholds(in_process, **{name: limit})
     if name == "COPIED_BYTES":
-        monkeypatch.setattr(by_tasks, name, limit)
+        thresholds(by_tasks, **{name: limit})
         monkeypatch.setattr(in_process.admit, "__kwdefaults__", {"budget": limit})
     assert _compare(InProcess(), tmp_path, _nothing, "merge", 5).startswith("ResourceLimitError")
 

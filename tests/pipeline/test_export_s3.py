@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline.in_process import InProcess
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError, StorageError
@@ -67,10 +68,10 @@ def test_columnar_exports_to_s3_equal_local_ones(
     store: S3ObjectStore,
     s3_root: S3Root,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    thresholds: Thresholds,
     format: str,
 ) -> None:
-    monkeypatch.setattr(exporting, "PARTITION_BYTES", 1000)
+    thresholds(exporting, PARTITION_BYTES=1000)
     receipt = Pipeline(graph, session).export(f"{s3_root.uri}/all", format=format)
     assert receipt == Pipeline(graph, session).export(tmp_path / "here", format=format)
     here = {f"all/{file.relative_to(tmp_path / 'here')}": file for file in (tmp_path / "here").rglob("part-*")}

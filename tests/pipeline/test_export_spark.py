@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from tests.pipeline.test_source import ROWS, SCHEMA
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError
@@ -34,9 +35,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(params=[1 << 30, 500])
-def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _parts(request: pytest.FixtureRequest, thresholds: Thresholds) -> None:
     """One partition for each type, or several."""
-    monkeypatch.setattr(exporting, "PARTITION_BYTES", request.param)
+    thresholds(exporting, PARTITION_BYTES=request.param)
 
 
 @pytest.mark.usefixtures("_parts")

@@ -13,6 +13,7 @@ import pytest
 from tests.merge.model import SCHEMA, World
 from tests.merge.repository_model import empty
 from tests.pipeline.in_process import InProcess
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.engine.engines import SparkOptions
@@ -69,7 +70,7 @@ def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> Merg
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_partitioned_merge_gives_the_same_graph(
-    tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, strategy: str | None, thresholds: Thresholds
 ) -> None:
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
@@ -78,7 +79,7 @@ def test_a_partitioned_merge_gives_the_same_graph(
     wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
     request = MergeRequest("side", target, strategy)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
-        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
+        thresholds(on_spark, MAX_CANDIDATES=0 if tasks == 2 else 1_000_000)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         graph = _copy(world, kept)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o), target) == wanted, f"{tasks} tasks"
@@ -221,7 +222,7 @@ def _crossed(place: Path, seed: int) -> World:
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", [1, 10, 11])
 def test_a_virtual_base_is_merged_on_spark(
-    tmp_path: Path, seed: int, strategy: str | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, strategy: str | None, thresholds: Thresholds
 ) -> None:
     """The inner merges for a virtual base run on Spark, too."""
     world = _crossed(tmp_path / "graph", seed)
@@ -231,7 +232,7 @@ def test_a_virtual_base_is_merged_on_spark(
     wanted = _told(world.graph, lambda graph: graph.merge("side", strategy=strategy))
     request = MergeRequest("side", "main", strategy)
     for tasks, threshold in ((2, None), (3, "1 B")):
-        monkeypatch.setattr(on_spark, "_MAX_CANDIDATES", 0 if tasks == 2 else 1_000_000)
+        thresholds(on_spark, MAX_CANDIDATES=0 if tasks == 2 else 1_000_000)
         graph = _copy(world, kept)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o)) == wanted, f"{tasks} tasks"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import BranchNotFoundError, CompileError, InputError, NotFoundError
@@ -282,9 +283,9 @@ def test_the_task_size_depends_on_the_selected_columns(graph: Graph, monkeypatch
     assert tasks(columns="weight", where="weight > 5") == 1
 
 
-def test_every_row_is_in_exactly_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 10)
-    monkeypatch.setattr(reader, "BATCH_ROWS", 3)
+def test_every_row_is_in_exactly_one_partition(tmp_path: Path, thresholds: Thresholds) -> None:
+    thresholds(fragment_groups, PARTITION_ROWS=10)
+    thresholds(reader, BATCH_ROWS=3)
     place = tmp_path / "g"
     made = omnigraph.init(place, "node P { name: String @key  n: I64? }")
     for first in range(0, 40, 8):

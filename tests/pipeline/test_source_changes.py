@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError, NotFoundError
@@ -87,10 +88,8 @@ def test_the_feed_has_the_changes_of_each_commit(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("looked_up", [8192, 1])
-def test_a_row_rewritten_with_equal_values_is_no_change(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, looked_up: int
-) -> None:
-    monkeypatch.setattr(changes, "_MAX_LOOKUPS", looked_up)
+def test_a_row_rewritten_with_equal_values_is_no_change(graph: Graph, thresholds: Thresholds, looked_up: int) -> None:
+    thresholds(changes, MAX_LOOKUP_IDS=looked_up)
     said = {"n": 1, "x": 0.0, "tags": ["u", "v"], "data": "base64:aGVsbG8="}
     start = {"commit": put(graph, a=said, b=said, c=said, d={"n": 1}, e=said)}
     put(
@@ -110,11 +109,9 @@ def test_a_row_rewritten_with_equal_values_is_no_change(
 
 @pytest.mark.parametrize("held", [1_000_000, 0])
 def test_updates_and_inserts_of_large_commits_are_distinguished(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, held: int
+    graph: Graph, thresholds: Thresholds, held: int
 ) -> None:
-    monkeypatch.setattr(changes, "_MAX_IN_MEMORY", held)
-    monkeypatch.setattr(changes, "_MAX_LOOKUPS", 2)
-    monkeypatch.setattr(changes, "_BATCH_ROWS", 3)
+    thresholds(changes, MAX_ROWS_IN_MEMORY=held, MAX_LOOKUP_IDS=2, BATCH_ROWS=3)
     start = put(graph, **{f"p{i}": i for i in range(10)})  # type: ignore[arg-type]
     put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(5, 15)})  # type: ignore[arg-type]
     rows = everything(graph, startingCommit=start, columns="id,n")
@@ -194,8 +191,8 @@ def test_commits_that_do_not_change_the_type_give_no_rows(graph: Graph) -> None:
     assert everything(graph, startingCommit=start) == []
 
 
-def test_a_large_first_commit_is_read_in_several_partitions(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fragment_groups, "PARTITION_ROWS", 1)
+def test_a_large_first_commit_is_read_in_several_partitions(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(fragment_groups, PARTITION_ROWS=1)
     put(graph, a=1)
     put(graph, b=1)
     reading = stream(graph)

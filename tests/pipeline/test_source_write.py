@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.work_records import read_records, watch
 from omnigraph.errors import BadRowsError, InputError
 from omnigraph.graph import Graph
+from omnigraph.pipeline.source import writer as source_writer
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.types import spark_schema
 from omnigraph.pipeline.source.writer import StreamWriter, Target, Writer
@@ -83,8 +85,8 @@ def test_all_tasks_are_one_commit_and_values_are_exact(graph: Graph) -> None:
     assert clean(graph)
 
 
-def test_rows_are_staged_in_chunks(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.pipeline.source.writer._OBJECT_BYTES", 1)
+def test_rows_are_staged_in_chunks(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(source_writer, OBJECT_BYTES=1)
     writing = writer(graph)
     parts = messages(writing, pa.concat_tables([PEOPLE.slice(0, 1), PEOPLE.slice(1)]))
     assert len(staged(graph)) == 2

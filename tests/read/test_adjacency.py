@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.columns import sorting
 from omnigraph.read.topology import adjacency as module
@@ -20,17 +21,15 @@ EDGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=60)
 @given(EDGES, st.sampled_from([64, 20, 8, 1]), st.sampled_from([12, 2, 0]))
 def test_edges_are_sorted_by_both_ends(edges: list[tuple[int, int]], word: int, bits: int) -> None:
     near, far = (np.array([edge[i] for edge in edges], np.int32) for i in (0, 1))
-    with pytest.MonkeyPatch.context() as patch:
-        # Small word sizes force the code paths for large graphs.
-        patch.setattr(module, "_WORD", word)
-        patch.setattr(module, "_PORTION_BITS", bits)
+    # Small word sizes force the code paths for large graphs.
+    with testing.thresholds(module, WORD_BITS=word, PARTITION_BITS=bits):
         assert by_both(near, far, 10, 7).tolist() == sorted(range(len(edges)), key=lambda i: (*edges[i], i))
         assert by_one(far, 7).tolist() == sorted(range(len(edges)), key=lambda i: (edges[i][1], i))
 
 
-def test_sorting_edges_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorting_edges_can_be_cancelled(thresholds: Thresholds) -> None:
     """Between any two pieces."""
-    monkeypatch.setattr(sorting, "_PIECE", 100)
+    thresholds(sorting, SORT_CHUNK_ROWS=100)
     random = np.random.default_rng(3)
     near, far = (random.integers(0, 50, 5_000, np.int32) for _ in range(2))
     for sort in (partial(by_both, near, far, 50, 50), partial(by_one, far, 50)):
@@ -78,8 +77,7 @@ def test_sums_over_neighbours_agree_with_the_edge_list(
     edges: list[tuple[int, int]], values: list[int], portion: int
 ) -> None:
     found = made(edges)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_PORTION", portion)
+    with testing.thresholds(module, CHUNK_EDGES=portion):
         sums = found.sums(np.array(values), distinct=False)
         distinct = found.sums(np.array(values), distinct=True)
         chosen = found.sums(np.array(values) > 2, distinct=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.read.storage_requests import View, asked, follows
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -32,12 +33,15 @@ NEXT = "query next($name: String) { match { $a: Person { name: $name } $a follow
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     """A graph with indexes and without topologies. Lookups are made cheap, because the graph is small."""
-    monkeypatch.setattr(edge_lookup, "_ASKING", 10)
-    monkeypatch.setattr(edge_lookup, "_EACH", 1)
-    monkeypatch.setattr(edge_lookup, "_FOUND", 0)
-    monkeypatch.setattr(edge_lookup, "_UNCOVERED", 3)
+    thresholds(
+        edge_lookup,
+        LOOKUP_COST_EDGES=10,
+        LOOKUP_COST_EDGES_PER_NODE=1,
+        LOOKUP_COST_EDGES_PER_RESULT=0,
+        MAX_UNINDEXED_EDGES=3,
+    )
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:
         random = Random(3)
         pairs = [(random.choice(PEOPLE), random.choice(PEOPLE)) for _ in range(1_000)]
@@ -103,11 +107,11 @@ def test_the_first_hop_reads_no_column_of_the_edges(graph: Graph) -> None:
     assert [call for call in calls if call[1] == "edges"] == [("lookup", "edges", ("src", "dst", "_rowid"))]
 
 
-def test_edge_positions_stay_valid_after_the_topology_is_built(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edge_positions_stay_valid_after_the_topology_is_built(graph: Graph, thresholds: Thresholds) -> None:
     _, found, whole = _both(graph, "Follows", inward=False)
     few, many = np.array([4, 8]), np.arange(200)
     degree, places = found.walk(few)
-    monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
+    thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_NODE=10**6)
     _, later = found.walk(many)
     assert "whole" in found.__dict__
     assert found.far(later).tolist() == whole.far(whole.walk(many)[1]).tolist()
@@ -116,19 +120,19 @@ def test_edge_positions_stay_valid_after_the_topology_is_built(graph: Graph, mon
     assert int(degree.sum()) == len(places)
 
 
-def test_a_lookup_of_many_nodes_builds_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_of_many_nodes_builds_the_topology(graph: Graph, thresholds: Thresholds) -> None:
     view = View(graph, None)
     trace = Trace()
     with trace.step("few", "") as few:
         view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(3))
-    monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
+    thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_NODE=10**6)
     with trace.step("many", "") as many:
         view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(150))
     assert (few.ways, many.ways) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
 
 
-def test_repeated_lookups_switch_to_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_lookup, "_EACH", 100)
+def test_repeated_lookups_switch_to_the_topology(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_NODE=100)
     view = View(graph, None)
     ways = []
     for number in range(12):
@@ -140,8 +144,8 @@ def test_repeated_lookups_switch_to_the_topology(graph: Graph, monkeypatch: pyte
     assert ways == [EdgeAccess.LOOKUPS] * paid + [EdgeAccess.TOPOLOGY] * (12 - paid)
 
 
-def test_lookups_of_high_degree_nodes_count_towards_the_topology(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_lookup, "_FOUND", 10**6)
+def test_lookups_of_high_degree_nodes_count_towards_the_topology(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_RESULT=10**6)
     view = View(graph, None)
     assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     view.topologies.edges("Follows", inward=False).walk(np.array([1, 2, 3]))
@@ -174,7 +178,9 @@ def test_edges_that_the_index_does_not_cover_are_found(graph: Graph) -> None:
     assert _ends(found, np.array([1])) == _ends(whole, np.array([1]))
 
 
-def test_explain_names_the_edge_lookups_that_a_query_uses(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_names_the_edge_lookups_that_a_query_uses(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     # As on another machine: empty caches in memory and on disk.
     monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
     monkeypatch.setattr("omnigraph.read.context.views.process_cache", ColumnCache)
@@ -188,6 +194,6 @@ def test_explain_names_the_edge_lookups_that_a_query_uses(graph: Graph, monkeypa
         assert sorted(row["b.name"] for row in found) == expected
         analyzed = reader.explain(NEXT, {"name": "p018"}, analyze=True)
         assert ["lookups"] in [step.to_json().get("edges_by") for step in analyzed.steps]
-        monkeypatch.setattr(edge_lookup, "_EACH", 10**6)
+        thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_NODE=10**6)
         assert "by topology" in str(reader.explain(NEXT, {"name": "p018"}))
         assert sorted(row["b.name"] for row in reader.query(NEXT, {"name": "p018"}).to_pylist()) == expected

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.patience import until
 from tests.read.storage_requests import asked
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
@@ -33,6 +34,7 @@ from omnigraph.read.columns.id_index import NumberIndex, TextIndex, id_index
 from omnigraph.read.columns.numbers import NOTHING
 from omnigraph.read.context import Context
 from omnigraph.read.execute.executor import run
+from omnigraph.read.match import index_lookup
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.topology.topology import Topologies
 from omnigraph.storage.indexes import IndexSpec
@@ -76,7 +78,7 @@ def rows_by_id(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 
 def always_ask(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entity_table, "_SMALL", 0)
+    patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 
@@ -281,10 +283,8 @@ def with_index(graph: Graph, column: str, kind: IndexKind = IndexKind.BTREE) -> 
     return Snapshot(store, replace(manifest, tables={**manifest.tables, pin.key: replace(pin, ref=ref)}))
 
 
-def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entity_table, "_SMALL", 10)
-    monkeypatch.setattr(entity_table, "_ASKING", 10)
-    monkeypatch.setattr(entity_table, "_TAKING", 10)
+def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(entity_table, SMALL_TABLE_ROWS=10, LOOKUP_COST_ROWS=10, LOOKUP_COST_ROWS_PER_VALUE=10)
     space = person(graph.snapshot())
     space.all_numbers()
     with asked() as calls:
@@ -300,11 +300,10 @@ def test_a_few_values_of_a_large_table_are_taken_by_row_id(graph: Graph, monkeyp
 
 @pytest.mark.parametrize(("name", "reads"), [("age", 0), ("name", 1)])
 def test_a_column_too_large_for_the_cache_is_not_reread_for_each_value(
-    graph: Graph, name: str, reads: int, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, name: str, reads: int, thresholds: Thresholds
 ) -> None:
     """The width of numbers is known in advance; the length of texts only after they were read."""
-    for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(entity_table, number, 10)
+    thresholds(entity_table, SMALL_TABLE_ROWS=10, LOOKUP_COST_ROWS=10, LOOKUP_COST_ROWS_PER_VALUE=10)
     space = person(graph.snapshot(), ColumnCache(500))
     expected = space.whole(name).to_pylist()[4]
     with asked() as calls:
@@ -313,11 +312,8 @@ def test_a_column_too_large_for_the_cache_is_not_reread_for_each_value(
     assert [columns for called, _, columns in calls if called == "batches"].count((name,)) == reads
 
 
-def test_a_column_that_fits_neither_cache_nor_budget_is_not_read_whole(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(entity_table, number, 10)
+def test_a_column_that_fits_neither_cache_nor_budget_is_not_read_whole(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(entity_table, SMALL_TABLE_ROWS=10, LOOKUP_COST_ROWS=10, LOOKUP_COST_ROWS_PER_VALUE=10)
     spending = Spending(Budget(memory=400))
     for cache, is_read in ((ColumnCache(500), False), (ColumnCache(), True)):
         for name in ("age", "name"):
@@ -334,9 +330,8 @@ def test_a_column_that_fits_neither_cache_nor_budget_is_not_read_whole(
                 assert len(space.take(name, np.array([4]))) == 1, "a few values are still asked for"
 
 
-def test_ids_that_fit_neither_cache_nor_budget_are_looked_up(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in ("_SMALL", "_ASKING", "_TAKING"):
-        monkeypatch.setattr(entity_table, number, 10)
+def test_ids_that_fit_neither_cache_nor_budget_are_looked_up(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(entity_table, SMALL_TABLE_ROWS=10, LOOKUP_COST_ROWS=10, LOOKUP_COST_ROWS_PER_VALUE=10)
     cache = ColumnCache(500)
     space = person(with_index(graph, "id"), cache)
     cache.pay(space._name("id"), 10**9)
@@ -382,8 +377,8 @@ def test_distances_of_vectors_beyond_the_memory_budget_are_streamed(
     assert len(found[0]) > 5
 
 
-def test_many_values_are_read_at_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entity_table, "_SMALL", 10)
+def test_many_values_are_read_at_once(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(entity_table, SMALL_TABLE_ROWS=10)
     space = person(graph.snapshot())
     with asked() as calls:
         space.take("age", space.all_numbers())
@@ -434,9 +429,11 @@ def test_numbers_of_other_types_match_by_value(graph: Graph) -> None:
         assert graph.query(query).to_pylist() == [{"n": count}]
 
 
-def test_a_range_condition_uses_the_index(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_condition_uses_the_index(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     always_ask(monkeypatch)
-    monkeypatch.setattr("omnigraph.read.match.index_lookup._LARGE", 0)
+    thresholds(index_lookup, SMALL_TABLE_ROWS=0)
     snapshot = with_index(graph, "age")
     space = person(snapshot)
     assert space.indexed == {"age"}

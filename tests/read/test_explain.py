@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.read.storage_requests import follows
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -129,9 +130,9 @@ def test_every_step_has_estimated_and_actual_rows(graph: Graph, name: str) -> No
     json.dumps(done.to_json())  # all values are plain
 
 
-def test_explain_shows_pushed_down_conditions(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "_TRIED", 0)
-    monkeypatch.setattr(join_order, "_LATE", 0.0)
+def test_explain_shows_pushed_down_conditions(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(candidates, MAX_EXACT_COUNT_NODES=0)
+    thresholds(join_order, LATE_TEST_COST_EDGES=0.0)
     steps = explained(graph, f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}").steps
     expand = next(step for step in steps if step.action == "expand")
     assert expand.pushed == ("($f.age > 3)",)
@@ -140,11 +141,11 @@ def test_explain_shows_pushed_down_conditions(graph: Graph, monkeypatch: pytest.
     assert expand.to_json()["pushed"] == ["($f.age > 3)"]
 
 
-def test_late_conditions_do_not_read_whole_columns(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_conditions_do_not_read_whole_columns(graph: Graph, thresholds: Thresholds) -> None:
     body = f"match {{ {ONE}  $p follows $f  $f.age > 3 }} return {{ $f.name }}"
     before = graph.query(f"query q() {{ {body} }}").to_pylist()
-    monkeypatch.setattr(candidates, "_TRIED", 0)
-    monkeypatch.setattr(join_order, "_LATE", 0.0)
+    thresholds(candidates, MAX_EXACT_COUNT_NODES=0)
+    thresholds(join_order, LATE_TEST_COST_EDGES=0.0)
     done = explained(graph, body, analyze=True)
     assert graph.query(f"query q() {{ {body} }}").to_pylist() == before
     assert "where" not in operators(done.steps)
@@ -197,10 +198,8 @@ def test_estimated_and_actual_rows_are_logged(graph: Graph, caplog: pytest.LogCa
     assert not caplog.records
 
 
-def test_a_block_that_runs_in_portions_is_one_step(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_portions, "_CHEAP", -1.0)
-    monkeypatch.setattr(plan_portions, "_GAIN", 0.0)
-    monkeypatch.setattr(plan_portions, "_LEAST", 1)
+def test_a_block_that_runs_in_portions_is_one_step(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(plan_portions, MIN_LISTING_COST_EDGES=-1.0, MIN_GAIN=0.0, FIRST_PORTION_ROWS=1)
     done = explained(
         graph,
         "match { $p: Person  $p follows $q  $p.age + $q.age > 17 } return { $p.name } limit 3",

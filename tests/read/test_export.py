@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.read.everything import SCHEMA, SINGLE, full, things
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.sidecar import WriterKind
@@ -145,7 +146,7 @@ def test_batches_are_paired_with_their_type_key(everything: Graph) -> None:
 # ---- equal content gives equal exports
 
 
-def test_an_export_does_not_depend_on_the_table_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_does_not_depend_on_the_table_layout(tmp_path: Path, thresholds: Thresholds) -> None:
     """One graph is loaded at once, the other gets the same content by many small writes on a branch."""
     names = [f"p{number:03}" for number in range(40)]
     rows = pa.table(
@@ -179,15 +180,14 @@ def test_an_export_does_not_depend_on_the_table_layout(tmp_path: Path, monkeypat
             for file in (tmp_path / f"one-{format}").iterdir():
                 assert file.read_bytes() == (tmp_path / f"other-{format}" / file.name).read_bytes(), file.name
         # With a very small budget, the rows go through temporary files.
-        monkeypatch.setattr(ordered, "ROWS", 3)
+        thresholds(ordered, BATCH_ROWS=3)
         spilled = exported(other.snapshot(branch="work"), other.accepted_schema, None, budget=500)
         assert b"".join(piece for part in spilled for piece in part.lines()) == text(one)
 
 
-def test_a_large_blob_is_written_in_pieces(everything: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_blob_is_written_in_pieces(everything: Graph, thresholds: Thresholds) -> None:
     whole = text(everything)
-    monkeypatch.setattr(export_module, "MATERIALIZED", 4)
-    monkeypatch.setattr(export_module, "_PIECE", 30_000)
+    thresholds(export_module, MAX_MATERIALIZED_BYTES=4, BLOB_CHUNK_BYTES=30_000)
     pieces = list(everything.export())
     assert b"".join(pieces) == whole
     assert len(pieces) > 100
@@ -292,9 +292,9 @@ def test_a_directory_that_is_not_empty_is_refused(everything: Graph, tmp_path: P
         everything.export("gs://bucket/all.ndjson")
 
 
-def test_a_parquet_file_has_few_row_groups(people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "ROWS", 10)
-    monkeypatch.setattr(files, "_GROUP_ROWS", 30)
+def test_a_parquet_file_has_few_row_groups(people: Graph, tmp_path: Path, thresholds: Thresholds) -> None:
+    thresholds(ordered, BATCH_ROWS=10)
+    thresholds(files, ROW_GROUP_ROWS=30)
     names = [f"p{number:03}" for number in range(100)]
     add(people, *names)
     people.load({"Knows": pa.table({"from": names[:-1], "to": names[1:]})}, mode="append")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import InputError, StorageError
@@ -163,8 +164,8 @@ def test_one_of_two_concurrent_exports_succeeds(
     assert names(store) == ["all/a"]
 
 
-def test_a_large_file_uses_a_multipart_upload(store: S3ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "_PART", 5 << 20)
+def test_a_large_file_uses_a_multipart_upload(store: S3ObjectStore, thresholds: Thresholds) -> None:
+    thresholds(s3, PART_BYTES=5 << 20)
     piece = bytes(range(256)) * (4 << 10)
     with store.writing("large") as file:
         for _ in range(12):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.patience import at_most
 from tests.read.searching import distance, distances
+from tests.thresholds import Thresholds
 
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Budget, Cancellation, Spending
@@ -100,11 +101,11 @@ def test_an_inverted_index_agrees_with_one_text_at_a_time(analyzer: ir.Analyzer,
         assert words.containing(word).tolist() == sorted(expected.get(word, {}))
 
 
-def test_large_columns_are_indexed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_columns_are_indexed_in_portions(thresholds: Thresholds) -> None:
     random = Random(7)
     texts = [random.choice([None, "", " ".join(random.choices(PIECES, k=random.randrange(9)))]) for _ in range(200)]
     whole = entries(InvertedIndex.of(pa.array(texts), ir.Analyzer()))
-    monkeypatch.setattr(analysis, "_TEXT_BYTES", 64)
+    thresholds(analysis, TEXT_CHUNK_BYTES=64)
     assert entries(InvertedIndex.of(pa.array(texts), ir.Analyzer())) == whole
     padded = pa.concat_arrays([pa.array(["cut off", None]), pa.array(texts)]).slice(2)
     assert entries(InvertedIndex.of(padded, ir.Analyzer())) == whole
@@ -114,7 +115,7 @@ CONTROLS = "".join(map(chr, range(1, 32))) + "\x7f"
 
 
 @pytest.mark.parametrize("analyzer", ANALYZERS, ids=str)
-def test_words_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_analysed_in_portions(analyzer: ir.Analyzer, thresholds: Thresholds) -> None:
     """Includes texts that use every candidate for a separator."""
     random = Random(8)
     texts = [" ".join(random.choices(PIECES, k=random.randrange(9))) for _ in range(100)]
@@ -126,12 +127,14 @@ def test_words_are_analysed_in_portions(analyzer: ir.Analyzer, monkeypatch: pyte
     ]
     expected = one_by_one(list(texts), analyzer)
     for size in (1, 64, 1 << 18):
-        monkeypatch.setattr(analysis, "_PIECE_BYTES", size)
+        thresholds(analysis, PIECE_CHUNK_BYTES=size)
         assert entries(InvertedIndex.of(pa.array(texts), analyzer)) == expected
 
 
 @pytest.mark.parametrize("tokenizer", ["raw", "simple"])
-def test_many_texts_are_analysed_with_few_calls(tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_analysed_with_few_calls(
+    tokenizer: str, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     calls: list[str] = []
 
     def counted(text: str, analyzer: ir.Analyzer) -> tuple[list[str], list[int]]:
@@ -145,7 +148,7 @@ def test_many_texts_are_analysed_with_few_calls(tokenizer: str, monkeypatch: pyt
         InvertedIndex.of(texts, ir.Analyzer(tokenizer=tokenizer))
     assert len(calls) < 10
     calls.clear()
-    monkeypatch.setattr(analysis, "_PIECE_BYTES", 1_000)
+    thresholds(analysis, PIECE_CHUNK_BYTES=1_000)
     more = Counting()
     with Spending(Budget(), more).running():
         InvertedIndex.of(texts, ir.Analyzer(tokenizer=tokenizer))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.read.match import hops
 
@@ -37,8 +38,8 @@ def test_mark_arrays_of_a_failed_walk_are_discarded() -> None:
         assert not marked.any()
 
 
-def test_the_pool_of_mark_arrays_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hops, "_KEPT_MARKS", 500)
+def test_the_pool_of_mark_arrays_is_bounded(thresholds: Thresholds) -> None:
+    thresholds(hops, MAX_POOLED_MARK_BYTES=500)
     together = Barrier(8)
 
     def walk(_: int) -> None:

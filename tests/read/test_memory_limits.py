@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.read.test_sorting import Counting
 from tests.read.test_spilled_queries import fill
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph import Budget
@@ -172,10 +173,9 @@ def test_paths_of_all_lengths_are_complete(graph: Graph) -> None:
 
 @pytest.mark.parametrize("way", ["one by one", "together"])
 def test_reached_nodes_count_against_the_budget_during_the_walk(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, way: str
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds, way: str
 ) -> None:
-    monkeypatch.setattr(hops, "_MUCH", 0.0 if way == "one by one" else float("inf"))
-    monkeypatch.setattr(hops, "_BITS", 1_000)
+    thresholds(hops, MAX_BATCHED_EDGES_PER_START=0.0 if way == "one by one" else float("inf"), MAX_MARKED_PAIRS=1_000)
     small = Budget(memory=256 * 1024)
     given: list[int] = []
     refused: list[float] = []
@@ -236,7 +236,7 @@ def test_arrow_overflow_errors_are_recognised_by_their_message() -> None:
     texts = pa.array(["x" * (1 << 20)])
     with pytest.raises((pa.ArrowInvalid, pa.ArrowCapacityError)) as caught:
         pa.concat_arrays([texts] * 2_049)
-    assert any(said in str(caught.value) for said in executor._OVERFLOWS)
+    assert any(said in str(caught.value) for said in executor.OVERFLOW_MESSAGES)
 
 
 @pytest.mark.parametrize("limit", ["seconds", "memory", "rows", "returned", "disk"])
@@ -274,17 +274,13 @@ CHECKED: dict[str, tuple[object, str, str]] = {
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_query_checks_for_cancellation_between_chunks(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, name: str
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds, name: str
 ) -> None:
     """Work is split into chunks of bounded size, with a check between any two of them."""
-    for home, numbers in (
-        (chunks, ["CHUNK_ROWS"]),
-        (sorting, ["_PIECE", "_TEXTS"]),
-        (expand, ["_TOGETHER"]),
-        (scan, ["_TOGETHER"]),
-    ):
-        for number in numbers:
-            monkeypatch.setattr(home, number, _STEP)
+    thresholds(chunks, CHUNK_ROWS=_STEP)
+    thresholds(sorting, SORT_CHUNK_ROWS=_STEP, RANK_CHUNK_ROWS=_STEP)
+    thresholds(expand, CHUNK_EDGES=_STEP)
+    thresholds(scan, CHUNK_ROWS=_STEP)
     cancel = Counting(10**9)
     home_, function, body = CHECKED[name]
     real, looks = getattr(home_, function), []

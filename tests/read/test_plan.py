@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.schema import compile_schema
@@ -196,9 +197,8 @@ def test_no_order_is_cheaper_than_the_plan(seed: int) -> None:
     assert plan(of, known).cost == pytest.approx(best.cost)
 
 
-def test_beam_search_stays_close_to_the_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_order, "_ALL_WAYS", 0)
-    monkeypatch.setattr(join_order, "_KEPT", 4)
+def test_beam_search_stays_close_to_the_best_order(thresholds: Thresholds) -> None:
+    thresholds(join_order, MAX_EXHAUSTIVE_VARIABLES=0, BEAM_WIDTH=4)
     worse = 0.0
     for seed in range(30):
         rng = Random(seed)

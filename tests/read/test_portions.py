@@ -9,6 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 from tests.read.storage_requests import follows
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -25,10 +26,9 @@ edge LivesIn: Person -> City
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     # Cheap queries run at once, and every query of this small graph is cheap.
-    monkeypatch.setattr(plan_portions, "_CHEAP", -1.0)
-    monkeypatch.setattr(plan_portions, "_LEAST", 1)
+    thresholds(plan_portions, MIN_LISTING_COST_EDGES=-1.0, FIRST_PORTION_ROWS=1)
     rng = Random(5)
     people = [f"p{i:03}" for i in range(300)]
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.read.searching import library
+from tests.thresholds import Thresholds
 
 from omnigraph.graph import Graph
 from omnigraph.read.context.trace import Entry
@@ -15,13 +16,13 @@ from omnigraph.read.plan import plan_rank
 
 NEAR, WORDS = "nearest($d.near, [0.5, 0.0, 1.0])", 'bm25($d.text, "graph engine fox")'
 RRF = f"rrf({NEAR}, {WORDS})"
+DEFAULTS = {name: getattr(plan_rank, name) for name in ("MIN_LISTING_COST_EDGES", "MIN_GAIN")}
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graph]:
+def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     # Cheap queries enumerate all rows, and every query of this small graph is cheap.
-    monkeypatch.setattr(plan_rank, "_CHEAP", -1.0)
-    monkeypatch.setattr(plan_rank, "_GAIN", 0.0)
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=-1.0, MIN_GAIN=0.0)
     with library(tmp_path, docs=200) as made:
         yield made
 
@@ -64,10 +65,10 @@ def steps(graph: Graph, body: str) -> list[Entry]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, thresholds: Thresholds) -> None:
     found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
     assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
-    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
     for window in WINDOWS:
         assert found[window] == rows(graph, f"{ASKED[name]} {window}"), window
@@ -75,7 +76,7 @@ def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, monkey
 
 
 @pytest.mark.parametrize("name", ["fused", "nearest", "words", "two hops", "optional", "an alias"])
-def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, thresholds: Thresholds) -> None:
     body = f"{ASKED[name]} limit 3"
     first, *others = steps(graph, body)
     assert first.action == "rank"
@@ -83,7 +84,7 @@ def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, monkey
     # Each node has at least one row, and some ranks are equal.
     assert first.rows <= 10
     listed = max(step.rows or 0 for step in others)
-    monkeypatch.setattr(plan_rank, "_CHEAP", float("inf"))
+    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
     assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
 
 
@@ -121,6 +122,6 @@ def test_queries_that_cannot_rank_nodes_first_enumerate_all_rows(graph: Graph, b
     assert "rank" not in {step.action for step in steps(graph, body)}
 
 
-def test_a_cheap_query_enumerates_all_rows(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_a_cheap_query_enumerates_all_rows(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(plan_rank, **DEFAULTS)
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED['fused']} limit 3")}

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Numbers
@@ -36,9 +37,8 @@ def column(kind: str, count: int = 3_000, dimension: int = 96) -> pa.Array:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "_PRICE", 0)
-    monkeypatch.setattr(vectors, "_WORTHWHILE", 0)
+def eager(thresholds: Thresholds) -> None:
+    thresholds(vectors, SKETCH_COST_PRODUCTS=0, MIN_SKETCHED_VECTORS=0)
 
 
 @pytest.mark.usefixtures("eager")
@@ -86,11 +86,11 @@ def test_a_vector_sketch_bounds_dot_products(kind: str) -> None:
         assert (most[there] >= product[there]).all()
 
 
-def test_many_threads_compute_the_same_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_compute_the_same_products(thresholds: Thresholds) -> None:
     found = Vectors.of(column("noise"))
     alone = np.vecdot(found.matrix, found.matrix[3])
-    monkeypatch.setattr(vector_sketch, "_BLOCK", 5_000)
-    monkeypatch.setattr(thread_pool, "_MUCH", 0)
+    thresholds(vector_sketch, BLOCK_ELEMENTS=5_000)
+    thresholds(thread_pool, MIN_PARALLEL_ELEMENTS=0)
     for chosen in (None, np.arange(0, 3_000, 2)):
         several = products_of(found.matrix, found.matrix[3], chosen)
         assert np.array_equal(several, alone if chosen is None else alone[chosen], equal_nan=True)

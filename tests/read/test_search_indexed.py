@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.read.searching import document_columns, library, read
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -89,9 +90,11 @@ def test_index_candidates_are_reranked_by_exact_distance(
     assert any(asked) is (where != "$d.group < 1")
 
 
-def test_the_first_text_filters_of_a_large_table_use_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_text_filters_of_a_large_table_use_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     """A complete index answers filters until that has cost as much as reading the texts. The rows are the same."""
-    monkeypatch.setattr(search, "_LARGE", 1)
+    thresholds(search, MIN_INDEXED_ENTITIES=1)
     made = 0
     make = load_inverted_index
 

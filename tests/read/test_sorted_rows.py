@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from omnigraph.errors import StorageError
 from omnigraph.read.export import ordered
 from omnigraph.read.export.ordered import in_order
+from omnigraph.testing import thresholds
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def parts(ids: Sequence[str], cuts: Sequence[int]) -> Parts:
 def test_rows_are_sorted_by_code_points_in_chunks_of_equal_size(
     ids: list[str], cuts: list[int], budget: int, rows: int
 ) -> None:
-    with patch.object(ordered, "ROWS", rows), patch.object(ordered, "_SAMPLED", 4), patch.object(ordered, "_FILES", 5):
+    with thresholds(ordered, BATCH_ROWS=rows, SAMPLE_ROWS=4, MAX_FILES=5):
         found = list(in_order(parts(ids, cuts), budget))
     table = pa.concat_tables(found).to_pydict() if found else {"id": [], "size": []}
     assert table["id"] == sorted(ids)
@@ -65,7 +65,7 @@ def test_closing_the_iterator_removes_temporary_files(
 ) -> None:
     place = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    rows = in_order(parts([f"{number:05}" for number in range(ordered.ROWS * 3)], range(0, 20_000, 500)), 200_000)
+    rows = in_order(parts([f"{number:05}" for number in range(ordered.BATCH_ROWS * 3)], range(0, 20_000, 500)), 200_000)
     next(rows)
     assert list(place.iterdir())
     rows.close()  # type: ignore[attr-defined]

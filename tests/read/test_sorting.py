@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import CancelledError
 from omnigraph.read.budget import Budget, Cancellation, Spending
@@ -24,9 +25,9 @@ SIZES = [(2, 2, 2, 1), (5, 5, 3, 2), (1 << 10, 1 << 17, 1 << 15, 8)]
 
 
 @pytest.fixture(autouse=True, params=SIZES, ids=["two", "five", "default"])
-def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in zip(("_FEW", "_PIECE", "_TEXTS", "_SAMPLES"), request.param, strict=True):
-        monkeypatch.setattr(sorting, name, size)
+def _pieces(request: pytest.FixtureRequest, thresholds: Thresholds) -> None:
+    names = ("MAX_UNPACKED_ROWS", "SORT_CHUNK_ROWS", "RANK_CHUNK_ROWS", "SAMPLES_PER_BOUND")
+    thresholds(sorting, **dict(zip(names, request.param, strict=True)))
 
 
 @given(st.lists(st.tuples(SMALL, WHOLE, SMALL), min_size=1, max_size=60))
@@ -89,7 +90,7 @@ class Counting(Cancellation):
 
 @pytest.mark.parametrize("what", ["numbers", "texts"])
 def test_sorting_checks_for_cancellation_in_each_piece(what: str) -> None:
-    piece = sorting._PIECE if what == "numbers" else sorting._TEXTS
+    piece = sorting.SORT_CHUNK_ROWS if what == "numbers" else sorting.RANK_CHUNK_ROWS
     count = min(20 * piece, 20_000) if piece < 100 else 3 * piece
     numbers = np.arange(count)[::-1].copy()
 

@@ -226,9 +226,9 @@ def _of_a_branch_with_other_rows(world: World, asked: Sequence[Pair]) -> Iterato
 
 def _values_by_row_id(patch: Patch) -> None:
     """No column is read whole if single values can be read."""
-    patch.setattr(entity_table, "_SMALL", 0)
-    patch.setattr(entity_table, "_ASKING", 0)
-    patch.setattr(entity_table, "_TAKING", 1)
+    patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
+    patch.setattr(entity_table, "LOOKUP_COST_ROWS", 0)
+    patch.setattr(entity_table, "LOOKUP_COST_ROWS_PER_VALUE", 1)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 
@@ -249,20 +249,22 @@ def _listing(patch: Patch) -> None:
 
 def _edges_looked_up(patch: Patch) -> None:
     """No topology is built if edges can be looked up in the table, also without an index."""
-    for name, value in (("_ASKING", -(10**9)), ("_EACH", 0), ("_FOUND", 0), ("_UNCOVERED", 10**9)):
-        patch.setattr(edge_lookup, name, value)
+    patch.setattr(edge_lookup, "LOOKUP_COST_EDGES", -(10**9))
+    patch.setattr(edge_lookup, "LOOKUP_COST_EDGES_PER_NODE", 0)
+    patch.setattr(edge_lookup, "LOOKUP_COST_EDGES_PER_RESULT", 0)
+    patch.setattr(edge_lookup, "MAX_UNINDEXED_EDGES", 10**9)
     patch.setattr(Topologies, "_is_ready", lambda *_: False)
 
 
 def _edges_in_arrays(patch: Patch) -> None:
     """No edge is looked up in the table."""
-    patch.setattr(edge_lookup, "_UNCOVERED", -1)
+    patch.setattr(edge_lookup, "MAX_UNINDEXED_EDGES", -1)
 
 
 def _indexes_asked(patch: Patch) -> None:
     """Every condition that an index supports is looked up, even in a small table."""
-    patch.setattr(index_lookup, "_LARGE", 0)
-    patch.setattr(entity_table, "_SMALL", 0)
+    patch.setattr(index_lookup, "SMALL_TABLE_ROWS", 0)
+    patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
     patch.setattr(ColumnCache, "rents", lambda *_: True)
 
 

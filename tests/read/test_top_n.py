@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.read.columns import sorting
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sort_keys import Key, in_order
+from omnigraph.testing import thresholds
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), [None, -(2**63), -3, 0, 1, 2, 2**63 - 1]),
@@ -83,8 +83,7 @@ def test_the_top_rows_are_a_prefix_of_the_full_order(
 ) -> None:
     columns, directions, offset, limit = case
     keys = [Key(_values(column), *direction) for column, direction in zip(columns, directions, strict=True)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "_STRETCH", 3)
+    with thresholds(sorting, BLOCK_ROWS=3):
         found = in_order(keys, len(columns[-1]), offset, limit)
     assert found.tolist() == expected(*case)
 

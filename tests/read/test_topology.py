@@ -21,13 +21,14 @@ import pyarrow as pa
 import pytest
 from tests.patience import PATIENCE, until
 from tests.read.storage_requests import View, asked, follows, stored_edges, topology_edges
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
 from omnigraph.read.budget import Budget, Cancellation, Spending
-from omnigraph.read.columns import derived_files
+from omnigraph.read.columns import derived_files, sorting
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles, Stored
 from omnigraph.read.columns.entity_table import EntityTables
@@ -601,9 +602,9 @@ def test_a_topology_beyond_the_cache_size_is_not_stored(graph: Graph, files: Pat
     assert not files.exists() or list(files.iterdir()) == []
 
 
-def test_the_number_of_headers_is_bounded(graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_headers_is_bounded(graph: Graph, files: Path, thresholds: Thresholds) -> None:
     """Commits that only update nodes add a header each, and no arrays."""
-    monkeypatch.setattr(derived_files, "_MOST", 6)
+    thresholds(derived_files, MAX_ENTRIES=6)
     for _ in range(8):
         assert_right(View(graph, files))
         _nodes_are_written(graph)
@@ -685,10 +686,8 @@ class _Asked(Cancellation):
         return False
 
 
-def test_a_waiting_reader_builds_the_topology_if_the_builder_is_cancelled(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("omnigraph.read.columns.sorting._PIECE", 16)
+def test_a_waiting_reader_builds_the_topology_if_the_builder_is_cancelled(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(sorting, SORT_CHUNK_ROWS=16)
     view, first, second = View(graph, None), _Stopped(), _Asked()
 
     def reads(cancel: Cancellation) -> object:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.read.searching import document_columns, library
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import CancelledError
 from omnigraph.graph import Graph
@@ -33,8 +34,8 @@ def graph(tmp_path: Path) -> Iterator[Graph]:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedFiles:
-    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
+def files(tmp_path: Path, thresholds: Thresholds) -> DerivedFiles:
+    thresholds(word_store, MIN_SAVED_TOKENS=1)
     return DerivedFiles(tmp_path / "cache")
 
 
@@ -59,10 +60,8 @@ def same(left: InvertedIndex, right: InvertedIndex) -> bool:
     return arrays and left.vocabulary.equals(right.vocabulary) and left.texts == right.texts
 
 
-def test_stored_words_share_the_directory_and_limit_of_topologies(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(word_store, "_WORTH_KEEPING", 1)
+def test_stored_words_share_the_directory_and_limit_of_topologies(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(word_store, MIN_SAVED_TOKENS=1)
     space = docs(graph)
     load_inverted_index(space, "text", ir.Analyzer())
     table = word_store._made(space, "text", ir.Analyzer()).table
@@ -114,10 +113,15 @@ CHANGES = {
 @pytest.mark.parametrize("known", ["memory", "disk"])
 @pytest.mark.parametrize("changes", [*((name,) for name in CHANGES), tuple(CHANGES), tuple(reversed(CHANGES))])
 def test_words_of_an_earlier_version_are_updated_incrementally(
-    graph: Graph, files: DerivedFiles, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...], known: str
+    graph: Graph,
+    files: DerivedFiles,
+    monkeypatch: pytest.MonkeyPatch,
+    thresholds: Thresholds,
+    changes: tuple[str, ...],
+    known: str,
 ) -> None:
     """Only new and updated texts are analysed, and the index equals one of all texts."""
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+    thresholds(index_update, REBUILD_RATIO=1)
     cache = ColumnCache()
     held = []
     for name in (None, *changes):
@@ -136,10 +140,8 @@ def test_words_of_an_earlier_version_are_updated_incrementally(
 
 
 @pytest.mark.parametrize("change", ["came", "written", "nothing"])
-def test_words_are_not_updated_from_a_mismatching_version(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+def test_words_are_not_updated_from_a_mismatching_version(graph: Graph, thresholds: Thresholds, change: str) -> None:
+    thresholds(index_update, REBUILD_RATIO=1)
     before = docs(graph)
     words, origin = InvertedIndex.of(before.column("text"), ir.Analyzer()), origin_of(before)
     CHANGES[change](graph)
@@ -173,9 +175,9 @@ def test_many_changes_rebuild_the_words(graph: Graph, files: DerivedFiles) -> No
     assert same(found, InvertedIndex.of(docs(graph).column("text"), ir.Analyzer()))
 
 
-def test_a_branch_updates_its_own_words_incrementally(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_updates_its_own_words_incrementally(graph: Graph, thresholds: Thresholds) -> None:
     """Later changes of the other branch are not mixed in."""
-    monkeypatch.setattr(index_update, "_SMALL_CHANGE", 1)
+    thresholds(index_update, REBUILD_RATIO=1)
     cache, nowhere = ColumnCache(), DerivedFiles(None)
     graph.branches.create("side")
     held = []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage import blobs
@@ -109,11 +110,8 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
     assert {id_: number for id_, number in row_ids(tables, after).items() if id_ != "new"} == before
 
 
-def test_kept_cells_are_read_in_small_groups(
-    tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(blobs, "_LOOKED_UP", 2)
-    monkeypatch.setattr(blobs, "MATERIALIZED", 1)
+def test_kept_cells_are_read_in_small_groups(tables: TableStorage, base: TableRef, thresholds: Thresholds) -> None:
+    thresholds(blobs, LOOKUP_ROWS=2, MAX_MATERIALIZED_BYTES=1)
     before = content(tables, base)
     after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, kept(4), kept(4))))
     assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}

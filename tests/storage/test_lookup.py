@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.thresholds import Thresholds
 
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage import lookup
@@ -50,11 +51,9 @@ def tables(tmp_path: Path) -> TableStorage:
     ids=["text", "type without Lance filters", "no values"],
 )
 def test_streamed_and_indexed_lookups_find_the_same_rows(
-    tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str, values: pa.Array
+    tables: TableStorage, thresholds: Thresholds, few: int, by: str, values: pa.Array
 ) -> None:
-    monkeypatch.setattr(lookup, "_FEW", few)
-    monkeypatch.setattr(lookup, "_SHARE", 10**9)
-    monkeypatch.setattr(lookup, "_TOGETHER", 30)
+    thresholds(lookup, MAX_LOOKUP_VALUES=few, LOOKUP_RATIO=10**9, COMPARE_ROWS=30)
     ref = table(tables, 200)
     found = tables.at(ref).lookup(by, pa.chunked_array([values]), columns=["text", "id"])
     wanted = set(values.to_pylist())
@@ -65,9 +64,8 @@ def test_streamed_and_indexed_lookups_find_the_same_rows(
 
 @pytest.mark.parametrize("few", [0, 1000], ids=["streamed", "looked up"])
 @pytest.mark.parametrize("by", ["id", "number"])
-def test_lookups_can_return_row_ids(tables: TableStorage, monkeypatch: pytest.MonkeyPatch, few: int, by: str) -> None:
-    monkeypatch.setattr(lookup, "_FEW", few)
-    monkeypatch.setattr(lookup, "_SHARE", 10**9)
+def test_lookups_can_return_row_ids(tables: TableStorage, thresholds: Thresholds, few: int, by: str) -> None:
+    thresholds(lookup, MAX_LOOKUP_VALUES=few, LOOKUP_RATIO=10**9)
     ref = table(tables, 200)
     values = rows(150, 152)[by]
     found = tables.at(ref).lookup(by, values, columns=["id", "_rowid"])

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.fragment import write_fragments
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import IndexKind
@@ -145,11 +146,8 @@ def test_writing_and_deleting_the_same_row_is_refused(tables: TableStorage, base
         stage_change(tables.at(base), table({"r1": 1}), pa.array(["r1"]))
 
 
-def test_many_rows_are_found_by_reading_all_ids(
-    tables: TableStorage, base: TableRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_changes, "LOOKUP_LIMIT", 0)
-    monkeypatch.setattr(row_changes, "_TOGETHER", 2)
+def test_many_rows_are_found_by_reading_all_ids(tables: TableStorage, base: TableRef, thresholds: Thresholds) -> None:
+    thresholds(row_changes, LOOKUP_LIMIT=0, COMPARE_ROWS=2)
     before = row_ids(tables, base)
     rows = Pieces(table({"r3": 5, "new": 6, "r1": 7, "newer": 8}), size=1)
     after = commit(tables, stage_change(tables.at(base), rows, pa.array(["r0"])))

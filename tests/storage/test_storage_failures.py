@@ -14,9 +14,10 @@ from threading import Thread
 
 import pytest
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 from omnigraph.errors import Disposition, InputError, OmnigraphError, StorageError, StorageErrorKind, report_for
-from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.objects import ObjectStore, open_store, s3
 
 SECRETS = {
     "access_key_id": "AKIAVERYSECRETKEYID",
@@ -74,8 +75,8 @@ def test_a_missing_bucket_is_a_configuration_error(s3_root: S3Root) -> None:
         assert_no_secret(error)
 
 
-def test_an_unreachable_endpoint_is_a_retryable_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
+def test_an_unreachable_endpoint_is_a_retryable_error(thresholds: Thresholds) -> None:
+    thresholds(s3, RETRY_PAUSES_SECONDS=(0.0,))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     store = open_store("s3://bucket/graph", {**SECRETS, **QUICK, "endpoint": f"http://127.0.0.1:{port}"})
@@ -99,10 +100,10 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("status", "code", "reading", "writing"), ANSWERS, ids=str)
 def test_a_refused_request_has_the_right_kind_and_shows_no_secret(
-    status: int, code: str, reading: StorageErrorKind, writing: StorageErrorKind, monkeypatch: pytest.MonkeyPatch
+    status: int, code: str, reading: StorageErrorKind, writing: StorageErrorKind, thresholds: Thresholds
 ) -> None:
     """The S3 error for a wrong signature includes the request with its session token."""
-    monkeypatch.setattr("omnigraph.storage.objects.s3._PAUSES", (0.0,))
+    thresholds(s3, RETRY_PAUSES_SECONDS=(0.0,))
 
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -21,6 +21,7 @@ from tests.commit.child import Children, Ending, end
 from tests.commit.conftest import _no_fsync, children, parent
 from tests.commit.matrix import CLEANUP_POINTS
 from tests.patience import PATIENCE, until
+from tests.thresholds import Thresholds
 
 from omnigraph.commit import removal_list, work_records
 from omnigraph.commit.failpoints import Failpoint, FailpointError, armed
@@ -277,7 +278,9 @@ def test_a_pinned_snapshot_is_kept(graph: Graph) -> None:
     assert read_records(graph.session.store.objects) == []
 
 
-def test_only_a_long_query_writes_a_work_record(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_long_query_writes_a_work_record(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
+) -> None:
     add(graph, "a")
     text = "query all() { match { $a: A } return { $a.k } }"
     assert graph.query(text).to_pylist() == [{"a.k": "a"}]
@@ -285,7 +288,7 @@ def test_only_a_long_query_writes_a_work_record(graph: Graph, monkeypatch: pytes
         not (Path(graph.session.store.objects.uri.path) / "__work").exists()
         or read_records(graph.session.store.objects) == []
     )
-    monkeypatch.setattr(work_records, "LONG_SECONDS", 0.1)
+    thresholds(work_records, LONG_SECONDS=0.1)
     seen: list[WorkKind | None] = []
     from omnigraph.engine import query as reading
 
@@ -367,8 +370,8 @@ def test_work_whose_record_was_removed_fails(graph: Graph) -> None:
             work.need(graph.snapshot().manifest)
 
 
-def test_work_records_of_this_process_renew_their_heartbeat(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_records, "BEAT_SECONDS", 0.05)
+def test_work_records_of_this_process_renew_their_heartbeat(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(work_records, BEAT_SECONDS=0.05)
     with graph.pin():
         (first,) = read_records(graph.session.store.objects)
         until(lambda: read_records(graph.session.store.objects)[0].beat != first.beat)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.s3_server import S3Root
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import (
@@ -398,9 +399,7 @@ def policy(assets: Path) -> BlobPolicy:
     return BlobPolicy.allowing([assets.as_uri()])
 
 
-def test_references_are_limited_in_number_and_length(
-    policy: BlobPolicy, assets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_references_are_limited_in_number_and_length(policy: BlobPolicy, assets: Path, thresholds: Thresholds) -> None:
     uri = (assets / "a.jpg").as_uri()
     admit(change([uri] * blobs.URI_CELLS), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
@@ -410,7 +409,7 @@ def test_references_are_limited_in_number_and_length(
     with pytest.raises(ResourceLimitError, match=r"Ship.photo of 's1'") as caught:
         admit(change([None, long]), policy, keep_references=True)
     assert (caught.value.resource, caught.value.limit) == ("external Blob URI bytes", 65536)
-    monkeypatch.setattr(blobs, "URI_METADATA_BYTES", len(uri) * 2)
+    thresholds(blobs, URI_METADATA_BYTES=len(uri) * 2)
     admit(change([uri, uri]), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri, uri, uri]), policy, keep_references=True)

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
 from omnigraph.write.input import csv_rows
 from omnigraph.write.input.csv_rows import read_csv
@@ -149,8 +151,8 @@ def test_blank_lines_of_a_single_column_are_skipped() -> None:
     assert values('text\na\n""\n\nb\n', "text") == ["a", "", "b"]
 
 
-def test_every_wrong_cell_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 20)
+def test_every_wrong_cell_is_named(thresholds: Thresholds) -> None:
+    thresholds(csv_rows, BLOCK_BYTES=20)
     text = 'text,small\na,1\n"two\nlines",x\n\nb\nc,2,3\nd,99999999999\n\n"e",y\n'
     table, problems = read(text, cut=7)
     assert problems == [
@@ -174,8 +176,7 @@ def test_csv_written_by_python_is_read_back(rows: list[tuple[str, str]], cut: in
     writer.writerow(["id", "text"])
     for i, (first, second) in enumerate(rows):
         writer.writerow([f"{i}{first}", second])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_rows, "BLOCK_BYTES", 30)
+    with testing.thresholds(csv_rows, BLOCK_BYTES=30):
         table, problems = read(out.getvalue(), cut=cut)
     assert problems == []
     assert table["id"].to_pylist() == [f"{i}{first}" for i, (first, _) in enumerate(rows)]

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import BadRowsError
 from omnigraph.graph import Graph
+from omnigraph.write.input import ndjson
 from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.receipt import LoadReceipt
 from omnigraph.write.rows.problems import Leniency
@@ -234,8 +236,8 @@ def test_a_spelling_that_equals_another_id_is_refused(graph: Graph) -> None:
         )
 
 
-def test_edges_before_their_nodes_are_rewritten(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.write.input.ndjson.BLOCK_BYTES", 500)
+def test_edges_before_their_nodes_are_rewritten(graph: Graph, thresholds: Thresholds) -> None:
+    thresholds(ndjson, BLOCK_BYTES=500)
     edges = [f'{{"edge": "On", "from": "p{i}", "to": "1970-01-02"}}' for i in range(100)]
     nodes = [person(name=f"p{i}") for i in range(100)]
     receipt = load(graph, *edges, *nodes, '{"type": "Day", "data": {"id": "1970-01-02", "day": 1}}')

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.commit import table_writes
@@ -292,11 +293,8 @@ def test_a_merge_into_an_empty_table_appends(graph: Graph, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
-def test_append_finds_existing_ids_by_lookup_and_by_scan(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, share: int
-) -> None:
-    monkeypatch.setattr(lookup, "_FEW", 0)
-    monkeypatch.setattr(lookup, "_SHARE", share)
+def test_append_finds_existing_ids_by_lookup_and_by_scan(graph: Graph, thresholds: Thresholds, share: int) -> None:
+    thresholds(lookup, MAX_LOOKUP_VALUES=0, LOOKUP_RATIO=share)
     graph.load(people(*(f"p{i}" for i in range(50))), mode="append")
     with pytest.raises(KeyConflictError, match="'p30'"):
         graph.load(people("x", "p42", "p30", "y"), mode="append")
@@ -305,11 +303,8 @@ def test_append_finds_existing_ids_by_lookup_and_by_scan(
 
 
 @pytest.mark.parametrize("share", [1, 10**9], ids=["looked up", "streamed"])
-def test_uniqueness_is_checked_by_lookup_and_by_scan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
-) -> None:
-    monkeypatch.setattr(lookup, "_FEW", 0)
-    monkeypatch.setattr(lookup, "_SHARE", share)
+def test_uniqueness_is_checked_by_lookup_and_by_scan(tmp_path: Path, thresholds: Thresholds, share: int) -> None:
+    thresholds(lookup, MAX_LOOKUP_VALUES=0, LOOKUP_RATIO=share)
     schema = "node Person { name: String @key  mail: String? @unique  city: String  house: I32  @unique(city, house) }"
     with omnigraph.init(tmp_path / "unique", schema) as graph:
 

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.thresholds import Thresholds
 
+from omnigraph import testing
 from omnigraph.errors import ResourceLimitError
 from omnigraph.lang.schema import AcceptedSchema, accept, compile_schema
 from omnigraph.write.input import ndjson
@@ -237,12 +239,11 @@ def _subjects(problems: list[str]) -> list[str]:
 @given(text=_records(), block=st.sampled_from([50, 300, 1 << 24]))
 def test_the_block_parser_agrees_with_the_record_parser_on_random_input(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ndjson, "BLOCK_BYTES", block)
-        patch.setattr(ndjson, "_FEW", 1)
-        fast, fast_problems = read(text, cut=40)
+        with testing.thresholds(ndjson, BLOCK_BYTES=block, MAX_SINGLE_RECORDS=1):
+            fast, fast_problems = read(text, cut=40)
         patch.setattr(ndjson._Stream, "_fast", lambda self, records, low, high: None)
-        patch.setattr(ndjson, "BLOCK_BYTES", 1 << 24)
-        slow, slow_problems = read(text)
+        with testing.thresholds(ndjson, BLOCK_BYTES=1 << 24, MAX_SINGLE_RECORDS=1):
+            slow, slow_problems = read(text)
     # The messages differ, but their subjects are the same.
     assert _subjects(fast_problems) == _subjects(slow_problems)
     if not fast_problems:
@@ -260,8 +261,8 @@ def test_chunk_boundaries_do_not_change_the_rows(cut: int) -> None:
     assert tables["Person"]["age"].to_pylist() == list(range(50))
 
 
-def test_lines_are_counted_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "BLOCK_BYTES", 100)
+def test_lines_are_counted_across_blocks(thresholds: Thresholds) -> None:
+    thresholds(ndjson, BLOCK_BYTES=100)
     lines = [GOOD.replace("ann", f"p{i}") for i in range(40)]
     lines[17] = '{"type": "Person",\n"data": {"name": "p17"}}'
     lines[30] = "oops"
@@ -291,8 +292,8 @@ def test_a_property_may_be_named_type(indent: int | None) -> None:
 
 
 @pytest.mark.parametrize("block", [64, 1000, 1 << 24])
-def test_records_may_span_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(ndjson, "BLOCK_BYTES", block)
+def test_records_may_span_lines_and_blocks(thresholds: Thresholds, block: int) -> None:
+    thresholds(ndjson, BLOCK_BYTES=block)
     records = [{"type": "Person", "data": {"name": f"p{i}", "tags": ["a", "}{", '"\\']}} for i in range(200)]
     records[150]["data"] = {"name": "p150", "age": "x"}
     text = "".join(json.dumps(r, indent=2) + "\n" for r in records)
@@ -303,7 +304,7 @@ def test_records_may_span_lines_and_blocks(monkeypatch: pytest.MonkeyPatch, bloc
     assert tables["Person"]["tags"].to_pylist()[0] == ["a", "}{", '"\\']
 
 
-def test_an_unclosed_value_is_refused_at_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "MAX_RECORD_BYTES", 1000)
+def test_an_unclosed_value_is_refused_at_the_size_limit(thresholds: Thresholds) -> None:
+    thresholds(ndjson, MAX_RECORD_BYTES=1000)
     with pytest.raises(ResourceLimitError, match=r"f, line 1: graph_batch_line_bytes: .* limit of 1,000"):
         read('{"type": "Person", "data": {"name": "' + "x" * 5000, cut=100)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from omnigraph.errors import ConstraintError
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import TypeKind, accept, compile_schema
+from omnigraph.testing import thresholds
 from omnigraph.write.rules import constraints as checks
 from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.rules.constraints import MemoryLimit
@@ -178,8 +179,7 @@ def test_the_validator_finds_the_violations_of_a_row_by_row_check(
     write = {key: writes[key] for key in touched}
     assert found(before, write) == expected(before, write)
     # The same in parts, as with a small memory budget.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "_SMALL", 0)
+    with thresholds(checks, SMALL_JOIN_VALUES=0):
         assert found(before, write, MemoryLimit(256)) == expected(before, write)
 
 

@@ -17,9 +17,11 @@ import orjson
 
 from omnigraph.errors import EmbeddingError, EmbeddingUnavailableError
 
-_LARGEST_ANSWER = 64 * 2**20
-_LARGEST_EXPONENT = 10
-_SHOWN = 200
+MAX_RESPONSE_BYTES = 64 * 2**20
+"""Maximum size of a response of a provider."""
+
+_MAX_BACKOFF_EXPONENT = 10
+_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Endpoint:
                 answer = self._attempt(path, body, timeout)
                 break
             except _TransientError as failure:
-                pause = max(limits.backoff * 2 ** min(attempt - 1, _LARGEST_EXPONENT), failure.wait)
+                pause = max(limits.backoff * 2 ** min(attempt - 1, _MAX_BACKOFF_EXPONENT), failure.wait)
                 spent = time.monotonic() - started
                 if limits.deadline is not None and spent + pause >= limits.deadline:
                     raise self._unavailable(f"{failure}; the deadline leaves no time for a retry", attempt) from failure
@@ -145,9 +147,9 @@ class Endpoint:
         size = 0
         while part := response.read1(2**16):
             size += len(part)
-            if size > _LARGEST_ANSWER:
+            if size > MAX_RESPONSE_BYTES:
                 raise EmbeddingError(
-                    f"the answer of the embedding provider at {self.host} has more than {_LARGEST_ANSWER} bytes"
+                    f"the answer of the embedding provider at {self.host} has more than {MAX_RESPONSE_BYTES} bytes"
                 )
             if time.monotonic() > until:
                 raise TimeoutError
@@ -165,7 +167,7 @@ class Endpoint:
                 hint="check the key in the provider's environment variable",
             )
         try:
-            reason = self._reason(error.read(_SHOWN * 100))
+            reason = self._reason(error.read(_SHOWN_CHARACTERS * 100))
         except (OSError, http.client.HTTPException):
             reason = ""  # report the refusal without its reason
         raise EmbeddingError(f"the embedding provider at {self.host} answered with HTTP status {error.code}{reason}")
@@ -182,7 +184,7 @@ class Endpoint:
         if self.secret:
             text = text.replace(self.secret, "…")
         text = " ".join(text.split())
-        return f": {text[:_SHOWN]}" if text else ""
+        return f": {text[:_SHOWN_CHARACTERS]}" if text else ""
 
 
 def _retry_after(value: str | None) -> float:

@@ -27,11 +27,20 @@ DIMENSIONS = 256
 CHARACTERS = 32_768
 """Longer texts are truncated. Further words hardly change an average of thousands of words."""
 
-_WEIGHTS = "weights/l2_supercat_256.safetensors"
-_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-_BLOCK_TEXTS = 1024
-_BLOCK_CHARACTERS = 262_144
-_TOKENS_PER_LOOKUP = 1024  # their vectors fit into the CPU cache
+WEIGHTS_FILE = "weights/l2_supercat_256.safetensors"
+"""Path of the weights in the installed package."""
+
+TOKENIZER_FILE = "tokenizers/l2_supercat_tokenizer_config.json"
+"""Path of the tokenizer in the installed package."""
+
+BLOCK_TEXTS = 1024
+"""Maximum number of texts that are tokenized at once."""
+
+BLOCK_CHARACTERS = 262_144
+"""Number of characters after which a block of texts ends."""
+
+TOKENS_PER_LOOKUP = 1024
+"""Number of tokens whose vectors are read at once. They fit into the CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     block: list[str] = []
     first = held = 0
     for number, text in enumerate(texts):
-        if len(block) == _BLOCK_TEXTS or held > _BLOCK_CHARACTERS:
+        if len(block) == BLOCK_TEXTS or held > BLOCK_CHARACTERS:
             yield first, block
             block, first, held = [], number, 0
         block.append(text[:CHARACTERS])
@@ -95,10 +104,10 @@ def _sums(model: _Model, texts: list[str], dimension: int) -> np.ndarray[tuple[i
     weights = model.weights[:, :dimension]
     # The weights are float16, so float64 sums are exact, and the order of the additions does not matter.
     sums = np.zeros((len(texts), dimension))
-    for start in range(0, len(flat), _TOKENS_PER_LOOKUP):
-        part = owners[start : start + _TOKENS_PER_LOOKUP]
+    for start in range(0, len(flat), TOKENS_PER_LOOKUP):
+        part = owners[start : start + TOKENS_PER_LOOKUP]
         firsts = np.flatnonzero(np.diff(part, prepend=-1))
-        token_vectors = weights[flat[start : start + _TOKENS_PER_LOOKUP]]
+        token_vectors = weights[flat[start : start + TOKENS_PER_LOOKUP]]
         sums[part[firsts]] += np.add.reduceat(token_vectors, firsts, axis=0, dtype=np.float64)
     return sums
 
@@ -116,8 +125,8 @@ def _load() -> _Model:
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
 
-        weights = load_file(folder / _WEIGHTS)["embedding.weight"]
-        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+        weights = load_file(folder / WEIGHTS_FILE)["embedding.weight"]
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     except Exception as error:  # `tokenizers` raises a plain Exception
         raise EmbeddingError(
             f"the offline embedding model cannot be read: {error}", hint="install 'wordllama' 0.4 again"

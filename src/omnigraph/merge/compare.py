@@ -25,10 +25,10 @@ MAX_CONFLICTS = 10_000
 """Maximum number of conflicts that a merge describes. The others are only counted."""
 
 _NONE = pa.array([], pa.utf8())
-_TEXT, _LIST = 64, 256
+_TEXT_BYTES, _LIST_BYTES = 64, 256
 """Approximate size of a text and of a list in bytes."""
 
-_SHARE = 8
+_MEMORY_RATIO = 8
 """The fraction of the memory for the rows of a partition is 1 / this. The comparison makes several copies."""
 
 CONFLICT_SCHEMA = pa.schema(
@@ -236,7 +236,7 @@ class LocalComparer:
             return
         numbers = dict(zip(versions.all, differing_fragments(self._tables, versions), strict=True))
         count = touched_ids.count if touched_ids is not None else self._rows(numbers)
-        parts = max(1, -(-3 * count * _width(versions.schema) * _SHARE // self._budget))
+        parts = max(1, -(-3 * count * _width(versions.schema) * _MEMORY_RATIO // self._budget))
         spool = Spool(self._budget // 2)
         for side, (ref, some) in enumerate(numbers.items()):
             for table in fragment_rows(self._tables, ref, some, versions.columns, touched_ids):
@@ -297,8 +297,8 @@ def _size(kind: pa.DataType) -> int:
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * _size(kind.value_type)
     if pa.types.is_list(kind):
-        return _LIST
+        return _LIST_BYTES
     try:
         return max(1, int(kind.bit_width) // 8)
     except ValueError:
-        return _TEXT
+        return _TEXT_BYTES

@@ -16,7 +16,7 @@ from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Collected, Compared, Comparer
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
-from omnigraph.merge.touched import FEW
+from omnigraph.merge.touched import MAX_LOOKUP_IDS
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.constraints import value_rules
@@ -157,8 +157,8 @@ class ThreeWay:
         # Rows that are undecided in the source stay undecided: there is no value to compare.
         source_undecided = self._source.undecided(key)
         ids = versions.separate_ids.filter(pc.invert(pc.is_in(versions.separate_ids, value_set=source_undecided)))
-        for first in range(0, len(ids), FEW):
-            some = ids.slice(first, FEW)
+        for first in range(0, len(ids), MAX_LOOKUP_IDS):
+            some = ids.slice(first, MAX_LOOKUP_IDS)
             source = self._source.rows(self._tables, key, versions.source, some, columns)
             target = State(self._target).rows(self._tables, key, versions.target, some, columns)
             base = target

@@ -20,7 +20,7 @@ from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
 
-FEW = 20_000
+MAX_LOOKUP_IDS = 20_000
 """Up to this number of ids, rows are looked up. Beyond it, the tables are scanned."""
 
 
@@ -63,12 +63,14 @@ def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = N
                 count += len(some)
                 if most is not None and count > most:
                     return None
-                if count <= FEW:
+                if count <= MAX_LOOKUP_IDS:
                     ids.append(some)
                 numbers.append(digests([pa.chunked_array([some], pa.utf8())]))
     except (KeyError, VersionReclaimedError):
         return None
-    return Touched(pa.concat_arrays(ids).unique() if count <= FEW else None, np.unique(np.concatenate(numbers)))
+    return Touched(
+        pa.concat_arrays(ids).unique() if count <= MAX_LOOKUP_IDS else None, np.unique(np.concatenate(numbers))
+    )
 
 
 def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tuple[TableRef, TableRef]]:

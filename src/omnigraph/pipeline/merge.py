@@ -35,10 +35,10 @@ from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.table_ref import TableRef
 
-_MAX_CANDIDATES = 1_000_000
+MAX_CANDIDATES = 1_000_000
 """Up to this number of candidate rows, tasks compare only these; beyond it, they compare all rows of a fragment."""
 
-_FRAGMENTS = 4
+_MAX_TASK_FRAGMENTS = 4
 """Maximum number of fragments per task."""
 
 
@@ -93,7 +93,7 @@ class SparkComparer:
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         tables = self._staging.tables
-        candidates = touched(tables, versions.all, _MAX_CANDIDATES)
+        candidates = touched(tables, versions.all, MAX_CANDIDATES)
         differing = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
         with self._spark.job(f"comparing {versions.key}"):
             shuffle = self._spark.shuffle
@@ -204,7 +204,7 @@ class SparkComparer:
         candidates: Touched | None,
     ) -> Relation:
         """The rows of a version that have to be compared."""
-        step = max(1, min(_FRAGMENTS, len(numbers) // 16))
+        step = max(1, min(_MAX_TASK_FRAGMENTS, len(numbers) // 16))
         inputs = [
             VersionRows(self._staging, ref, numbers[i : i + step], versions.columns, candidates)
             for i in range(0, len(numbers), step)

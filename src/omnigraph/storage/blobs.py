@@ -27,14 +27,16 @@ A null cell is no value. Otherwise a cell has `data`, its bytes, or `uri`, the a
 keeps the blob that is stored under the row's id, so an update of other properties need not read it.
 """
 
-MATERIALIZED = 32 * 1024 * 1024
-"""Bytes of stored blobs that are held in memory at once. A single blob may be larger."""
+MAX_MATERIALIZED_BYTES = 32 * 1024 * 1024
+"""Maximum bytes of stored blobs that are in memory at once. A single blob may be larger."""
 
 ROW_ID = "_rowid"
 _ROW_ADDRESS = "_rowaddr"
 _ID = "id"
 _LANCE_BLOB = "lance.blob.v2"
-_LOOKED_UP = 8192
+LOOKUP_ROWS = 8192
+"""Number of rows whose stored blobs are looked up at a time."""
+
 _CHECK = "_omnigraph_check"
 
 
@@ -156,8 +158,8 @@ def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
     if not any(pc.any(is_kept(chunk)).as_py() for name in blob_columns(rows) for chunk in rows[name].chunks):
         yield rows
         return
-    for start in range(0, rows.num_rows, _LOOKED_UP):
-        part = rows.slice(start, _LOOKED_UP).combine_chunks()
+    for start in range(0, rows.num_rows, LOOKUP_ROWS):
+        part = rows.slice(start, LOOKUP_ROWS).combine_chunks()
         columns = {name: part[name].combine_chunks() for name in blob_columns(part)}
         stored = _stored(dataset, part[_ID].combine_chunks(), columns)
         for piece in with_content(dataset, stored):
@@ -219,7 +221,7 @@ def with_content(dataset: LanceDataset, rows: pa.Table, largest: int | None = No
     for name in columns:
         size = _member(rows[name].combine_chunks(), "size").fill_null(0).to_numpy().astype(np.int64)
         sizes += size if largest is None else np.where(size > largest, 0, size)
-    for start, end in portions(sizes):
+    for start, end in portions(sizes, MAX_MATERIALIZED_BYTES):
         part = rows.slice(start, end - start)
         for name in columns:
             cells = read_cells(dataset, name, part[name].combine_chunks(), part[ROW_ID].combine_chunks(), largest)
@@ -232,7 +234,7 @@ def stored_blobs(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if getattr(field.type, "extension_name", "") == _LANCE_BLOB]
 
 
-def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int = MATERIALIZED) -> Iterator[tuple[int, int]]:
+def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int) -> Iterator[tuple[int, int]]:
     """Split rows into ranges whose blobs have about `limit` bytes. Only the sizes determine the ranges."""
     ends = np.cumsum(sizes)
     start = 0

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from omnigraph.errors import StorageError, StorageErrorKind
 from omnigraph.storage.objects import ObjectInfo, ObjectStore
-from omnigraph.storage.objects.contract import PIECE
+from omnigraph.storage.objects.contract import CHUNK_BYTES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,7 +66,7 @@ def in_parallel(do: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def _copy(source: FileStore, target: FileStore, info: ObjectInfo) -> None:
-    if info.size <= PIECE:
+    if info.size <= CHUNK_BYTES:
         data = b"".join(source.reading(info.path))
         _check(source, info, len(data))
         with target.writing(info.path) as file:

@@ -11,14 +11,13 @@ from lance import LanceDataset
 from omnigraph.storage.scans import filtered, scanner
 
 _ID, _ROW_ID = "id", "_rowid"
-_FEW = 1_000
-_SHARE = 100
-"""Up to one value per this many rows, rows are looked up.
+MAX_LOOKUP_VALUES = 1_000
+"""Up to this number of values, rows are looked up. With more, see `LOOKUP_RATIO`."""
 
-With more values, reading the whole column once is cheaper.
-"""
+LOOKUP_RATIO = 100
+"""Up to one value per this number of rows, rows are looked up. With more, reading the whole column is cheaper."""
 
-_TOGETHER = 1_000_000
+COMPARE_ROWS = 1_000_000
 """Minimum number of rows that are compared at once."""
 
 
@@ -28,14 +27,14 @@ def matching(dataset: LanceDataset, by: str, values: pa.ChunkedArray, columns: S
     schema = pa.schema([_field(dataset, name) for name in columns])
     if rows == 0 or len(values) == 0:
         return schema.empty_table()
-    if len(values) <= max(_FEW, rows // _SHARE):
+    if len(values) <= max(MAX_LOOKUP_VALUES, rows // LOOKUP_RATIO):
         # Ids are unique, so the search can stop when all are found.
         most = len(values) if by == _ID else None
         return filtered(dataset, columns, pc.field(by).isin(values.combine_chunks()), most, few=True)
     wanted = pa.table({by: values})
     reader = scanner(dataset, columns=list(dict.fromkeys([*columns, by]))).to_reader()
     # The hash table of the values is built for every group, so there should be few groups.
-    groups = in_groups(reader, max(_TOGETHER, len(values)))
+    groups = in_groups(reader, max(COMPARE_ROWS, len(values)))
     found = [group.join(wanted, by, join_type="left semi") for group in groups]
     return pa.concat_tables(found).select(list(columns)).cast(schema)  # a join loses the nullability of columns
 

@@ -28,8 +28,8 @@ LOOKUP_LIMIT = 20_000
 
 _ID = "id"
 _ADDRESS = "_rowaddr"
-_TOGETHER = 1_000_000
-"""Minimum number of ids that are compared at once."""
+COMPARE_ROWS = 1_000_000
+"""Minimum number of rows that are compared at once."""
 
 
 class RowSource(Protocol):
@@ -156,7 +156,7 @@ def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Ta
         held.append(batch)
         count += batch.num_rows
         # The hash table of the values is built for every comparison, so there should be few comparisons.
-        if count >= max(_TOGETHER, len(values)):
+        if count >= max(COMPARE_ROWS, len(values)):
             compare()
             held, count = [], 0
     compare()

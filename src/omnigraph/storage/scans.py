@@ -58,9 +58,21 @@ def filtered(
     """The rows of a version that match a filter.
 
     A filter that Lance does not support, for example on a DateTime, is applied after the read.
+
+    Args:
+        dataset: the version.
+        columns: the columns to read; None for all.
+        filter: a condition.
+        limit: the maximum number of rows.
+        few: the filter matches few rows, so other columns are read only for these rows.
     """
     try:
-        return scanner(dataset, columns=columns, filter=filter, limit=limit, few=few).to_table()
+        scan = _builder(dataset, columns, filter)
+        if limit is not None:
+            scan = scan.limit(limit)
+        if few:
+            scan = scan.late_materialization(True)
+        return scan.to_scanner().to_table()
     except ValueError as error:
         if filter is None or not any(reason in str(error) for reason in _NOT_TAKEN):
             raise
@@ -74,7 +86,7 @@ def filtered(
 def any_null(columns: Sequence[str]) -> str:
     """Lance SQL for "one of these columns is null". As an expression, Lance does not support vectors.
 
-    >>> lacking(["title_vec", "text_vec"])
+    >>> any_null(["title_vec", "text_vec"])
     '`title_vec` IS NULL OR `text_vec` IS NULL'
     """
     return " OR ".join(f"`{name}` IS NULL" for name in columns)
@@ -85,47 +97,51 @@ def scanner(
     *,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | str | None = None,
-    limit: int | None = None,
-    nearest: dict[str, Any] | None = None,
-    text: FullTextQuery | None = None,
     in_order: bool = False,
     fragments: Sequence[LanceFragment] | None = None,
     batch_bytes: int | None = None,
     batch_rows: int | None = None,
-    few: bool = False,
 ) -> LanceScanner:
-    """A scanner over one version. The filter applies before the nearest or best rows are chosen.
+    """A scanner over one version.
 
     Args:
         dataset: the version.
         columns: the columns to read; by default all.
         filter: a condition.
-        limit: the maximum number of rows.
-        nearest: a vector search.
-        text: a full-text search.
         in_order: return rows in storage order.
         fragments: read only these fragments.
         batch_bytes: the approximate size of a batch.
         batch_rows: the maximum number of rows per batch.
-        few: the filter matches few rows, so other columns are read only for these rows.
     """
-    scan: ScannerBuilder = _Scan(dataset).prefilter(True).scan_in_order(in_order)
-    if columns is not None:
-        scan = scan.columns(list(columns))
-    if filter is not None:
-        scan = scan.filter(filter)
-    if limit is not None:
-        scan = scan.limit(limit)
-    if nearest is not None:
-        scan = scan.nearest(**nearest)
-    if text is not None:
-        scan = scan.full_text_search(text)
+    scan = _builder(dataset, columns, filter).scan_in_order(in_order)
     if fragments is not None:
         scan = scan.with_fragments(fragments)
     if batch_bytes is not None:
         scan = scan.batch_size_bytes(batch_bytes)
     if batch_rows is not None:
         scan = scan.batch_size(batch_rows)
-    if few:
-        scan = scan.late_materialization(True)
     return scan.to_scanner()
+
+
+def nearest(
+    dataset: LanceDataset, query: dict[str, Any], columns: Sequence[str], filter: pc.Expression | None
+) -> pa.Table:
+    """The rows that a vector search finds. The filter applies before the search."""
+    return _builder(dataset, columns, filter).nearest(**query).to_scanner().to_table()
+
+
+def full_text(
+    dataset: LanceDataset, query: FullTextQuery, columns: Sequence[str], filter: pc.Expression | None
+) -> pa.Table:
+    """The rows that a full-text search finds. The filter applies before the search."""
+    return _builder(dataset, columns, filter).full_text_search(query).to_scanner().to_table()
+
+
+def _builder(
+    dataset: LanceDataset, columns: Sequence[str] | None, filter: pc.Expression | str | None
+) -> ScannerBuilder:
+    """A scan in any order. Its filter applies before a search chooses the nearest or best rows."""
+    scan: ScannerBuilder = _Scan(dataset).prefilter(True).scan_in_order(False)
+    if columns is not None:
+        scan = scan.columns(list(columns))
+    return scan if filter is None else scan.filter(filter)

@@ -30,7 +30,7 @@ from omnigraph.storage.indexes import (
     vector_metrics,
 )
 from omnigraph.storage.lookup import matching
-from omnigraph.storage.scans import any_null, filtered, scanner
+from omnigraph.storage.scans import any_null, filtered, full_text, nearest, scanner
 from omnigraph.storage.table_ref import TableRef
 
 ENGINE_MARK = "omnigraph:staged"
@@ -325,10 +325,7 @@ class TableView:
         query |= {"nprobes": probes} if probes is not None else {}
         query |= {"refine_factor": refine} if refine is not None else {}
         with self.reading():
-            found: pa.Table = scanner(
-                self.dataset, columns=[*columns, "_distance"], nearest=query, filter=filter
-            ).to_table()
-        return found
+            return nearest(self.dataset, query, [*columns, "_distance"], filter)
 
     def match(
         self,
@@ -344,5 +341,4 @@ class TableView:
         operator = FullTextOperator.AND if every_word else FullTextOperator.OR
         query = PhraseQuery(words, column) if phrase else MatchQuery(words, column, operator=operator)
         with self.reading():
-            found: pa.Table = scanner(self.dataset, columns=[*columns, "_score"], text=query, filter=filter).to_table()
-        return found
+            return full_text(self.dataset, query, [*columns, "_score"], filter)

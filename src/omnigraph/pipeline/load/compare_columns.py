@@ -18,8 +18,8 @@ from omnigraph.write.rules.validator import bounded_ends, unique_groups, without
 VALUE = "value"
 """The name of a column that combines the values of several others."""
 
-_SAMPLE = 1 << 16
-_MAX_DISTINCT = 0.8
+_SAMPLE_VALUES = 1 << 16
+MAX_DISTINCT_FRACTION = 0.8
 """Columns with a larger fraction of distinct values are not deduplicated."""
 
 
@@ -50,8 +50,8 @@ def ends_at(edge: EdgeType, node: str) -> CompareKey:
 
     def compute(rows: pa.Table) -> pa.Table:
         values = pa.chunked_array([chunk for end in ends for chunk in rows[end].chunks], pa.utf8())
-        sample = values.slice(0, _SAMPLE)
-        has_duplicates = len(sample.unique()) < len(sample) * _MAX_DISTINCT
+        sample = values.slice(0, _SAMPLE_VALUES)
+        has_duplicates = len(sample.unique()) < len(sample) * MAX_DISTINCT_FRACTION
         return pa.table({VALUE: pa.chunked_array([values.unique()]) if has_duplicates else values})
 
     return CompareKey(f"ends-{node}", ends, (VALUE,), compute)

@@ -20,14 +20,14 @@ from omnigraph.storage.tables import TableStorage
 
 _ID = "id"
 _ROW_ID = "_rowid"
-_BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 """Approximate number of rows to compare at a time."""
 
-_MAX_LOOKUPS = 8192
+MAX_LOOKUP_IDS = 8192
 """Up to this number of ids, rows are looked up by id; above it, the table is scanned once."""
 
-_MAX_IN_MEMORY = 1_000_000
-"""Up to this number of entities, the old rows stay in memory; above it, they are looked up per batch."""
+MAX_ROWS_IN_MEMORY = 1_000_000
+"""Up to this number of rows, the old rows stay in memory. Beyond it, they are looked up per batch."""
 
 _COMPARE_ROWS = 1_000_000
 """Minimum number of rows of a table to compare with ids at once."""
@@ -80,8 +80,8 @@ def changed_rows(
             if pc.any(other).as_py():
                 yield ChangedRows(Kind.UPDATE, old.filter(other))
     deleted_ids = reader.deleted_ids()
-    for first in range(0, len(deleted_ids), _BATCH_ROWS):
-        rows = reader.lookup(deleted_ids.slice(first, _BATCH_ROWS))
+    for first in range(0, len(deleted_ids), BATCH_ROWS):
+        rows = reader.lookup(deleted_ids.slice(first, BATCH_ROWS))
         yield ChangedRows(Kind.DELETE, rows.sort_by(_ID))
 
 
@@ -102,14 +102,14 @@ class _VersionReader:
         if self._known is not None:
             return self._known.rows.batches(columns)
         numbers = [fragment.number for fragment in self._tables.at(self._end).fragments()]
-        return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=_BATCH_ROWS)
+        return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=BATCH_ROWS)
 
     def added_batches(self) -> Iterator[pa.Table]:
-        """The added rows, in batches of `_BATCH_ROWS`."""
+        """The added rows, in batches of `BATCH_ROWS`."""
         held: list[pa.RecordBatch] = []
         for batch in self._added(self._names):
             held.append(batch)
-            if self._blobs or sum(batch.num_rows for batch in held) >= _BATCH_ROWS:
+            if self._blobs or sum(batch.num_rows for batch in held) >= BATCH_ROWS:
                 yield pa.Table.from_batches(held)
                 held = []
         if held:
@@ -124,7 +124,7 @@ class _VersionReader:
     def _cached_old_rows(self) -> pa.Table | None:
         """The old rows of all added rows; None if they are too many to keep in memory."""
         ids = self.existing_ids()
-        return None if self._blobs or len(ids) > _MAX_IN_MEMORY else self.lookup(ids)
+        return None if self._blobs or len(ids) > MAX_ROWS_IN_MEMORY else self.lookup(ids)
 
     def old_rows(self, ids: pa.ChunkedArray) -> pa.Table:
         """The old rows with the given ids, in that order."""
@@ -144,7 +144,7 @@ class _VersionReader:
     def lookup(self, ids: pa.Array) -> pa.Table:
         """Rows of the earlier version by id."""
         columns = [*self._names, _ROW_ID] if self._blobs else self._names
-        if len(ids) <= _MAX_LOOKUPS:
+        if len(ids) <= MAX_LOOKUP_IDS:
             rows = self._tables.at(self._begin).scan(columns=columns, filter=pc.field(_ID).isin(ids))
         else:
             # Each comparison builds a hash set of the ids again, so compare large groups.

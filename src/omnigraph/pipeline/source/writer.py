@@ -28,7 +28,7 @@ from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.uri import GraphUri
 from omnigraph.write.receipt import LoadMode
 
-_OBJECT_BYTES = 32 * 1024 * 1024
+OBJECT_BYTES = 32 * 1024 * 1024
 """Approximate bytes of rows per staged object."""
 
 
@@ -103,7 +103,7 @@ class Target:
                 continue
             held.append(batch)
             schema = held[0].schema
-            if sum(batch.nbytes for batch in held) >= _OBJECT_BYTES:
+            if sum(batch.nbytes for batch in held) >= OBJECT_BYTES:
                 put()
         if held:
             put()

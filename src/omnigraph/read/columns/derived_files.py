@@ -29,12 +29,12 @@ from omnigraph.storage.files.disk_cache import MappedFile, file_state, is_abando
 
 _FORMAT = 3
 _HEADER, _ARRAYS = ".json", ".arrays"
-_ALIGNED = 64
-_BLOCK = 4096
+_ALIGNMENT_BYTES = 64
+_MIN_FILE_BYTES = 4096
 """Smallest space that a file takes on disk, in bytes."""
 
-_MOST = 2_000
-"""Largest number of entries, however small."""
+MAX_ENTRIES = 2_000
+"""Maximum number of entries, whatever their size."""
 
 _log = logging.getLogger(__name__)
 
@@ -193,15 +193,15 @@ class DerivedFiles:
         members: dict[str, tuple[str, int, int, int]] = {}
         end = 0
         for name, array in arrays.items():
-            begin = -(-end // _ALIGNED) * _ALIGNED
+            begin = -(-end // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
             members[name] = (array.dtype.str, begin, len(array), zlib.crc32(_bytes(array)))
             end = begin + array.nbytes
-        if end == 0 or end + _BLOCK > self._limit:
+        if end == 0 or end + _MIN_FILE_BYTES > self._limit:
             return None
         arrays_name = f"{_short(made.table)}-{_short(repr(members))}{_ARRAYS}"
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._evict(end + _BLOCK, kept=arrays_name)
+            self._evict(end + _MIN_FILE_BYTES, kept=arrays_name)
             with published(self._directory / arrays_name) as path, path.open("wb") as file:
                 for name, array in arrays.items():
                     file.seek(members[name][1])
@@ -216,8 +216,8 @@ class DerivedFiles:
         if self._directory is None:
             return
         try:
-            if len(os.listdir(self._directory)) >= _MOST:
-                self._evict(_BLOCK, kept=stored.arrays_name)
+            if len(os.listdir(self._directory)) >= MAX_ENTRIES:
+                self._evict(_MIN_FILE_BYTES, kept=stored.arrays_name)
             self._write_header(made, stored.arrays_name, stored._members)
         except OSError as error:
             _log.info("a topology is not kept: %s", error)
@@ -244,7 +244,7 @@ class DerivedFiles:
                 state = file_state(entry)
                 if state is None:
                     continue
-                sizes[entry.name] = max(state.st_size, _BLOCK)
+                sizes[entry.name] = max(state.st_size, _MIN_FILE_BYTES)
                 used[entry.name] = state.st_mtime
                 if is_abandoned(state):
                     abandoned.add(entry.name)
@@ -255,7 +255,7 @@ class DerivedFiles:
         for name in [n for n in sizes if not n.endswith(_HEADER) and n not in wanted and n in abandoned]:
             total -= self._remove(name, sizes)
         oldest = sorted(arrays_of, key=lambda name: used[name])
-        while oldest and (total + size > self._limit or len(oldest) >= _MOST):
+        while oldest and (total + size > self._limit or len(oldest) >= MAX_ENTRIES):
             header = oldest.pop(0)
             arrays = arrays_of.pop(header)
             total -= self._remove(header, sizes)

@@ -29,34 +29,38 @@ from omnigraph.storage.indexes import Coverage, IndexSpec
 Made = TypeVar("Made", bound=Sized)
 
 _ROW_ID = "_rowid"
-_SPARSE = 4
-"""With more numbers per entity than this, the numbering skips holes."""
+MAX_SLOTS_PER_ENTITY = 4
+"""Maximum number of slots per entity in a numbering with holes."""
 
-_SMALL = 10_000
-"""Columns of tables with at most so many entities are read whole."""
+SMALL_TABLE_ROWS = 10_000
+"""Columns of tables with at most this number of entities are read whole."""
 
-_ASKING = 10_000
-_TAKING = 50
-"""Cost of a request for single values, and of each value, in values read from a whole column."""
+LOOKUP_COST_ROWS = 10_000
+"""Fixed cost of a lookup of single values, in rows of a column scan."""
 
-_SCANNING = 20_000
-"""Cost of an index search, in the same unit."""
+LOOKUP_COST_ROWS_PER_VALUE = 50
+"""Cost of each value of a lookup, in rows of a column scan."""
 
-_FEW = 16
-_PREPARING = 25
+INDEX_SEARCH_COST_ROWS = 20_000
+"""Fixed cost of an index search, in rows of a column scan."""
+
+MAX_IDS_BY_SCAN = 16
+"""Up to this number of ids, each id is found by a scan of the id column."""
+
+HASH_TABLE_COST_SCANS = 25
 """Cost of building a hash table of all ids, in scans of the id column."""
 
-_INDEXING = 50
+ID_INDEX_COST_SCANS = 50
 """Cost of building an id index, in scans of the id column."""
 
-_MOST_IN_ONE = 2**31 - 1
+_MAX_ARRAY_BYTES = 2**31 - 1
 """Bytes of text, or list elements, that one Arrow array can hold."""
 
-_ROOM_FOR_COLUMNS = (
+_COLUMN_MEMORY_HINT = (
     "the values of a whole property are needed: make the query more selective, give it a larger budget of memory, "
     "or raise OMNIGRAPH_CACHE_MEMORY"
 )
-_ROOM_IN_ONE = (
+_ARRAY_SIZE_HINT = (
     "the values of one property are looked at together, up to 2 GiB: make the query more selective by key, id or an "
     "indexed property"
 )
@@ -86,7 +90,7 @@ class Numbering:
     @staticmethod
     def keeps_holes(slots: int, count: int) -> bool:
         """Whether entities are numbered by row id, with holes, for this range of row ids."""
-        return slots <= _SPARSE * count
+        return slots <= MAX_SLOTS_PER_ENTITY * count
 
     @classmethod
     def of(cls, row_ids: Numbers) -> Numbering:
@@ -302,7 +306,7 @@ class EntityTable:
         most = memory_of_read()
         if most is not None and size > most and not self.fits(size):
             self._cache.note_outsized(self._name(name), size)
-            raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_ROOM_FOR_COLUMNS)
+            raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_COLUMN_MEMORY_HINT)
 
     def _least_size(self, name: str) -> int:
         """Lower bound of the bytes of a column, from its type."""
@@ -403,7 +407,7 @@ class EntityTable:
 
     def _asks(self, name: str, count: int) -> bool:
         """Whether to request single values from the table."""
-        if self.count <= _SMALL or self.is_cached(name) or not self.is_comparable(name):
+        if self.count <= SMALL_TABLE_ROWS or self.is_cached(name) or not self.is_comparable(name):
             return False
         return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
 
@@ -422,7 +426,10 @@ class EntityTable:
 
     def scan(self, condition: pc.Expression, columns: frozenset[str]) -> Numbers | None:
         """Entities for which an index search finds a condition true; None if reading the columns is cheaper by now."""
-        rents = [self._cache.rents(self._name(name), _SCANNING + self.count // 16, self.count) for name in columns]
+        rents = [
+            self._cache.rents(self._name(name), INDEX_SEARCH_COST_ROWS + self.count // 16, self.count)
+            for name in columns
+        ]
         if not all(rents):
             return None
         rows = _count_read(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
@@ -451,7 +458,7 @@ class EntityTable:
         if index is not None:
             return index.find(ids)
         stored = self.column("id")
-        if len(ids) <= _FEW:
+        if len(ids) <= MAX_IDS_BY_SCAN:
             # A scan per id is faster than building a hash table of all ids.
             return np.array([NOTHING if i is None else pc.index(stored, i).as_py() for i in ids.to_pylist()], np.int64)
         return find_all(stored, ids)
@@ -463,8 +470,8 @@ class EntityTable:
     def _id_index(self, wanted: int) -> IdIndex | None:
         """An index of all ids, once building it pays off."""
         name = self._name(_ID_INDEX)
-        rent = self.count * (wanted if wanted <= _FEW else _PREPARING)
-        if not self._cache.holds(name) and self._cache.rents(name, rent, _INDEXING * self.count):
+        rent = self.count * (wanted if wanted <= MAX_IDS_BY_SCAN else HASH_TABLE_COST_SCANS)
+        if not self._cache.holds(name) and self._cache.rents(name, rent, ID_INDEX_COST_SCANS * self.count):
             return None
         return self.derived(_ID_INDEX, "id", id_index)
 
@@ -474,8 +481,8 @@ class EntityTable:
         # Without an index, a lookup scans all ids and discards them.
         return (
             not self.is_cached("id")
-            and self.count > 100 * _SMALL
-            and self._asks("id", count + self.count // _TAKING // 4)
+            and self.count > 100 * SMALL_TABLE_ROWS
+            and self._asks("id", count + self.count // LOOKUP_COST_ROWS_PER_VALUE // 4)
         )
 
     def _look_up(self, ids: pa.Array) -> Numbers:
@@ -569,13 +576,13 @@ def as_one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         return values.combine_chunks()
     except pa.ArrowInvalid as error:
-        if values.nbytes <= _MOST_IN_ONE:
+        if values.nbytes <= _MAX_ARRAY_BYTES:
             raise
-        raise BudgetExceededError("bytes", _MOST_IN_ONE, values.nbytes, hint=_ROOM_IN_ONE) from error
+        raise BudgetExceededError("bytes", _MAX_ARRAY_BYTES, values.nbytes, hint=_ARRAY_SIZE_HINT) from error
 
 
 def _price(count: int) -> int:
-    return _ASKING + _TAKING * count
+    return LOOKUP_COST_ROWS + LOOKUP_COST_ROWS_PER_VALUE * count
 
 
 def _least_width(kind: pa.DataType) -> int:

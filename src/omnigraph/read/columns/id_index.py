@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers, narrow
 
-_ROOM = 4
-"""Integer ids are looked up in a direct-address table with at most so many slots per entity."""
+SLOTS_PER_ENTITY = 4
+"""Integer ids are looked up in a direct-address table with at most this number of slots per entity."""
 
-_LONGEST = 20
-_SINGLE = 64
-"""Up to so many ids are looked up one by one."""
+_MAX_INTEGER_LENGTH = 20
+MAX_SINGLE_IDS = 64
+"""Up to this number of ids, each id is looked up alone."""
 
 
 class IdIndex(Protocol):
@@ -71,7 +71,7 @@ class TextIndex:
         return int(self._ids.nbytes) + 8 * len(self._ids)
 
     def find(self, wanted: pa.Array) -> Numbers:
-        if len(wanted) > _SINGLE:
+        if len(wanted) > MAX_SINGLE_IDS:
             return find_all(self._ids, wanted)
         return np.array([NOTHING if id_ is None else self._find(id_) for id_ in wanted.to_pylist()], np.int64)
 
@@ -137,7 +137,7 @@ class NumberIndex:
         values = values[numbers]
         self._low, self._high = int(values.min()), int(values.max())
         self._values: Numbers | None = None
-        if self._high - self._low < _ROOM * len(values) + 1024:
+        if self._high - self._low < SLOTS_PER_ENTITY * len(values) + 1024:
             self._numbers = np.full(self._high - self._low + 1, NOTHING, np.int64)
             self._numbers[values - self._low] = numbers
         else:
@@ -177,7 +177,7 @@ class NumberIndex:
 
     def _find_one(self, id_: str | None) -> int:
         # Longer texts cannot be integers.
-        if id_ is None or len(id_) > _LONGEST or not id_.removeprefix("-").isdecimal():
+        if id_ is None or len(id_) > _MAX_INTEGER_LENGTH or not id_.removeprefix("-").isdecimal():
             return NOTHING
         if str(number := int(id_)) != id_:
             return NOTHING

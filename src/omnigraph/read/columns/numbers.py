@@ -15,11 +15,11 @@ Mask = npt.NDArray[np.bool_]
 NOTHING = -1
 """The number of a missing entity: the null of an `optional` variable."""
 
-_NARROW = 2**31
+_INT32_BOUND = 2**31
 
 
-_SPREAD = 64
-"""With fewer numbers than one of so many possible ones, they are sorted; else a bitmap is used."""
+SPARSE_RATIO = 64
+"""With fewer numbers than 1 / this of the possible ones, they are sorted. Otherwise a bitmap is used."""
 
 
 def distinct_numbers(numbers: Numbers, size: int) -> Numbers:
@@ -28,7 +28,7 @@ def distinct_numbers(numbers: Numbers, size: int) -> Numbers:
     >>> distinct_numbers(np.array([7, 2, 7]), 9).tolist()
     [2, 7]
     """
-    if len(numbers) * _SPREAD < size:
+    if len(numbers) * SPARSE_RATIO < size:
         return np.unique(numbers)
     marked = np.zeros(size, bool)
     marked[numbers] = True
@@ -37,4 +37,4 @@ def distinct_numbers(numbers: Numbers, size: int) -> Numbers:
 
 def narrow(numbers: Integers, size: int) -> Integers:
     """Numbers below a bound, as 32-bit integers if they fit."""
-    return numbers.astype(np.int32 if size < _NARROW else np.int64, copy=False)
+    return numbers.astype(np.int32 if size < _INT32_BOUND else np.int64, copy=False)

@@ -16,11 +16,11 @@ from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import dense_ranks, groups_of, nth_least, order_of
 
-_SORTED = 6
+_NUMBERS_PER_ROW = 6
 """Array elements per row that sorting needs."""
 
-_MANY = 4
-"""If at most one of so many rows is kept, candidates for the first rows are selected before sorting."""
+SELECTION_RATIO = 4
+"""If at most 1 / this of the rows are kept, candidates for the first rows are selected before sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
     begins = np.zeros(count, bool)
     """Mask: the row is greater than the row before it, as far as known."""
     for number, key in enumerate(keys):
-        checkpoint(len(begins), _SORTED)
+        checkpoint(len(begins), _NUMBERS_PER_ROW)
         tied = None if rows is None else _tied(begins)
         if tied is not None and len(tied) == 0:
             break
         asked = rows if rows is None or tied is None else rows[tied]
-        if all(other.is_cheap for other in keys[number:]) and (rows is not None or end * _MANY > count):
+        if all(other.is_cheap for other in keys[number:]) and (rows is not None or end * SELECTION_RATIO > count):
             return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:
             # Rows equal to the last kept one may still come before it.
-            chosen = foremost(values, key, end) if end * _MANY <= count else None
+            chosen = foremost(values, key, end) if end * SELECTION_RATIO <= count else None
             rows = np.arange(count) if chosen is None else chosen
             values = values if chosen is None else values.take(pa.array(chosen))
             tied = np.arange(len(rows))
@@ -86,7 +86,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
 
 def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | None, begins: Mask) -> Numbers:
     """All rows in order, by all remaining keys at once."""
-    checkpoint(len(begins), _SORTED + len(keys))
+    checkpoint(len(begins), _NUMBERS_PER_ROW + len(keys))
     if rows is None or tied is None:
         return order_of(*(_codes(key.values(None), key) for key in keys))
     asked = rows[tied]

@@ -18,23 +18,23 @@ from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Numbers
 
-_PIECE = 1 << 17
-"""Numbers sorted at a time."""
+SORT_CHUNK_ROWS = 1 << 17
+"""Number of integers that are sorted at a time."""
 
-_FEW = 512
-"""Up to so many rows are sorted without packing keys into one integer."""
+MAX_UNPACKED_ROWS = 512
+"""Up to this number of rows, keys are sorted without packing them into one integer."""
 
-_TEXTS = 1 << 15
-"""Values of other types sorted at a time."""
+RANK_CHUNK_ROWS = 1 << 15
+"""Number of values of other types that are ranked at a time."""
 
-_SAMPLES = 8
-"""Samples per bound and chunk."""
+SAMPLES_PER_BOUND = 8
+"""Number of samples per bound and chunk."""
 
-_FEW_DESCENTS = 64
-"""An array with fewer descents than one of so many elements counts as nearly sorted."""
+NEARLY_SORTED_ROWS_PER_DESCENT = 64
+"""An array with more elements per descent than this counts as nearly sorted."""
 
-_WORD = 64
-_HALF = np.uint64(32)
+_WORD_BITS = 64
+_HALF_WORD_BITS = np.uint64(32)
 
 Words = npt.NDArray[np.uint64]
 
@@ -49,7 +49,7 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
     [2, 1, 0]
     """
     count = len(keys[0])
-    if count <= _FEW:
+    if count <= MAX_UNPACKED_ROWS:
         return np.lexsort(keys[::-1])
     parts = [_from_zero(key) for key in keys]
     order: Numbers | None = None
@@ -57,13 +57,13 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
     while parts:
         checkpoint()
         words, bits = parts.pop()
-        while parts and bits + parts[-1][1] + _bits(count) <= _WORD:
+        while parts and bits + parts[-1][1] + _bits(count) <= _WORD_BITS:
             checkpoint()
             more, size = parts.pop()
             words = words | (more << np.uint64(bits))
             bits += size
-        if bits + _bits(count) > _WORD:
-            parts += [(words >> _HALF, bits - 32), (words & np.uint64(2**32 - 1), 32)]
+        if bits + _bits(count) > _WORD_BITS:
+            parts += [(words >> _HALF_WORD_BITS, bits - 32), (words & np.uint64(2**32 - 1), 32)]
             continue
         found = _places(words if order is None else words.take(order), _bits(count))
         checkpoint()
@@ -75,7 +75,7 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
 def _from_zero(key: npt.NDArray[np.integer]) -> tuple[Words, int]:
     """Keys shifted to start at 0, and their number of bits."""
     low = key.min()
-    words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD)
+    words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD_BITS)
     checkpoint()
     return words, int(words.max()).bit_length()
 
@@ -96,15 +96,15 @@ def _places(words: Words, bits: int) -> Numbers:
 
 def in_order(keys: Words) -> Words:
     """Sorted numbers. Overwrites the argument."""
-    if len(keys) <= _PIECE:
+    if len(keys) <= SORT_CHUNK_ROWS:
         _sort(keys)
         return keys
-    pieces = [keys[first:last] for first, last in chunks(len(keys), _PIECE)]
+    pieces = [keys[first:last] for first, last in chunks(len(keys), SORT_CHUNK_ROWS)]
     for piece, _ in zip(pieces, chunks(len(pieces), 1), strict=True):
         _sort(piece)
-    step = max(_PIECE // (_SAMPLES * len(pieces)), 1)
+    step = max(SORT_CHUNK_ROWS // (SAMPLES_PER_BOUND * len(pieces)), 1)
     samples = np.sort(np.concatenate([piece[::step] for piece in pieces]))
-    bounds = samples[:: _SAMPLES * len(pieces)][1:]
+    bounds = samples[:: SAMPLES_PER_BOUND * len(pieces)][1:]
     cuts = [[0, *np.searchsorted(piece, bounds).tolist(), len(piece)] for piece in pieces]
     found, end = np.empty_like(keys), 0
     for number, _ in chunks(len(bounds) + 1, 1):
@@ -120,12 +120,12 @@ def in_order(keys: Words) -> Words:
 def _sort(piece: Words) -> None:
     # Timsort handles nearly sorted input, as after a small change, in one pass.
     descents = np.count_nonzero(piece[1:] < piece[:-1])
-    piece.sort(kind="stable" if descents * _FEW_DESCENTS < len(piece) else "quicksort")
+    piece.sort(kind="stable" if descents * NEARLY_SORTED_ROWS_PER_DESCENT < len(piece) else "quicksort")
 
 
 def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
     """Group rows with equal numbers: the first row of each group, in number order, and the group of each row."""
-    if len(keys) <= _PIECE:
+    if len(keys) <= SORT_CHUNK_ROWS:
         _, first, group = np.unique(keys, return_index=True, return_inverse=True)
         return first, group
     order = order_of(keys)
@@ -145,21 +145,21 @@ def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
 
 
-_STRETCH = 64
-"""Elements per block: the minimum of a block may show that none of its elements can be selected."""
+BLOCK_ROWS = 64
+"""Elements per block. The minimum of a block may show that none of its elements can be selected."""
 
-_MANY = 4
-"""If at most one of so many blocks can matter, the others are discarded first."""
+MIN_BLOCKS_PER_RESULT = 4
+"""Blocks are filtered first if there are more than this number of blocks per selected element."""
 
 N = TypeVar("N", np.integer, np.floating)
 
 
 def nth_least(values: npt.NDArray[N], count: int, *, largest: bool = False) -> N:
     """The n-th smallest of at least n numbers, NaN last; or the n-th largest of numbers without NaN."""
-    width = len(values) // _STRETCH
-    if width > _MANY * count:
+    width = len(values) // BLOCK_ROWS
+    if width > MIN_BLOCKS_PER_RESULT * count:
         better = np.fmax if largest else np.fmin
-        ends = better.reduce(values[: width * _STRETCH].reshape(_STRETCH, width), axis=0)
+        ends = better.reduce(values[: width * BLOCK_ROWS].reshape(BLOCK_ROWS, width), axis=0)
         # At least n numbers are as good as this one, unless it is NaN.
         bound = nth_least(ends, count, largest=largest)
         if not np.isnan(bound):
@@ -176,15 +176,15 @@ def dense_ranks(values: pa.Array) -> Numbers:
     """Dense rank of each value (null is 0). Lists are not supported."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
-    if len(values) <= _TEXTS:
+    if len(values) <= RANK_CHUNK_ROWS:
         return _ranked(values)
     parts: list[tuple[Numbers, pa.Array]] = []
-    for first, last in chunks(len(values), _TEXTS):
+    for first, last in chunks(len(values), RANK_CHUNK_ROWS):
         parts.append(_encoded(values.slice(first, last - first)))
     distinct = [ordered for _, ordered in parts]
     ranks = _ranks_of_all(distinct)
     found = np.empty(len(values), np.int64)
-    for (first, last), (codes, _), rank in zip(chunks(len(values), _TEXTS), parts, ranks, strict=True):
+    for (first, last), (codes, _), rank in zip(chunks(len(values), RANK_CHUNK_ROWS), parts, ranks, strict=True):
         found[first:last] = rank.take(codes)
     return found
 
@@ -211,10 +211,10 @@ def _encoded(values: pa.Array) -> tuple[Numbers, pa.Array]:
 def _ranks_of_all(distinct: list[pa.Array]) -> list[Numbers]:
     """For several sorted arrays, the dense rank of each value among all of them. A last element stands for null."""
     found = [np.zeros(len(values) + 1, np.int64) for values in distinct]
-    step = max(_TEXTS // (_SAMPLES * len(distinct)), 1)
+    step = max(RANK_CHUNK_ROWS // (SAMPLES_PER_BOUND * len(distinct)), 1)
     samples = pa.concat_arrays([values.take(pa.array(np.arange(0, len(values), step))) for values in distinct])
     samples = samples.take(pc.sort_indices(samples))
-    bounds = samples.take(pa.array(np.arange(0, len(samples), _SAMPLES * len(distinct))[1:]))
+    bounds = samples.take(pa.array(np.arange(0, len(samples), SAMPLES_PER_BOUND * len(distinct))[1:]))
     cuts = []
     for values, _ in zip(distinct, chunks(len(distinct), 1), strict=True):
         inner = pc.search_sorted(values, bounds, side="left").to_numpy() if len(values) else np.zeros(len(bounds), int)

@@ -27,14 +27,14 @@ from omnigraph.read.shape.out_of_core import lists_more_than_disk, shape_chunks
 _LOG = logging.getLogger("omnigraph.read.plan")
 """Logs estimated and actual rows of every operator at DEBUG."""
 
-_LARGEST = 2**31 - 1
+_MAX_ARRAY_BYTES = 2**31 - 1
 """Bytes of text that one Arrow array holds at most."""
 
-_OVERFLOWS = ("overflowed binary array capacity", "offset overflow")
-"""Messages of Arrow about larger arrays."""
+OVERFLOW_MESSAGES = ("overflowed binary array capacity", "offset overflow")
+"""Messages of Arrow about arrays that are too large."""
 
-_AT_ONCE = 1
-"""All rows of a match may take one of so many parts of the memory budget. Beyond, they are processed in chunks."""
+MEMORY_RATIO = 1
+"""All rows of a match may take 1 / this of the memory budget. Beyond it, they are processed in chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def execute(query: ReadQuery, context: Context) -> Execution:
             with _allocation_errors(context):
                 return _in_memory(query, context)
         try:
-            with context.budget.at_most(most // _AT_ONCE), _allocation_errors(context):
+            with context.budget.at_most(most // MEMORY_RATIO), _allocation_errors(context):
                 return _in_memory(query, context)
         except BudgetExceededError as error:
             if not is_out_of_memory(error) or lists_more_than_disk(query, error.actual, context):
@@ -104,7 +104,7 @@ def _allocation_errors(context: Context) -> Iterator[None]:
     except pa.ArrowCapacityError as error:
         raise _column_too_large() from error
     except pa.ArrowInvalid as error:
-        if not any(message in str(error) for message in _OVERFLOWS):
+        if not any(message in str(error) for message in OVERFLOW_MESSAGES):
             raise
         raise _column_too_large() from error
     except MemoryError as error:  # also pa.ArrowMemoryError
@@ -115,7 +115,7 @@ def _allocation_errors(context: Context) -> Iterator[None]:
 
 def _column_too_large() -> BudgetExceededError:
     hint = "a column holds 2 GiB of text at most: return fewer rows, or shorter texts"
-    return BudgetExceededError("bytes", _LARGEST, _LARGEST + 1, hint=hint)
+    return BudgetExceededError("bytes", _MAX_ARRAY_BYTES, _MAX_ARRAY_BYTES + 1, hint=hint)
 
 
 def _in_memory(query: ReadQuery, context: Context) -> Execution:

@@ -21,17 +21,17 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import ASIDE, joined, json_text, literal, quoted
-from omnigraph.read.export.ordered import BUDGET, in_order
-from omnigraph.storage.blobs import CELL, MATERIALIZED, is_kept
+from omnigraph.read.export.ordered import MEMORY_BYTES, in_order
+from omnigraph.storage.blobs import CELL, MAX_MATERIALIZED_BYTES, is_kept
 
 _ROW_ID = "_rowid"
 _ENDS = (("from", "src"), ("to", "dst"))
-_PIECE = 3 * 1024 * 1024
-"""Bytes of a large blob per read. A multiple of three, so that base64 pieces can be concatenated."""
+BLOB_CHUNK_BYTES = 3 * 1024 * 1024
+"""Bytes of a large blob per read. A multiple of three, so that base64 chunks can be concatenated."""
 
 
 def exported(
-    snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = BUDGET
+    snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = MEMORY_BYTES
 ) -> list[TypeExport]:
     """The types of an export, in order.
 
@@ -94,7 +94,7 @@ class TypeExport:
 
     def lines(self) -> Iterator[bytes]:
         """All entities by id, as NDJSON, in pieces of any length."""
-        for rows in self._rows(largest=MATERIALIZED):
+        for rows in self._rows(largest=MAX_MATERIALIZED_BYTES):
             text = self._text(rows)
             aside = self._left_out_blobs(rows)
             if not aside:
@@ -134,8 +134,10 @@ class TypeExport:
         assert stored is not None
         assert stored.info is not None
         size = stored.info.size or 0
-        for start in range(0, size, _PIECE):
-            data = self._snapshot.table(self.key).read_blob(column, stored.row_id, start, min(start + _PIECE, size))
+        for start in range(0, size, BLOB_CHUNK_BYTES):
+            data = self._snapshot.table(self.key).read_blob(
+                column, stored.row_id, start, min(start + BLOB_CHUNK_BYTES, size)
+            )
             yield binascii.b2a_base64(data, newline=False)
 
 

@@ -25,7 +25,8 @@ from omnigraph.read.export.export import TypeExport
 from omnigraph.storage.files.local_output import output_directory, output_file
 from omnigraph.storage.files.s3_output import S3Output, output_in_s3
 
-_GROUP_ROWS = 128 * 1024
+ROW_GROUP_ROWS = 128 * 1024
+"""Rows per row group of a Parquet file."""
 
 Target = str | os.PathLike[str] | BinaryIO
 
@@ -137,7 +138,7 @@ def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFor
     if format is ExportFormat.PARQUET:
         with pa.parquet.ParquetWriter(file, part.schema) as writer:
             for table in _grouped(part):
-                writer.write_table(table, row_group_size=_GROUP_ROWS)
+                writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
     else:
         with pa.ipc.new_file(file, part.schema) as writer:
             for batch in part.batches():
@@ -150,7 +151,7 @@ def _grouped(part: TypeExport) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     for batch in part.batches():
         held.append(batch)
-        if not flat or sum(batch.num_rows for batch in held) >= _GROUP_ROWS:
+        if not flat or sum(batch.num_rows for batch in held) >= ROW_GROUP_ROWS:
             yield pa.Table.from_batches(held)
             held = []
     if held:

@@ -22,14 +22,18 @@ import pyarrow.ipc
 
 from omnigraph.errors import StorageError, StorageErrorKind
 
-ROWS = 8192
+BATCH_ROWS = 8192
 """Rows per output batch. Only the last batch may have fewer."""
-BUDGET = 256 * 1024 * 1024
+
+MEMORY_BYTES = 256 * 1024 * 1024
 """Approximate bytes of rows in memory."""
 
 _ID = "id"
-_FILES = 64
-_SAMPLED = 65_536
+MAX_FILES = 64
+"""Maximum number of temporary files per pass."""
+
+SAMPLE_ROWS = 65_536
+"""Approximate number of ids from which the bounds of the files are computed."""
 
 
 class Rows(Protocol):
@@ -41,8 +45,8 @@ class Rows(Protocol):
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]: ...
 
 
-def in_order(rows: Rows, budget: int = BUDGET) -> Iterator[pa.Table]:
-    """Rows by ascending id, in batches of `ROWS`. Ids are distinct and compare by code points.
+def in_order(rows: Rows, budget: int = MEMORY_BYTES) -> Iterator[pa.Table]:
+    """Rows by ascending id, in batches of `BATCH_ROWS`. Ids are distinct and compare by code points.
 
     Raises:
         StorageError: the temporary directory is full or cannot be written.
@@ -50,9 +54,9 @@ def in_order(rows: Rows, budget: int = BUDGET) -> Iterator[pa.Table]:
     rest: pa.Table | None = None
     for table in _sorted(rows, budget):
         rest = table if rest is None else pa.concat_tables([rest, table])
-        while rest.num_rows >= ROWS:
-            yield rest.slice(0, ROWS)
-            rest = rest.slice(ROWS)
+        while rest.num_rows >= BATCH_ROWS:
+            yield rest.slice(0, BATCH_ROWS)
+            rest = rest.slice(BATCH_ROWS)
     if rest is not None and rest.num_rows:
         yield rest
 
@@ -72,7 +76,7 @@ def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
             yield from _sorted_table(pa.Table.from_batches(held))
         return
     share = sum(batch.num_rows for batch in held) / rows.count
-    files = min(_FILES, max(2, int(2 / share)))
+    files = min(MAX_FILES, max(2, int(2 / share)))
     with tempfile.TemporaryDirectory(prefix="omnigraph-order-") as directory:
         limits = _limits(rows, files)
         parts = _divided(chain(held, batches), limits, directory, budget // 8)
@@ -85,13 +89,13 @@ def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
 def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
     table = table.combine_chunks()
     order = pc.sort_indices(table[_ID])
-    for start in range(0, table.num_rows, ROWS):
-        yield table.take(order.slice(start, ROWS))
+    for start in range(0, table.num_rows, BATCH_ROWS):
+        yield table.take(order.slice(start, BATCH_ROWS))
 
 
 def _limits(rows: Rows, files: int) -> pa.Array:
     """Ids that split the rows into parts of about equal size: the first id of each part except the first."""
-    step = max(1, rows.count // _SAMPLED)
+    step = max(1, rows.count // SAMPLE_ROWS)
     seen = 0
     samples = []
     for batch in rows.batches([_ID]):

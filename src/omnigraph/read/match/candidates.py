@@ -19,11 +19,11 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true
 from omnigraph.read.rows.frame import Binding, Frame
 
-_SPARSE = 16
-"""If fewer than one of so many entities satisfy a condition, their numbers are listed; else a mask is scanned."""
+SPARSE_RATIO = 16
+"""If fewer than 1 / this of the entities satisfy a condition, their numbers are listed. Otherwise a mask is scanned."""
 
-_TRIED = 20_000
-"""Up to so many nodes, conditions are evaluated while planning, to know the exact number of candidates."""
+MAX_EXACT_COUNT_NODES = 20_000
+"""Up to this number of nodes, conditions are evaluated while planning, to know the exact number of candidates."""
 
 
 class Candidates:
@@ -133,7 +133,7 @@ class Candidates:
 
     def cheap_size(self, name: str) -> int | None:
         """Number of candidates if it is known or cheap to find out; else None."""
-        if self.is_chosen(name) or self.total(name) <= _TRIED or self._selects_by_id(name):
+        if self.is_chosen(name) or self.total(name) <= MAX_EXACT_COUNT_NODES or self._selects_by_id(name):
             return self.size(name)
         return None
 
@@ -183,7 +183,7 @@ class Candidates:
 
 def _where(numbers: Numbers, mask: pa.BooleanArray) -> Numbers:
     """The entities for which a mask is true."""
-    if mask.true_count * _SPARSE < len(mask):
+    if mask.true_count * SPARSE_RATIO < len(mask):
         found: Numbers = pc.indices_nonzero(mask).to_numpy().astype(np.int64)
         return numbers.take(found)
     marked: Mask = mask.to_numpy(zero_copy_only=False)

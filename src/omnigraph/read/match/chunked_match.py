@@ -19,10 +19,10 @@ from omnigraph.read.match.listing import Listing
 from omnigraph.read.match.pipeline import MatchRun
 from omnigraph.read.rows.frame import Frame
 
-_SHARE = 2
-"""A chunk may take one of so many parts of the memory budget. The rest is for shaping its rows."""
+CHUNK_MEMORY_RATIO = 2
+"""A chunk may take 1 / this of the memory budget. The rest is for shaping its rows."""
 
-_FEWER = 4
+_RESIZE_FACTOR = 4
 """Factor by which chunks shrink after one that takes too much memory, and grow after a small one."""
 
 
@@ -45,10 +45,10 @@ def match_in_chunks(plan: Listing | Count, match: MatchRun) -> Iterator[tuple[Fr
         return
     chosen = candidates.of(name)
     first, total = 0, sum(map(len, chosen))
-    size = max(total // _FEWER, 1)
+    size = max(total // _RESIZE_FACTOR, 1)
     while first < total:
         last = min(first + size, total)
-        share = None if budget.most is None else max(budget.most // _SHARE, budget.kept)
+        share = None if budget.most is None else max(budget.most // CHUNK_MEMORY_RATIO, budget.kept)
         seen, found = budget.rows, None
         try:
             with budget.at_most(budget.most if size == 1 else share):
@@ -60,11 +60,11 @@ def match_in_chunks(plan: Listing | Count, match: MatchRun) -> Iterator[tuple[Fr
             budget.rows = seen
         budget.hold(0 if found is None else found[0].nbytes)
         if found is None:
-            size = max(size // _FEWER, 1)
+            size = max(size // _RESIZE_FACTOR, 1)
             continue
         first = last
-        if share is None or found[0].nbytes * _FEWER**2 < share:
-            size *= _FEWER
+        if share is None or found[0].nbytes * _RESIZE_FACTOR**2 < share:
+            size *= _RESIZE_FACTOR
         yield found
         budget.hold(0)
 

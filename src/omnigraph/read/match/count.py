@@ -23,14 +23,14 @@ from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.topology.topology import Edges
 
-_LARGEST = float(2**63 - 2**40)
+_MAX_ROW_COUNT = float(2**63 - 2**40)
 """Largest row count: a bit less than the largest I64, since it is compared as a float."""
 
-_SMALL_SUM = float(2**62)
+_SAFE_SUM = float(2**62)
 """Sums below this bound cannot overflow."""
 
-_FEW = 8
-"""If at most one of so many nodes is a candidate, only the edges of candidates are walked."""
+SPARSE_RATIO = 8
+"""If at most 1 / this of the nodes are candidates, only the edges of candidates are walked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: 
     edges = context.tables.edges(expand.steps[0].edge).count
     expected = candidates.size(near) * max(edges / max(here.count, 1), 1.0)
     size = candidates.cheap_size(far)
-    return expected * _FEW < (there.count if size is None else size)
+    return expected * SPARSE_RATIO < (there.count if size is None else size)
 
 
 class _Weights:
@@ -167,7 +167,7 @@ class _Weights:
         if name not in self._few:
             nodes = self._candidates.of(name)[0] if self._candidates.restricts(name) else None
             slots = self._candidates.tables(name)[0].slots
-            self._few[name] = None if nodes is None or len(nodes) * _FEW > slots else nodes
+            self._few[name] = None if nodes is None or len(nodes) * SPARSE_RATIO > slots else nodes
         return self._few[name]
 
     def narrow(self) -> None:
@@ -189,7 +189,7 @@ class _Weights:
             self.factor *= self._total(leaf.name)
             if self._at_most is not None:
                 self.factor = min(self.factor, self._at_most)
-            if self.factor > _LARGEST:
+            if self.factor > _MAX_ROW_COUNT:
                 raise _too_large()
             return
         assert leaf.expand is not None
@@ -245,7 +245,7 @@ class _Weights:
         if nodes is None:
             return False
         expected = len(nodes) * adjacency.size / max(adjacency.nodes, 1)
-        return expected * _FEW < self._candidates.tables(name)[0].count
+        return expected * SPARSE_RATIO < self._candidates.tables(name)[0].count
 
     def _filtered_counts(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
         """For each of a few nodes, the number of neighbours that satisfy the conditions on the leaf."""
@@ -260,10 +260,10 @@ class _Weights:
     def _is_smaller(self, name: str, onto: str, values: Numbers | Mask) -> bool:
         """Whether a leaf has few candidates, and fewer than the variable that it is joined with."""
         candidates = self._candidates
-        if not candidates.restricts(name) or (len(values) and float(values.max()) * len(values) > _SMALL_SUM):
+        if not candidates.restricts(name) or (len(values) and float(values.max()) * len(values) > _SAFE_SUM):
             return False
         size = candidates.size(name)
-        if size * _FEW >= len(values):
+        if size * SPARSE_RATIO >= len(values):
             return False
         if not candidates.restricts(onto):
             return True
@@ -298,10 +298,10 @@ class _Weights:
 
     def _sums(self, adjacency: Edges, values: Numbers | Mask, onto: str, *, distinct: bool) -> Numbers:
         """For each node, the sum of the weights of its neighbours."""
-        if values.dtype != np.bool_ and len(values) and float(values.max()) * adjacency.size > _LARGEST:
+        if values.dtype != np.bool_ and len(values) and float(values.max()) * adjacency.size > _MAX_ROW_COUNT:
             whole = adjacency.whole
             about = np.bincount(whole.owners(), values.astype(np.float64).take(whole.neighbour))
-            if float(about.max(initial=0)) > _LARGEST:
+            if float(about.max(initial=0)) > _MAX_ROW_COUNT:
                 raise _too_large()
         nodes = self.few(onto)
         if nodes is None:
@@ -366,7 +366,7 @@ def _sum_by_target(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *
 
 def _totals(walk_: Walk, starts: Numbers, hops: ir.HopRange, values: Numbers | None) -> Numbers:
     """Sums over the nodes within the hop range of each start, safe for large numbers."""
-    if values is None or float(values.sum(dtype=np.float64)) <= _LARGEST:
+    if values is None or float(values.sum(dtype=np.float64)) <= _MAX_ROW_COUNT:
         return walk_.totals(starts, hops, values)
     # The upper and lower halves are summed apart, so that no sum overflows.
     high, low = walk_.totals(starts, hops, values >> 32), walk_.totals(starts, hops, values & (2**32 - 1))
@@ -377,18 +377,18 @@ def _totals(walk_: Walk, starts: Numbers, hops: ir.HopRange, values: Numbers | N
 
 
 def _product(left: Numbers, right: Numbers) -> Numbers:
-    if len(left) and float(left.max()) * float(right.max()) > _LARGEST:
+    if len(left) and float(left.max()) * float(right.max()) > _MAX_ROW_COUNT:
         product = left.astype(np.float64) * right
-        if float(product.max()) > _LARGEST:
+        if float(product.max()) > _MAX_ROW_COUNT:
             raise _too_large()
     return left * right
 
 
 def _check_sum(numbers: Numbers) -> None:
     """Raise an error if the sum of numbers overflows."""
-    if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _LARGEST:
+    if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _MAX_ROW_COUNT:
         return
-    if float(numbers.sum(dtype=np.float64)) > _LARGEST:
+    if float(numbers.sum(dtype=np.float64)) > _MAX_ROW_COUNT:
         raise _too_large()
 
 

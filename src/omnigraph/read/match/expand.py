@@ -22,10 +22,10 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 from omnigraph.read.topology.topology import Edges
 
-_TOGETHER = 1 << 19
+CHUNK_EDGES = 1 << 19
 """Edges walked per chunk: few enough to stop soon, many enough that the checks cost nothing."""
 
-_REACHED = 6
+_NUMBERS_PER_NODE = 6
 """Array elements per reached node."""
 
 _REVERSED = {
@@ -112,7 +112,7 @@ class Expand(Operator):
         reached = _filter_candidates(reached, allowed)
         if expand.edge_var is None:
             reached = distinct(reached, tables)
-        context.budget.need_arrays(len(reached.row), frame.width + _REACHED)
+        context.budget.need_arrays(len(reached.row), frame.width + _NUMBERS_PER_NODE)
         wide = frame.take(reached.row).bind(far, node_binding(tables, reached))
         if expand.edge_var is None:
             return wide
@@ -236,7 +236,7 @@ def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> I
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
     average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)
-    if rows * average < _TOGETHER:
+    if rows * average < CHUNK_EDGES:
         yield None
         return
     degree = np.zeros(rows, np.int64)
@@ -244,8 +244,8 @@ def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> I
         mine = rows_of(start, type_name)
         degree[mine] += adjacency.whole.degree.take(start.numbers[mine])
     ends = np.cumsum(degree)
-    context.budget.expect(int(ends[-1]), _REACHED)
-    bounds = np.unique(np.searchsorted(ends, np.arange(0, int(ends[-1]) + _TOGETHER, _TOGETHER), "right"))
+    context.budget.expect(int(ends[-1]), _NUMBERS_PER_NODE)
+    bounds = np.unique(np.searchsorted(ends, np.arange(0, int(ends[-1]) + CHUNK_EDGES, CHUNK_EDGES), "right"))
     bounds = np.unique(np.concatenate([[0], bounds, [rows]]))
     for first, last in pairwise(bounds.tolist()):
         yield np.arange(first, last)
@@ -288,7 +288,7 @@ def _extend_plain(
     if kept is not None:
         places = np.flatnonzero(kept)
         numbers, row = numbers.take(places), row.take(places)
-    context.budget.need_arrays(len(row), frame.width + _REACHED)
+    context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
     return frame.take(row).bind(far, Binding(tables, numbers))
 
 

@@ -16,27 +16,28 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.match.expand import adjacencies
 from omnigraph.read.rows.frame import Binding
 
-_BITS = 1 << 26
-"""Up to so many pairs of start and node, visited pairs are marked in one array. Other starts wait for the next round.
-"""
+MAX_MARKED_PAIRS = 1 << 26
+"""Maximum number of pairs of start and node that are marked in one array. Other starts wait for the next round."""
 
-_MARKING = 8
-"""The array of marks takes one of so many bytes of the memory budget, unless a single start needs more."""
+_MARKS_MEMORY_RATIO = 8
+"""The array of marks takes 1 / this of the memory budget, unless a single start needs more."""
 
 _COPIES = 3
 """Copies of the reached nodes in memory while results are assembled."""
 
-_SPARSE = 32
-"""With fewer keys than one of so many possible ones, they are sorted; else a bitmap is used."""
+SPARSE_RATIO = 32
+"""With fewer keys than 1 / this of the possible ones, they are sorted. Otherwise a bitmap is used."""
 
-_FAR = 6
-_MUCH = 500.0
-"""If more edges than this are expected per start, within so many hops, starts are processed one by one."""
+_MAX_ESTIMATED_HOPS = 6
+"""Estimates assume that more hops than this reach no new nodes."""
 
-_KEPT_MARKS = 1 << 27
-"""Bytes of mark arrays that are kept for later walks."""
+MAX_BATCHED_EDGES_PER_START = 500.0
+"""If more edges than this are expected per start, starts are processed one by one."""
 
-_NOBODY: Numbers = np.array([], np.int64)
+MAX_POOLED_MARK_BYTES = 1 << 27
+"""Maximum bytes of mark arrays that are kept for later walks."""
+
+_NO_NODES: Numbers = np.array([], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +145,15 @@ class Walk:
                     found.append(_merged_sorted(parts))
                     budget.keep(_COPIES * found[-1].nbytes)
                 lengths = [len(nodes) for nodes in found]
-                return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NOBODY, *found])
-            bits = _BITS if budget.most is None else min(_BITS, budget.most // _MARKING)
-            together = max(1, bits // size)
+                return np.repeat(np.arange(len(starts)), lengths), np.concatenate([_NO_NODES, *found])
+            pairs = MAX_MARKED_PAIRS
+            if budget.most is not None:
+                pairs = min(pairs, budget.most // _MARKS_MEMORY_RATIO)
+            together = max(1, pairs // size)
             for first in range(0, len(starts), together):
                 found.append(self._reach(starts[first : first + together], hops) + first * size)
                 budget.keep(_COPIES * found[-1].nbytes)
-            keys = np.concatenate([_NOBODY, *found])
+            keys = np.concatenate([_NO_NODES, *found])
             return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
@@ -177,7 +180,8 @@ class Walk:
         """Whether a start is expected to reach so many nodes that starts are better processed one by one."""
         edges = sum(adjacency.size for _, _, adjacency in self._parts)
         degree = edges / max(self.numbering.size, 1)
-        return degree ** min(_FAR if hops.max is None else hops.max, _FAR) > _MUCH
+        most = _MAX_ESTIMATED_HOPS if hops.max is None else min(hops.max, _MAX_ESTIMATED_HOPS)
+        return degree**most > MAX_BATCHED_EDGES_PER_START
 
     def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
         """Distinct nodes that each start reaches, one array per distance."""
@@ -217,7 +221,7 @@ class Walk:
             self._context.budget.spend(len(places))
             far = adjacency.far(places)
             found.append(far + right if right else far)
-        return found[0] if len(found) == 1 else np.concatenate([_NOBODY, *found])
+        return found[0] if len(found) == 1 else np.concatenate([_NO_NODES, *found])
 
     def _reach(self, starts: Numbers, hops: ir.HopRange) -> Numbers:
         size, budget = max(self.numbering.size, 1), self._context.budget
@@ -266,11 +270,11 @@ class _MarkPool:
 
     def put(self, marks: tuple[Mask, Mask]) -> None:
         """Keep mark arrays for later walks. The oldest ones are dropped first."""
-        if marks[0].nbytes + marks[1].nbytes > _KEPT_MARKS:
+        if marks[0].nbytes + marks[1].nbytes > MAX_POOLED_MARK_BYTES:
             return
         with self._lock:
             self._marks.append(marks)
-            while self.nbytes > _KEPT_MARKS:
+            while self.nbytes > MAX_POOLED_MARK_BYTES:
                 self._marks.pop(0)
 
 
@@ -291,7 +295,7 @@ def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:
     """Distinct keys, ascending. `marked` is a scratch array, all False before and after."""
-    if len(keys) * _SPARSE < len(marked):
+    if len(keys) * SPARSE_RATIO < len(marked):
         return np.unique(keys)
     marked[keys] = True
     found: Numbers = np.flatnonzero(marked)
@@ -303,6 +307,6 @@ def _merged_sorted(parts: list[Numbers]) -> Numbers:
     """The nodes of several arrays, ascending."""
     if len(parts) == 1:
         return parts[0]
-    nodes = np.concatenate([_NOBODY, *parts])
+    nodes = np.concatenate([_NO_NODES, *parts])
     nodes.sort()
     return nodes

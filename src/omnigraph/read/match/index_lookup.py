@@ -16,8 +16,8 @@ from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression
 
-_LARGE = 50_000
-"""Up to so many rows, reading whole columns is as fast as an index lookup."""
+SMALL_TABLE_ROWS = 50_000
+"""Up to this number of rows, reading whole columns is as fast as an index lookup."""
 
 
 def index_lookup(
@@ -30,7 +30,7 @@ def index_lookup(
             found = table.find(pa.array(ids, pa.utf8()))
             found = found[found != NOTHING]
             return found if len(found) < 2 else np.unique(found), [*conditions[:place], *conditions[place + 1 :]]
-    if table.count > _LARGE and table.indexed:
+    if table.count > SMALL_TABLE_ROWS and table.indexed:
         for condition in conditions:
             found_ = _by_index(condition, table, context)
             if found_ is not None:

@@ -14,7 +14,7 @@ from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 
-_TOGETHER = 1 << 19
+CHUNK_ROWS = 1 << 19
 """Rows of a product per chunk."""
 
 
@@ -54,7 +54,7 @@ class Scan(Operator):
             return replace(frame, count=len(candidates[0]), bindings={name: binding}, _columns={})
         numbers = np.concatenate([np.array([], np.int64), *candidates])
         which = np.repeat(np.arange(len(tables)), [len(part) for part in candidates])
-        together = count if frame.paths else max(1, _TOGETHER // max(len(numbers), 1))
+        together = count if frame.paths else max(1, CHUNK_ROWS // max(len(numbers), 1))
         parts = []
         for first in range(0, max(count, 1), max(together, 1)):
             budget.check()

@@ -17,24 +17,26 @@ from omnigraph.lang.query import ir
 from omnigraph.read.plan.statistics import Cardinality, Statistics
 from omnigraph.read.query.block import bound_by_expand
 
-_FAR = 8
+_MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
 
-_ALL_WAYS = 8
-_KEPT = 24
-"""Exhaustive search up to so many variables; beyond, a beam search of this width."""
+MAX_EXHAUSTIVE_VARIABLES = 8
+"""Up to this number of variables, the search is exhaustive. Beyond it, a beam search is used."""
 
-_STEP = 50.0
+BEAM_WIDTH = 24
+"""Number of partial orders that the beam search keeps."""
+
+OPERATOR_COST_ROWS = 50.0
 """Fixed cost of an operator, in rows."""
 
-_TRYING = 0.2
-"""Cost of evaluating conditions on one node in a scan of all nodes, relative to walking one edge."""
+_SCAN_TEST_COST_EDGES = 0.2
+"""Cost of evaluating conditions on one node in a scan of all nodes, in walked edges."""
 
-_MEETING = 10.0
-"""Cost of testing whether an edge joins two nodes."""
+_EDGE_TEST_COST_EDGES = 10.0
+"""Cost of testing whether an edge joins two nodes, in walked edges."""
 
-_LATE = 4.0
-"""Cost of evaluating conditions on one reached node, whose values are fetched one by one."""
+LATE_TEST_COST_EDGES = 4.0
+"""Cost of evaluating conditions on one reached node, whose values are read one by one, in walked edges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Estimates:
         degree = self._edges(expand) / max((left if forward else right).total, 1)
         if expand.hops is None:
             return degree
-        hops = min(expand.hops.max or _FAR, _FAR)
+        hops = min(expand.hops.max or _MAX_ESTIMATED_HOPS, _MAX_ESTIMATED_HOPS)
         return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
 
     def joined(self, expand: ir.Expand) -> float:
@@ -126,7 +128,7 @@ class Estimates:
 
     def block(self, block: ir.Block, rows: float) -> float:
         """Cost of an inner block for so many outer rows."""
-        cost, inside = _STEP, rows
+        cost, inside = OPERATOR_COST_ROWS, rows
         for expand in block.expands:
             nodes = self._statistics.nodes
             total = sum(nodes[name] for name in dict.fromkeys(step.left_type for step in expand.steps))
@@ -162,31 +164,31 @@ class Estimates:
         """
         after = self.after(move, rows)
         if move.condition is not None:
-            return _STEP + rows
+            return OPERATOR_COST_ROWS + rows
         if move.scan is not None:
             held = self.held(move.scan)
-            trying = 0.0 if held.counted else _TRYING * held.total
-            return _STEP + trying + (held.size if first else after)
+            trying = 0.0 if held.counted else _SCAN_TEST_COST_EDGES * held.total
+            return OPERATOR_COST_ROWS + trying + (held.size if first else after)
         assert move.expand is not None
         walked = rows * self.walked(move.expand, forward=move.forward)
         if move.closing:
-            return _STEP + (_MEETING * rows if move.expand.hops is None else walked + after)
+            return OPERATOR_COST_ROWS + (_EDGE_TEST_COST_EDGES * rows if move.expand.hops is None else walked + after)
         left, right = self._ends(move.expand)
         far = right if move.forward else left
         trying = 0.0
         if not far.counted:
-            trying = self._late_cost(move.expand, walked) if move.late else _TRYING * far.total
-        return _STEP + walked + trying + after
+            trying = self._late_cost(move.expand, walked) if move.late else _SCAN_TEST_COST_EDGES * far.total
+        return OPERATOR_COST_ROWS + walked + trying + after
 
     def _late_cost(self, expand: ir.Expand, walked: float) -> float:
-        return _LATE * walked
+        return LATE_TEST_COST_EDGES * walked
 
     def is_late(self, expand: ir.Expand, rows: float, *, forward: bool) -> bool:
         """Whether conditions on the reached variable are cheaper to evaluate on reached nodes than on all nodes."""
         left, right = self._ends(expand)
         far = right if forward else left
         walked = rows * self.walked(expand, forward=forward)
-        return not far.counted and self._late_cost(expand, walked) < _TRYING * far.total
+        return not far.counted and self._late_cost(expand, walked) < _SCAN_TEST_COST_EDGES * far.total
 
 
 class JoinOrderSearch:
@@ -230,8 +232,8 @@ class JoinOrderSearch:
                 if ends:
                     ended.append(way)
             layer = following
-            if len(self._names) > _ALL_WAYS and len(layer) > _KEPT:
-                layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:_KEPT])
+            if len(self._names) > MAX_EXHAUSTIVE_VARIABLES and len(layer) > BEAM_WIDTH:
+                layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:BEAM_WIDTH])
         return min(ended, key=_cost)
 
     def all_orders(self, rows: float) -> Iterator[JoinOrder]:

@@ -7,18 +7,20 @@ from collections.abc import Callable
 from omnigraph.read.plan.block_order import BlockOrder
 from omnigraph.read.plan.statistics import Cardinality
 
-_CHEAP = 20_000.0
-"""Listing is not worth avoiding if it costs less than this, in walked edges."""
+MIN_LISTING_COST_EDGES = 20_000.0
+"""If listing all rows costs at most this number of walked edges, all rows are listed."""
 
-_GAIN = 2.0
-"""Listing must cost so many times more than portions."""
+MIN_GAIN = 2.0
+"""Listing must cost this many times more than portions."""
 
-_LEAST = 1_000
-_LARGE = 64
-"""The first portion is sized for at least so many rows, unless that is more than one of so many nodes."""
+FIRST_PORTION_ROWS = 1_000
+"""The first portion is sized for at least this number of rows, within `_FIRST_PORTION_RATIO`."""
 
-_MORE = 2.0
-"""The first portion is sized for so many times more rows than wanted."""
+_FIRST_PORTION_RATIO = 64
+"""`FIRST_PORTION_ROWS` enlarges the first portion to at most 1 / this of the nodes."""
+
+_FIRST_PORTION_MARGIN = 2.0
+"""The first portion is sized for this many times the wanted rows."""
 
 
 def first_portion(
@@ -32,12 +34,12 @@ def first_portion(
         nodes: cardinality of the variable whose property is the first sort key.
         order_from: the join order that starts with so many nodes of that variable.
     """
-    if whole.cost <= _CHEAP:
+    if whole.cost <= MIN_LISTING_COST_EDGES:
         return None
     along = order_from(nodes.size)
     expected = max(along.rows, 1.0)
-    part = min(1.0, _MORE * wanted / expected)
-    if _GAIN * (nodes.total + along.cost * part) >= whole.cost:
+    part = min(1.0, _FIRST_PORTION_MARGIN * wanted / expected)
+    if MIN_GAIN * (nodes.total + along.cost * part) >= whole.cost:
         return None
-    part = max(part, min(_LEAST / expected, 1 / _LARGE))
+    part = max(part, min(FIRST_PORTION_ROWS / expected, 1 / _FIRST_PORTION_RATIO))
     return max(1, int(nodes.size * part))

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from omnigraph.read.match.count import Leaf
 from omnigraph.read.plan.block_order import BlockOrder
 
-_CHEAP = 20_000.0
-"""Listing is not worth avoiding if it costs less than this, in walked edges."""
+MIN_LISTING_COST_EDGES = 20_000.0
+"""If listing all rows costs at most this number of walked edges, all rows are listed."""
 
-_GAIN = 1.5
-"""Listing must cost so many times more than counting, and give so many times more rows than wanted."""
+MIN_GAIN = 1.5
+"""Listing must cost this many times more than counting, and produce this many times more rows than wanted."""
 
-_MANY = 1 << 30
-"""For more rows than this, all rows are listed: sums of capped weights could overflow."""
+_MAX_RANKED_ROWS = 1 << 30
+"""If more rows than this are wanted, all rows are listed, because sums of capped weights could overflow."""
 
 
 def ranked_nodes(
@@ -33,10 +33,10 @@ def ranked_nodes(
         leaves: variables that can be counted.
         counting_cost: estimated cost of counting; None if all rows have to be listed anyway.
     """
-    if wanted > _MANY or whole.cost <= _CHEAP or _GAIN * wanted >= whole.rows:
+    if wanted > _MAX_RANKED_ROWS or whole.cost <= MIN_LISTING_COST_EDGES or MIN_GAIN * wanted >= whole.rows:
         return None
     counted = leaves()
     cost = counting_cost(counted)
-    if cost is None or _GAIN * cost >= whole.cost:
+    if cost is None or MIN_GAIN * cost >= whole.cost:
         return None
     return min(max(size * wanted / max(whole.rows, 1.0), 1.0), float(wanted), size), counted

@@ -16,8 +16,8 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
-_OFTEN = 4
-"""With at least one row for so many entities, id ranks are computed for the whole table."""
+WHOLE_TABLE_RATIO = 4
+"""With at least one row per this number of entities, id ranks are computed for the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Binding:
         if self.which is not None:
             return None
         table = self.tables[0]
-        if len(self.numbers) * _OFTEN < table.count and not table.has_id_ranks:
+        if len(self.numbers) * WHOLE_TABLE_RATIO < table.count and not table.has_id_ranks:
             return None
         missing = self.numbers == NOTHING
         found = table.id_ranks().take(self.numbers, mode="wrap") if table.slots else self.numbers

@@ -14,7 +14,7 @@ from omnigraph.read.rows.frame import Binding, Frame, Path, concat_frames
 from omnigraph.storage.files.scratch import Scratch
 
 _WEIGHT = "weight"
-_ADVICE = "make room there, name another directory in TMPDIR, or give the query more memory"
+_DISK_HINT = "make room there, name another directory in TMPDIR, or give the query more memory"
 
 Weighted = tuple[Frame, Numbers]
 """Rows with weights: how many rows of the match each row stands for."""
@@ -103,7 +103,7 @@ class SpilledRows:
             checkpoint()
             batch = _batch(frame, weights)
             if self._scratch is None:
-                self._scratch = Scratch(batch.schema, hint=_ADVICE)
+                self._scratch = Scratch(batch.schema, hint=_DISK_HINT)
             note_spill(batch.nbytes)
             self._scratch.write(batch)
         self._parts, self._held = [], 0

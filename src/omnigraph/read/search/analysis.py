@@ -24,11 +24,11 @@ from omnigraph.storage.text_analysis import words_of
 
 Places = npt.NDArray[np.int32]
 
-_TEXT_BYTES = 1 << 22
-"""Bytes of text split per chunk. A read can be stopped between chunks."""
+TEXT_CHUNK_BYTES = 1 << 22
+"""Bytes of text that are split at a time. A read can be stopped between chunks."""
 
-_PIECE_BYTES = 1 << 18
-"""Bytes of pieces analysed per chunk."""
+PIECE_CHUNK_BYTES = 1 << 18
+"""Bytes of pieces that are analysed at a time."""
 
 _SPACES = b" \t\n\x0c\r"
 _CONTROLS = [chr(code) for code in (*range(1, 32), 127) if code not in _SPACES]
@@ -88,7 +88,7 @@ class Occurrences:
 def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     """Chunks of a column of bounded size, with the number of the first text of each."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
-    for start, end in _cuts(texts, _TEXT_BYTES):
+    for start, end in _cuts(texts, TEXT_CHUNK_BYTES):
         yield start, texts.slice(start, end - start)
 
 
@@ -168,7 +168,7 @@ class _Analysed:
 def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
     width = np.ones(len(pieces), np.int64)
     words, piece, place = [pa.array([], pa.utf8()).dictionary_encode()], [_NONE], [_NONE]
-    for start, end in _cuts(pieces, _PIECE_BYTES):
+    for start, end in _cuts(pieces, PIECE_CHUNK_BYTES):
         found, of, at, wide = _words_in(pieces.slice(start, end - start), analyzer)
         words.append(pa.array(found, pa.utf8()).dictionary_encode())
         piece.append(of + start)

@@ -14,8 +14,8 @@ from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.rows.frame import Binding
 
-_ROOM = 8
-"""A direct-address table may have so many slots per row; beyond, entities are sorted."""
+SLOTS_PER_ROW = 8
+"""A direct-address table may have this number of slots per row. Beyond it, entities are sorted."""
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -38,7 +38,7 @@ class Entities:
         if binding.which is None and (is_everything(binding) or _ascend(numbers)):
             return cls(binding, None)
         keys, size = binding.keys()
-        if size > _ROOM * len(keys):
+        if size > SLOTS_PER_ROW * len(keys):
             _, first, back = np.unique(keys, return_index=True, return_inverse=True)
             return cls(binding.take(first), back)
         row = np.full(size, NOTHING, np.int64)

@@ -18,11 +18,11 @@ from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, abov
 
 _LAST = np.iinfo(np.int64).max
 
-_FURTHER = 4
-"""Approximate scores are sorted so many times further than candidates can stand."""
+SORTED_FACTOR = 4
+"""Approximate scores are sorted this many times further than candidates can stand."""
 
-_FEW = 48
-"""Up to so many entities, smaller values are counted for each entity instead of sorting all values."""
+MAX_COUNTED_ENTITIES = 48
+"""Up to this number of entities, smaller values are counted for each entity instead of sorting all values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class _Order:
 
     def first(self, count: int) -> Mask:
         """Mask of entities that can be among the top `count`. Sorts the scores of a few more."""
-        self._end = self.approximate.front(count * _FURTHER)
+        self._end = self.approximate.front(count * SORTED_FACTOR)
         values = self.approximate.values
         self._front = np.sort(values[values <= below(values, self._end)]).astype(np.float64)
         last = self._end
@@ -161,7 +161,7 @@ class _Order:
         low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         far = np.flatnonzero(there & (high > self._end))
-        if len(far) > _FEW:
+        if len(far) > MAX_COUNTED_ENTITIES:
             earliest, latest = np.searchsorted(self._sorted, low, "left"), np.searchsorted(self._sorted, high, "right")
         else:
             earliest, latest = np.searchsorted(self._front, low, "left"), np.searchsorted(self._front, high, "right")
@@ -194,7 +194,7 @@ class _Order:
     def _between(self, low: Floats, high: Floats) -> Numbers:
         """Entities whose scores lie in any of some ranges, ascending."""
         values = self.approximate.values
-        if len(low) > _FEW:
+        if len(low) > MAX_COUNTED_ENTITIES:
             inside = np.searchsorted(np.sort(low), values, "right") > np.searchsorted(np.sort(high), values, "left")
             return np.flatnonzero(inside & self.there)
         parts = [

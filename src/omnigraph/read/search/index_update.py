@@ -19,8 +19,8 @@ from omnigraph.read.columns.sorting import order_of
 from omnigraph.read.columns.table_changes import change
 from omnigraph.read.search.inverted_index import InvertedIndex
 
-_SMALL_CHANGE = 10
-"""If more than one of so many texts changed, the index is built again."""
+REBUILD_RATIO = 10
+"""If more than 1 / this of the texts changed, the index is built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def update_index(
         return None
     if table.numbering.row_ids is not None:
         return None
-    what = change(origin, table, [name], _SMALL_CHANGE)
+    what = change(origin, table, [name], REBUILD_RATIO)
     stays = None if what is None else _stays(what.untouched, origin.base, origin.slots)
     if what is None or stays is None:
         return None

@@ -32,18 +32,19 @@ from omnigraph.read.search.word_store import load_inverted_index
 from omnigraph.storage.indexes import text_index
 from omnigraph.storage.text_analysis import words_of
 
-_MOST_EDITS = 2
+_MAX_EDITS = 2
 
-_LARGE = 100_000
-_TURNS = 16
-"""Tables of at least so many entities are searched with the Lance index so many times. Then an inverted index is built.
-"""
+MIN_INDEXED_ENTITIES = 100_000
+"""Tables with fewer entities than this are not searched with the Lance text index."""
 
-_MANY = 8
-"""If one of so many vectors is needed, all are read."""
+_INDEX_SEARCHES = 16
+"""A table is searched with the Lance text index this number of times. Then an inverted index is built."""
 
-_OFTEN = 16
-"""A few vectors are read alone so many times. Then all are read."""
+SPARSE_RATIO = 8
+"""If more than 1 / this of the vectors are needed, all are read."""
+
+SPARSE_READS = 16
+"""A few vectors are read alone this number of times. Then all are read."""
 
 
 class Search:
@@ -157,19 +158,19 @@ class Search:
             case ir.TextMode.PHRASE:
                 return words.phrase(query, places)
         assert expr.edits is not None
-        edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MOST_EDITS + 1))
+        edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MAX_EDITS + 1))
         return words.fuzzy(query, edits)
 
     def _by_text_index(self, expr: ir.TextMatch, table: EntityTable, text: str) -> Mask | None:
         """Entities that the Lance text index finds; None if the inverted index is in memory or should be built now."""
         name, phrase = expr.field.name, expr.mode is ir.TextMode.PHRASE
         label = _words_label(name, expr.analyzer)
-        if expr.mode is ir.TextMode.FUZZY or table.count < _LARGE or table.is_cached(label):
+        if expr.mode is ir.TextMode.FUZZY or table.count < MIN_INDEXED_ENTITIES or table.is_cached(label):
             return None
         specs = [text_index(name, expr.analyzer, positions=True)]
         if not phrase:
             specs.append(text_index(name, expr.analyzer, positions=False))
-        if not any(map(table.covered_by, specs)) or not table.rents(label, table.count // _TURNS):
+        if not any(map(table.covered_by, specs)) or not table.rents(label, table.count // _INDEX_SEARCHES):
             return None
         found = np.zeros(table.slots, bool)
         found[table.matching(name, text, phrase=phrase, every_word=expr.mode is ir.TextMode.ALL)] = True
@@ -209,11 +210,11 @@ class Search:
 
     def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:
         """Whether to read a few vectors alone. After enough such reads, all are read and cached, if they fit."""
-        if count * _MANY > table.count:
+        if count * SPARSE_RATIO > table.count:
             return False
         if not _all_fit(table, name):
             return True
-        return table.rents(f"vectors of {name}", _MANY * count + table.count // _OFTEN)
+        return table.rents(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
 
     def _is_streamed(self, table: EntityTable, name: str, count: int) -> bool:
         """Whether to stream vectors from the table: many are needed, and they do not fit the cache."""
@@ -315,7 +316,7 @@ class Search:
         if not isinstance(rank, ir.Nearest) or binding.which is not None or count is None:
             return None
         query, (table,) = self._query(rank, binding), binding.tables
-        if query is None or len(binding.numbers) * _MANY <= table.count:
+        if query is None or len(binding.numbers) * SPARSE_RATIO <= table.count:
             return None
         return nearest_by_index(table, rank, query, binding.numbers, count)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-_MUCH = 1 << 21
-"""With fewer numbers than this, starting another thread costs more than it saves."""
+MIN_PARALLEL_ELEMENTS = 1 << 21
+"""With fewer elements than this, starting another thread costs more than it saves."""
 
 
 def run_parallel(work: Callable[[], None], size: int) -> None:
@@ -21,7 +21,7 @@ def run_parallel(work: Callable[[], None], size: int) -> None:
         work: processes chunks from a shared iterator until it is exhausted.
         size: number of elements to process.
     """
-    helpers = _helpers() if size >= _MUCH else None
+    helpers = _helpers() if size >= MIN_PARALLEL_ELEMENTS else None
     others = [] if helpers is None else [helpers[1].submit(work) for _ in range(helpers[0])]
     work()
     for other in others:

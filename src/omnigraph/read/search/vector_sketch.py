@@ -20,19 +20,22 @@ from omnigraph.read.search.thread_pool import run_parallel
 Vector = npt.NDArray[np.float32]
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
-_SHARE, _LEAST = 6, 32
-"""A sketch has one of so many dimensions of the vector, and at least so many."""
+_DIMENSION_RATIO = 6
+"""A sketch has 1 / this of the dimensions of the vector."""
 
-_SAMPLED = 10_000
+MIN_DIMENSIONS = 32
+"""Minimum number of dimensions of a sketch, unless the vector has fewer."""
+
+_SAMPLE_VECTORS = 10_000
 """Number of sampled vectors from which the directions are computed."""
 
-_BLOCK = 1 << 18
-"""Elements gathered from a matrix at a time, so that they stay in the processor cache."""
+BLOCK_ELEMENTS = 1 << 18
+"""Number of matrix elements that are multiplied at a time, so that they stay in the processor cache."""
 
 
 def width_of(dimension: int) -> int:
     """Number of dimensions of a sketch."""
-    return min(max(dimension // _SHARE, _LEAST), dimension)
+    return min(max(dimension // _DIMENSION_RATIO, MIN_DIMENSIONS), dimension)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class VectorSketch:
         rest = np.empty(len(matrix), np.float32)
         # Bound of the rounding error of a single-precision sum of so many products, times the number of sums.
         slack = float(np.sqrt(width)) * (dimension + 4) * 2.0**-22
-        step = max(_BLOCK // dimension, 1)
+        step = max(BLOCK_ELEMENTS // dimension, 1)
         for start in range(0, len(matrix), step):
             checkpoint()
             part = slice(start, start + step)
@@ -94,7 +97,7 @@ def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector
 
     Each row is multiplied alone. That is as fast as a matrix product, and the result does not depend on the other rows.
     """
-    count, step = len(matrix if chosen is None else chosen), max(_BLOCK // matrix.shape[1], 1)
+    count, step = len(matrix if chosen is None else chosen), max(BLOCK_ELEMENTS // matrix.shape[1], 1)
     found = np.empty(count, np.float32)
     starts = iter(range(0, count, step))
 
@@ -114,7 +117,7 @@ def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector
 
 def _directions(matrix: Matrix, width: int) -> Matrix:
     """Principal directions of some vectors, without centring."""
-    sample = matrix[:: max(len(matrix) // _SAMPLED, 1)].astype(np.float64)
+    sample = matrix[:: max(len(matrix) // _SAMPLE_VECTORS, 1)].astype(np.float64)
     _, vectors = np.linalg.eigh(sample.T @ sample)
     found: Matrix = np.ascontiguousarray(vectors[:, ::-1][:, :width].T.astype(np.float32))
     return found

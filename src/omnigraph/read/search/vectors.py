@@ -22,19 +22,19 @@ from omnigraph.read.search.scores import ApproximateScores, Scores, below, round
 from omnigraph.read.search.vector_sketch import Matrix, Vector, VectorSketch, products_of, width_of
 
 _ROW_ID = "_rowid"
-_AT_ONCE = 1 << 20
+_CHUNK_ELEMENTS = 1 << 20
 """Elements in double precision at a time."""
 
-_WORTHWHILE = 5_000
+MIN_SKETCHED_VECTORS = 5_000
 """With fewer vectors than this, all distances are computed."""
 
-_LIKELY = 4
-"""So many times more vectors than wanted are examined first. Their distances give a bound for all others."""
+CANDIDATE_FACTOR = 4
+"""This many times more vectors than wanted are compared first. Their distances give a bound for all others."""
 
-_PRICE = 16
-"""Sketches are computed after so many products per vector: they cost about that much."""
+SKETCH_COST_PRODUCTS = 16
+"""Sketches are computed after this number of products per vector, which cost about as much."""
 
-_LARGEST, _SMALLEST = 1e37, 1e-30
+_MAX_PRODUCT, _MIN_PRODUCT = 1e37, 1e-30
 """Products and squares within these bounds do not overflow or underflow in single precision."""
 
 
@@ -123,13 +123,13 @@ class Vectors:
             return self.approximate(query, metric, numbers)
         chosen = None if self._is_all(numbers) else numbers
         least = self._ordering(sketch.most(query, query_length, self.longest, chosen), metric, chosen)
-        likely = np.flatnonzero(least <= below(least, ApproximateScores(least, 0.0).front(count * _LIKELY)))
+        likely = np.flatnonzero(least <= below(least, ApproximateScores(least, 0.0).front(count * CANDIDATE_FACTOR)))
         some = self.approximate(query, metric, numbers[likely])
         if int(np.count_nonzero(~np.isnan(some.values))) < count:
             return self.approximate(query, metric, numbers)
         last = float(nth_least(some.values, count))
         near = np.flatnonzero(least <= below(least, last + 4 * some.error))
-        if len(near) * _LIKELY > len(numbers):
+        if len(near) * CANDIDATE_FACTOR > len(numbers):
             return self.approximate(query, metric, numbers)
         values = np.where(np.isnan(least), least, np.float32(np.inf))
         found = self.approximate(query, metric, numbers[near])
@@ -138,13 +138,13 @@ class Vectors:
 
     def _fits_single_precision(self, query_length: float) -> bool:
         """Whether products with a query of this length fit single precision."""
-        return (self.longest + query_length) ** 2 < _LARGEST and self.shortest * query_length >= _SMALLEST
+        return (self.longest + query_length) ** 2 < _MAX_PRODUCT and self.shortest * query_length >= _MIN_PRODUCT
 
     def _sketch(self, asked: int, count: int) -> VectorSketch | None:
         """Sketches, if they help: after many products were computed without them."""
         if (
-            asked < _WORTHWHILE
-            or count * _LIKELY**2 > asked
+            asked < MIN_SKETCHED_VECTORS
+            or count * CANDIDATE_FACTOR**2 > asked
             or self.matrix.shape[1] < 2 * width_of(self.matrix.shape[1])
         ):
             return None
@@ -194,11 +194,11 @@ class LazySketch:
     def find(self, matrix: Matrix, lengths: Scores, asked: int) -> VectorSketch | None:
         if self._made is None:
             self._asked += asked
-            if self._asked > _PRICE * len(matrix):
+            if self._asked > SKETCH_COST_PRODUCTS * len(matrix):
                 self._made = VectorSketch.of(matrix, lengths)
         return self._made
 
 
 def _chunks(count: int, dimension: int) -> list[slice]:
-    step = max(_AT_ONCE // max(dimension, 1), 1)
+    step = max(_CHUNK_ELEMENTS // max(dimension, 1), 1)
     return [slice(start, start + step) for start in range(0, count, step)]

@@ -18,16 +18,16 @@ from omnigraph.read.columns.table_changes import origin_of
 from omnigraph.read.search.index_update import update_index
 from omnigraph.read.search.inverted_index import InvertedIndex
 
-_WORTH_KEEPING = 1_000_000
-"""Indexes with fewer tokens than this are built as fast as they are loaded."""
+MIN_SAVED_TOKENS = 1_000_000
+"""An index with fewer tokens than this is not written to disk: building it is as fast as loading it."""
 
-_KEPT_CHANGE = 20
-"""An updated index is written to disk if at least one of so many texts changed."""
+SAVED_CHANGE_RATIO = 20
+"""An updated index is written to disk if at least 1 / this of its texts changed."""
 
-_TRIED = 4
-"""Earlier indexes on disk that are tried as a base."""
+_MAX_BASES = 4
+"""Maximum number of earlier indexes on disk that are tried as a base."""
 
-_OFFSETS, _LETTERS, _TOLD = "vocabulary.offsets", "vocabulary.letters", "told"
+_OFFSETS, _LETTERS, _HAS_TEXT = "vocabulary.offsets", "vocabulary.letters", "told"
 _ARRAYS = ("first", "entity", "begin", "place", "length")
 
 
@@ -71,7 +71,7 @@ def load_inverted_index(
     if words is None:
         words = InvertedIndex.of(table.whole(name), analyzer)
         unsaved = words.texts
-    if unsaved and words.total >= _WORTH_KEEPING and unsaved * _KEPT_CHANGE >= words.texts:
+    if unsaved and words.total >= MIN_SAVED_TOKENS and unsaved * SAVED_CHANGE_RATIO >= words.texts:
         files.write(made, _arrays(words))
         unsaved = 0
     table.keep_latest(made.table, _Latest(made, ref(words), unsaved))
@@ -96,7 +96,7 @@ def _updated(
         update = update_index(words, latest.made.edges, table, name, analyzer)
         if update is not None:
             return update.words, latest.unsaved + update.changed
-    for stored in islice(files.others(made.table), _TRIED):
+    for stored in islice(files.others(made.table), _MAX_BASES):
         words = _loaded(stored) if stored.made.table == made.table else None
         update = None if words is None else update_index(words, stored.made.edges, table, name, analyzer)
         if update is not None:
@@ -122,7 +122,7 @@ def _arrays(words: InvertedIndex) -> dict[str, Any]:
     return {
         _OFFSETS: np.frombuffer(offsets, np.int64)[: len(vocabulary) + 1],
         _LETTERS: np.frombuffer(letters, np.uint8),
-        _TOLD: words.has_text.view(np.uint8),
+        _HAS_TEXT: words.has_text.view(np.uint8),
         **{name: getattr(words, name) for name in _ARRAYS},
     }
 
@@ -131,7 +131,7 @@ def _loaded(stored: Stored) -> InvertedIndex | None:
     """Load an index from disk; None if it is damaged."""
     try:
         # Copied: they are read completely for the checksum anyway, and later changes of the file do no harm.
-        offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _TOLD))
+        offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _HAS_TEXT))
         first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
         vocabulary = pa.Array.from_buffers(pa.large_utf8(), len(offsets) - 1, buffers).cast(pa.utf8())

@@ -23,14 +23,16 @@ from omnigraph.read.columns.sort_keys import list_codes
 from omnigraph.read.columns.sorting import dense_ranks, groups_of
 from omnigraph.read.rows.frame import Binding, Frame
 
-_WORTHWHILE = 4
-"""With at least one row for so many entities, codes are computed for the whole column."""
+WHOLE_COLUMN_RATIO = 4
+"""With at least one row per this number of entities, codes are computed for the whole column."""
 
-_ROOM = 8
-_LEAST = 1 << 16
-"""A direct-address table of codes may have so many slots per row, or so many in total."""
+SLOTS_PER_ROW = 8
+"""A direct-address table of codes may have this number of slots per row."""
 
-_MANY = 1 << 18
+MIN_SLOTS = 1 << 16
+"""A direct-address table of codes may have this number of slots, however few rows there are."""
+
+MAX_UNCHUNKED_VALUES = 1 << 18
 """More values than this are encoded in chunks."""
 
 _SAME_TEXT = frozenset(
@@ -56,7 +58,7 @@ class Codes:
 
 def _are_apart(codes: Codes) -> bool:
     """Whether all rows have different codes."""
-    if len(codes.of_row) > codes.size or codes.size > max(_ROOM * len(codes.of_row), _LEAST):
+    if len(codes.of_row) > codes.size or codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         return False
     there = np.zeros(codes.size, bool)
     there[codes.of_row] = True
@@ -81,7 +83,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
             continue  # the entity determines it
         if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).which is None:
             table = binding.tables[0]
-            if frame.count * _WORTHWHILE >= table.count and table.is_comparable(expr.name):
+            if frame.count * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(expr.name):
                 parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
                 continue
         parts.append(value_codes(values(name)))
@@ -139,7 +141,7 @@ def _numbered(values: pa.Array) -> Numbers:
     if pa.types.is_floating(values.type):
         # 0.0 and -0.0 are equal.
         values = pc.add(values, pa.scalar(0, values.type))
-    if len(values) > _MANY:
+    if len(values) > MAX_UNCHUNKED_VALUES:
         return dense_ranks(values)
     encoded = values.dictionary_encode(null_encoding="encode")
     codes: Numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -162,7 +164,7 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
 
 def renumbered(codes: Codes) -> tuple[Numbers, int]:
     """Dense codes in the same order, and their number."""
-    if codes.size > max(_ROOM * len(codes.of_row), _LEAST):
+    if codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         first, found = groups_of(codes.of_row)
         return found, len(first)
     checkpoint()

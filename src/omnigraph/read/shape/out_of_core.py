@@ -32,23 +32,25 @@ from omnigraph.read.shape.result_columns import ResultColumns, result_table
 from omnigraph.read.shape.sort import Sort, column_keys, group_keys, match_keys, top_ranked
 from omnigraph.storage.files.scratch import Scratch
 
-_LEAST = 1 << 20
-_WAITING = 8
-"""Rows may wait in one of so many parts of the memory budget, and in this many bytes at least."""
+MIN_BUFFER_BYTES = 1 << 20
+"""Minimum size of the row buffer, unless that is more than a quarter of the memory budget."""
 
-_WIDE = 64
+BUFFER_MEMORY_RATIO = 8
+"""The row buffer takes 1 / this of the memory budget."""
+
+_SORT_ROW_BYTES = 64
 """Bytes per row that sorting needs beside the row itself, estimated."""
 
-_PARTS = 64
-"""Partitions per pass."""
+MAX_PARTITIONS = 64
+"""Maximum number of partitions per pass."""
 
-_SAMPLES = 16
-"""Sampled rows per partition, to find its bounds."""
+SAMPLES_PER_PARTITION = 16
+"""Number of sampled rows per partition, to find its bounds."""
 
 _COPIES = 2
 """Copies of groups in memory while they are sorted."""
 
-_ADVICE = "make room there, name another directory in TMPDIR, or add a limit"
+_DISK_HINT = "make room there, name another directory in TMPDIR, or add a limit"
 
 Keys = Callable[[Frame], Sequence[Key]]
 
@@ -85,13 +87,13 @@ class _ChunkShaping:
         self.budget = context.budget
         self.sort = next(operator for operator in operators if isinstance(operator, Sort))
         most = self.budget.most
-        self.room = 1 << 62 if most is None else max(most // _WAITING, min(_LEAST, most // 4))
+        self.room = 1 << 62 if most is None else max(most // BUFFER_MEMORY_RATIO, min(MIN_BUFFER_BYTES, most // 4))
 
     def run(self, chunks_: Iterable[MatchRows]) -> pa.Table:
         if self.query.read.grouped or self.query.read.distinct:
             return self._grouped(chunks_)
         offset, limit = self.sort.offset, self.sort.limit
-        if limit is not None and (offset + limit) * _WIDE <= self.room:
+        if limit is not None and (offset + limit) * _SORT_ROW_BYTES <= self.room:
             return self._top_rows(chunks_, offset + limit)
         return self._listed(chunks_)
 
@@ -136,7 +138,7 @@ class _ChunkShaping:
             if not buffer.spilled and self._fits(frame := buffer.whole()[0]):
                 self.budget.kept = 0
                 return self._shape(MatchRows(frame))
-            scratch, place = stack.enter_context(Scratch(self.query.schema, hint=_ADVICE)), 0
+            scratch, place = stack.enter_context(Scratch(self.query.schema, hint=_DISK_HINT)), 0
             for frame, _ in self._partitions(buffer, lambda rows: match_keys(self.query, rows, self.context)):
                 first, last = max(offset - place, 0), min(end - place, frame.count)
                 place += frame.count
@@ -194,7 +196,7 @@ class _ChunkShaping:
         """The result from groups that arrive in its order."""
         offset, limit = self.sort.offset, self.sort.limit
         place = returned = 0
-        with Scratch(self.query.schema, hint=_ADVICE) as scratch:
+        with Scratch(self.query.schema, hint=_DISK_HINT) as scratch:
             for groups in parts:
                 left = None if limit is None else limit - returned
                 kept = self._first_groups(groups, max(offset - place, 0), left)
@@ -234,8 +236,8 @@ class _ChunkShaping:
 
         Rows with equal keys are in the same part.
         """
-        each = max(self.room * buffer.count // max(buffer.size + _WIDE * buffer.count, 1), 1)
-        parts = min(-(-buffer.count // each), _PARTS)
+        each = max(self.room * buffer.count // max(buffer.size + _SORT_ROW_BYTES * buffer.count, 1), 1)
+        parts = min(-(-buffer.count // each), MAX_PARTITIONS)
         self.budget.kept = buffer.held
         if parts <= 1:
             whole = buffer.whole()
@@ -287,14 +289,14 @@ def _add_up_duplicates(rows: Weighted) -> Weighted:
 
 def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
     """Sampled rows that split the buffer into parts of about equal size."""
-    step = max(buffer.count // (parts * _SAMPLES), 1)
+    step = max(buffer.count // (parts * SAMPLES_PER_PARTITION), 1)
     samples, start = [], 0
     for frame, _ in buffer.parts():
         samples.append(frame.take(np.arange(start, frame.count, step)))
         start = (start - frame.count) % step
     together = concat_frames(samples)
     order = in_order(keys(together), together.count, 0, None)
-    return together.take(order[_SAMPLES::_SAMPLES])
+    return together.take(order[SAMPLES_PER_PARTITION::SAMPLES_PER_PARTITION])
 
 
 def _assign(frame: Frame, bounds: Frame, keys: Keys) -> Iterator[tuple[int, Numbers]]:

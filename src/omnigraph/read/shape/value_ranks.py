@@ -19,16 +19,16 @@ from omnigraph.read.rows.size_estimates import column_bytes
 from omnigraph.read.shape.group_codes import Codes
 from omnigraph.read.shape.groups import Groups
 
-_FEW = 512
-"""Up to so many rows, values are compared directly."""
+MAX_DIRECT_ROWS = 512
+"""Up to this number of rows, values are compared directly."""
 
-_WORTHWHILE = 4
-"""With at least one row for so many entities, ranks are computed for the whole column and cached."""
+WHOLE_COLUMN_RATIO = 4
+"""With at least one row per this number of entities, ranks are computed for the whole column and cached."""
 
 _COPIES = 3
 """Copies of values in memory while they are ranked."""
 
-_NUMBERS = 5
+_NUMBERS_PER_ROW = 5
 """Array elements per row while distinct entities are found."""
 
 
@@ -60,12 +60,12 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
     """
     rows = len(binding.numbers)
     tables = [table for table in binding.tables if table.has_column(name)]
-    if rows <= _FEW or not tables:
+    if rows <= MAX_DIRECT_ROWS or not tables:
         return None
     if not all(table.is_wide(name) for table in tables):
         return None
-    budget.need_arrays(rows, _NUMBERS)
-    if binding.which is None and rows * _WORTHWHILE >= binding.tables[0].count:
+    budget.need_arrays(rows, _NUMBERS_PER_ROW)
+    if binding.which is None and rows * WHOLE_COLUMN_RATIO >= binding.tables[0].count:
         table = binding.tables[0]
         if budget.most is None or _COPIES * table.column(name).nbytes <= budget.most:
             return _cached_ranks(table, name, binding.numbers)

@@ -13,15 +13,15 @@ from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.numbers import Integers, Mask, Numbers
 from omnigraph.read.columns.sorting import in_order, order_of
 
-_WALKED = 5
+_NUMBERS_PER_EDGE = 5
 """Array elements per walked edge, at most."""
 
 
-_PORTION = 1 << 18
-"""Edges per chunk."""
+CHUNK_EDGES = 1 << 18
+"""Number of edges that are summed at a time."""
 
-_LOOKING = 20_000
-"""Cost of searching self-loops of a few nodes, in edges scanned."""
+LOOP_SEARCH_COST_EDGES = 20_000
+"""Fixed cost of a search for self-loops of some nodes, in scanned edges."""
 
 
 class EdgeLists:
@@ -47,7 +47,7 @@ class EdgeLists:
         degree -= begin
         ends = np.cumsum(degree)
         if len(ends):
-            checkpoint(int(ends[-1]), _WALKED)
+            checkpoint(int(ends[-1]), _NUMBERS_PER_EDGE)
         begin += degree
         begin -= ends
         places = np.repeat(begin, degree)
@@ -144,7 +144,7 @@ class Adjacency(EdgeLists):
         some = np.flatnonzero(self.degree)
         begins = self.first.take(some)
         # In chunks that fit the processor cache.
-        bounds = np.searchsorted(begins, np.arange(_PORTION, len(self.neighbour), _PORTION))
+        bounds = np.searchsorted(begins, np.arange(CHUNK_EDGES, len(self.neighbour), CHUNK_EDGES))
         for first, last in pairwise(np.unique([0, *bounds, len(some)]).tolist()):
             checkpoint()
             low, high = int(begins[first]), int(begins[last]) if last < len(some) else len(self.neighbour)
@@ -183,7 +183,7 @@ class Adjacency(EdgeLists):
     def looping(self, nodes: Numbers) -> Mask:
         """Which of some nodes have a self-loop. Both ends must have the same type."""
         if "loops" not in self.__dict__:
-            self._asked_about_loops += _LOOKING + len(nodes)
+            self._asked_about_loops += LOOP_SEARCH_COST_EDGES + len(nodes)
             if self._asked_about_loops <= self.size:
                 return self.between(nodes, nodes)[0] > 0
         return self.loops.take(nodes)
@@ -207,10 +207,10 @@ def firsts(owner: Integers, nodes: int) -> Numbers:
 def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
     """Stable sort order of edges by near end, then far end."""
     a, b, c = _bits(nodes), _bits(others), _bits(len(near))
-    if a + b + c <= _WORD:
+    if a + b + c <= WORD_BITS:
         return _in_order(_joined(near, far, b), c)
     # Partition by the highest bits of the near end, then sort each partition.
-    portions = (near >> max(a - _PORTION_BITS, 0)).astype(np.uint16)
+    portions = (near >> max(a - PARTITION_BITS, 0)).astype(np.uint16)
     order = order_of(portions)
     ends = np.cumsum(np.bincount(portions))
     for first, last in pairwise([0, *ends.tolist()]):
@@ -218,7 +218,7 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
         mine = order[first:last].copy()
         near_, far_ = near.take(mine), far.take(mine)
         low = int(near_.min()) if len(mine) else 0
-        if _bits(int(near_.max(initial=0)) - low + 1) + b + _bits(len(mine)) <= _WORD:
+        if _bits(int(near_.max(initial=0)) - low + 1) + b + _bits(len(mine)) <= WORD_BITS:
             order[first:last] = mine.take(_in_order(_joined(near_ - low, far_, b), _bits(len(mine))))
         else:
             order[first:last] = mine.take(np.lexsort((far_, near_)))
@@ -228,13 +228,16 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
 def by_one(numbers: Integers, size: int) -> Numbers:
     """Stable sort order of numbers below a bound."""
     c = _bits(len(numbers))
-    if _bits(size) + c > _WORD:
+    if _bits(size) + c > WORD_BITS:
         return order_of(numbers)
     return _in_order(numbers.astype(np.uint64), c)
 
 
-_WORD = 64
-_PORTION_BITS = 12
+WORD_BITS = 64
+"""Number of bits of a sort key."""
+
+PARTITION_BITS = 12
+"""Number of leading bits of a node that select the partition of its edges."""
 
 
 def _bits(size: int) -> int:

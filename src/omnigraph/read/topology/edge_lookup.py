@@ -21,18 +21,22 @@ from omnigraph.storage.indexes import IndexSpec
 _ROW_ID = "_rowid"
 _ENDS = ("src", "dst")
 
-_ASKING = 10_000
-_EACH = 1_000
-_FOUND = 10
-"""Cost of a lookup: fixed, per node and per edge found, in edges of a topology build."""
+LOOKUP_COST_EDGES = 10_000
+"""Fixed cost of a lookup, in edges of a topology build."""
 
-_UNCOVERED = 20_000
-"""Edges that the index may not cover. Every lookup scans them."""
+LOOKUP_COST_EDGES_PER_NODE = 1_000
+"""Cost of each node of a lookup, in edges of a topology build."""
 
-_LOOKED_UP = -(1 << 62)
+LOOKUP_COST_EDGES_PER_RESULT = 10
+"""Cost of each edge that a lookup finds, in edges of a topology build."""
+
+MAX_UNINDEXED_EDGES = 20_000
+"""Maximum number of edges that the index does not cover. Every lookup scans them."""
+
+_LOOKUP_OFFSET = -(1 << 62)
 """Positions of looked-up edges start here, to tell them from positions in a topology."""
 
-_WALKED = 5
+_NUMBERS_PER_EDGE = 5
 _NONE: Numbers = np.array([], np.int64)
 
 
@@ -64,7 +68,7 @@ class End:
     @property
     def is_indexed(self) -> bool:
         """Whether an index on this end covers enough edges."""
-        return self._uncovered <= _UNCOVERED
+        return self._uncovered <= MAX_UNINDEXED_EDGES
 
     @property
     def _uncovered(self) -> int:
@@ -72,13 +76,13 @@ class End:
 
     def rent(self, nodes: float) -> int:
         """Cost of looking up the edges of so many nodes, where a topology build costs 1 per edge."""
-        return _ASKING + self._uncovered + int(_EACH * nodes)
+        return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
     def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Near node, far node and row id of the edges of some nodes, sorted by both nodes."""
         ids = self.near.take("id", nodes)
         rows = self.edges.having(self._by, ids, [self._by, self._other, _ROW_ID])
-        checkpoint(rows.num_rows, _WALKED)
+        checkpoint(rows.num_rows, _NUMBERS_PER_EDGE)
         if rows.num_rows == 0:
             return _NONE, _NONE, _NONE
         owner = nodes.take(pc.index_in(as_one_array(rows[self._by]), value_set=ids).to_numpy())
@@ -173,7 +177,7 @@ class IndexedEdges:
             return False
         self._note(EdgeAccess.LOOKUPS)
         owner, far, row_ids = self._end.look_up(new)
-        self._pays(_FOUND * len(far))
+        self._pays(LOOKUP_COST_EDGES_PER_RESULT * len(far))
         self._few.add(new, owner, far, row_ids)
         return True
 
@@ -182,24 +186,24 @@ class IndexedEdges:
         if not self._knows(nodes):
             return self.whole.walk(nodes)
         degree, places = self._few.walk(nodes)
-        return degree, places + _LOOKED_UP
+        return degree, places + _LOOKUP_OFFSET
 
     def far(self, places: Numbers) -> Numbers:
         """Nodes at the other end of edges, by position."""
-        return self._few.far(places - _LOOKED_UP) if _are_looked_up(places) else self.whole.far(places)
+        return self._few.far(places - _LOOKUP_OFFSET) if _are_looked_up(places) else self.whole.far(places)
 
     def edges(self, places: Numbers) -> Numbers:
         """Edge numbers by position."""
         if not _are_looked_up(places):
             return self.whole.edges(places)
-        return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKED_UP))
+        return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKUP_OFFSET))
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
         """Number of edges between pairs of nodes, and the position of the first edge of each pair."""
         if not self._knows(near):
             return self.whole.between(near, far)
         count, place = self._few.between(near, far)
-        return count, place + _LOOKED_UP
+        return count, place + _LOOKUP_OFFSET
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree, or number of distinct neighbours, of some nodes."""

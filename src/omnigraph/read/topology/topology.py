@@ -35,15 +35,17 @@ Edges = Adjacency | IndexedEdges
 """Adjacency of the nodes at one end."""
 
 _ROW_ID = "_rowid"
-_TOGETHER = 1 << 18
-"""Edges per chunk when the edge table is read, at least."""
+CHUNK_EDGES = 1 << 18
+"""Minimum number of edges per chunk when the edge table is read."""
 
-_TRIED = 4
-"""Earlier topologies on disk that are tried as a base."""
+_MAX_BASES = 4
+"""Maximum number of earlier topologies on disk that are tried as a base."""
 
-_KEPT_CHANGE = 20
-_KEPT_EDGES = 1_000
-"""An updated topology is written to disk if at least one of so many edges changed, and at least so many edges."""
+SAVED_CHANGE_RATIO = 20
+"""An updated topology is written to disk if at least 1 / this of its edges changed."""
+
+SAVED_CHANGE_EDGES = 1_000
+"""An updated topology with fewer changed edges than this is not written to disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ def _bases(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, fi
         yield _Base(topology.made, topology.arrays, topology.unsaved)
     if stored is not None:
         yield _Base(stored.made, stored)
-    for other in islice(files.others(inputs.place), _TRIED):
+    for other in islice(files.others(inputs.place), _MAX_BASES):
         yield _Base(other.made, other)
 
 
@@ -295,7 +297,7 @@ def _keep_update(base: _Base, update: Update, inputs: TopologyInputs, files: Der
     arrays = update.arrays
     if isinstance(arrays, Stored):
         files.add_header(arrays, update.made)
-    elif unsaved * _KEPT_CHANGE >= inputs.edges.count and unsaved >= _KEPT_EDGES:
+    elif unsaved * SAVED_CHANGE_RATIO >= inputs.edges.count and unsaved >= SAVED_CHANGE_EDGES:
         stored = files.write(update.made, arrays)
         if stored is not None:
             return Topology(update.made, stored, inputs, files)
@@ -330,7 +332,7 @@ def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
     stream = pd.Scanner.from_batches(_record_sizes(batches, read), schema=batches.schema, columns=asked).to_reader()
     parts: list[tuple[Integers, ...]] = []
     first = 0
-    for rows in in_groups(stream, _TOGETHER):
+    for rows in in_groups(stream, CHUNK_EDGES):
         checkpoint()
         source, target = sources.found(as_one_array(rows["src"])), targets.found(as_one_array(rows["dst"]))
         if lie_in_order:

@@ -22,11 +22,11 @@ from omnigraph.read.topology.edge_lookup import End
 Arrays = Stored | Mapping[str, Integers]
 """The arrays of a topology by name, on disk or in memory."""
 
-_SMALL_CHANGE = 10
-"""If more than one of so many edges changed, the topology is built again."""
+REBUILD_RATIO = 10
+"""If more than 1 / this of the edges changed, the topology is built again."""
 
-_FEW = 1_000
-"""Up to so many values are inserted by slicing the array at their positions."""
+MAX_SLICED_INSERTS = 1_000
+"""Up to this number of values, values are inserted by slicing the array at their positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def update_topology(made: Made, arrays: Arrays, inputs: TopologyInputs) -> Updat
         return None
     if len(arrays["out.neighbour"]) != made.edges.count:
         return None
-    what = change(made.edges, inputs.edges, ["src", "dst"], _SMALL_CHANGE)
+    what = change(made.edges, inputs.edges, ["src", "dst"], REBUILD_RATIO)
     numbered = None if what is None else _edge_origin(inputs.edges, what)
     if what is None or numbered is None:
         return None
@@ -216,7 +216,7 @@ def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
 def _inserted(values: Integers, places: Numbers, others: Numbers) -> Integers:
     """Values with others inserted before ascending positions."""
     new: npt.NDArray[np.signedinteger] = others.astype(values.dtype)
-    if len(new) > _FEW:
+    if len(new) > MAX_SLICED_INSERTS:
         return np.insert(values, places, new)
     pieces = [values[: places[0]]]
     ends = [*places[1:].tolist(), len(values)]

@@ -12,7 +12,7 @@ from omnigraph.errors import InputError
 from omnigraph.storage.uri import GraphUri
 
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-PIECE = 8 << 20
+CHUNK_BYTES = 8 << 20
 """Bytes of a large object that are in memory at once."""
 TOMBSTONE = b"This object is deleted. OmniGraph may write it again.\n"
 """Content of a tombstone, which replaces a deleted object in stores without a conditional delete."""

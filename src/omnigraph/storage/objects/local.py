@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 
 from omnigraph.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError, StorageErrorKind
-from omnigraph.storage.objects.contract import INTERNAL, PIECE, ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import CHUNK_BYTES, INTERNAL, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.durable import sync_directory, sync_file, sync_tree
 from omnigraph.storage.objects.os_failures import os_failure
 from omnigraph.storage.uri import GraphUri
@@ -82,7 +82,7 @@ class LocalObjectStore:
         with self._reporting(path):
             try:
                 with open(self._file(path), "rb", buffering=0) as opened:
-                    while piece := opened.read(PIECE):
+                    while piece := opened.read(CHUNK_BYTES):
                         yield piece
             except _ABSENT:
                 raise ObjectNotFoundError(str(self._uri), path) from None

@@ -23,7 +23,7 @@ from omnigraph.errors import (
     StorageError,
     StorageErrorKind,
 )
-from omnigraph.storage.objects.contract import PIECE, TOMBSTONE, ObjectInfo, ObjectList, StoredObject, normal_path
+from omnigraph.storage.objects.contract import CHUNK_BYTES, TOMBSTONE, ObjectInfo, ObjectList, StoredObject, normal_path
 from omnigraph.storage.objects.s3_failures import is_missing, is_precondition, s3_failure
 from omnigraph.storage.objects.store_clock import StoreClock
 from omnigraph.storage.s3_settings import S3Settings
@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WRITER = "omnigraph-writer"
+_WRITER_ATTRIBUTE = "omnigraph-writer"
 """Attribute with the id of the call that wrote an object, to find the outcome after a lost response."""
-_PAUSES = (0.05, 0.2, 0.8)
-_PART = 32 << 20
-_PARTS_AT_ONCE = 3
-"""Part size of a large upload, and the number of parallel parts. S3 allows 10,000 parts: enough for 300 GiB."""
+RETRY_PAUSES_SECONDS = (0.05, 0.2, 0.8)
+"""Pauses between the attempts of a conditional write, in seconds."""
+
+PART_BYTES = 32 << 20
+"""Bytes per part of a large upload. S3 allows 10,000 parts: enough for 300 GiB."""
+
+_PARALLEL_PARTS = 3
+"""Maximum number of parts that are sent at once."""
 
 
 class S3ObjectStore:
@@ -118,8 +122,8 @@ class S3ObjectStore:
             ObjectChangedError: it has changed during the read.
         """
         info = self.head(path)
-        for start in range(0, info.size, PIECE):
-            yield self.read_range(path, start, min(start + PIECE, info.size), info.etag)
+        for start in range(0, info.size, CHUNK_BYTES):
+            yield self.read_range(path, start, min(start + CHUNK_BYTES, info.size), info.etag)
 
     def exists(self, path: str) -> bool:
         try:
@@ -153,7 +157,7 @@ class S3ObjectStore:
         key = self._uri.key(path)
         writer = self._call(
             path,
-            lambda: obstore.open_writer(self._patient, key, buffer_size=_PART, max_concurrency=_PARTS_AT_ONCE),
+            lambda: obstore.open_writer(self._patient, key, buffer_size=PART_BYTES, max_concurrency=_PARALLEL_PARTS),
             write=True,
         )
         yield ObjectWriter(lambda data: self._call(path, lambda: writer.write(data), write=True))
@@ -162,7 +166,7 @@ class S3ObjectStore:
     def create(self, path: str, data: bytes) -> str:
         path = normal_path(path)
         _refuse_tombstone(data)
-        for _ in range(len(_PAUSES)):
+        for _ in range(len(RETRY_PAUSES_SECONDS)):
             etag = self._conditional_put(path, data, "create")
             if etag is not None:
                 return etag
@@ -223,7 +227,7 @@ class S3ObjectStore:
         def read() -> tuple[bytes, str | None, str | None]:
             result = obstore.get(self._patient, self._uri.key(path))
             self.clock.read(self._uri.key(path), result.meta["e_tag"], result.meta["last_modified"])
-            return bytes(result.bytes()), result.meta["e_tag"], result.attributes.get(_WRITER)
+            return bytes(result.bytes()), result.meta["e_tag"], result.attributes.get(_WRITER_ATTRIBUTE)
 
         data, etag, writer = self._call(path, read)
         return StoredObject(data, self._etag(path, etag)), writer
@@ -268,14 +272,14 @@ class S3ObjectStore:
         writer = token_hex(16)
         lost_answer: StorageError | None = None
         failure: StorageError | None = None
-        for pause in (*_PAUSES, None):
+        for pause in (*RETRY_PAUSES_SECONDS, None):
             try:
                 result = obstore.put(
                     self._once,
                     self._uri.key(path),
                     data,
                     mode=mode,
-                    attributes={_WRITER: writer},
+                    attributes={_WRITER_ATTRIBUTE: writer},
                     use_multipart=False,
                 )
                 return self._etag(path, result["e_tag"])

@@ -28,12 +28,13 @@ MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_STRUCTURAL = 131_072
 """Maximum number of braces, brackets, colons and commas in one record."""
 
-_FEW = 64
+MAX_SINGLE_RECORDS = 64
 """Up to this number, records are read one by one without further bisection."""
-_TRIES = 256
+
+_MAX_BISECTIONS = 256
 """Maximum number of bisections per block. After that, its records are read one by one."""
-_PART = 2 * 1024 * 1024
-_INK = re.compile(rb"[^ \t\r\n]")
+_PART_BYTES = 2 * 1024 * 1024
+_NON_SPACE = re.compile(rb"[^ \t\r\n]")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -118,7 +119,7 @@ def _parts(block: bytes) -> Iterator[bytes]:
         return
     start = 0
     while start < len(block):
-        end = block.find(b"\n", start + _PART) + 1 or len(block)
+        end = block.find(b"\n", start + _PART_BYTES) + 1 or len(block)
         yield block[start:end]
         start = end
 
@@ -180,11 +181,11 @@ class _Stream:
 
     def read(self, block: bytes, last: bool) -> Iterator[RawRows]:
         """The rows of a block, and of the record that an earlier block began."""
-        if not self._held and _INK.search(block):
+        if not self._held and _NON_SPACE.search(block):
             records = one_a_line(block)
             if records is not None:
                 self._begin(records)
-                self._tries = _TRIES
+                self._tries = _MAX_BISECTIONS
                 rows = self._fast(records, 0, len(records))
                 if rows is not None:
                     yield from rows
@@ -198,10 +199,10 @@ class _Stream:
 
     def _framed(self, block: bytes) -> Iterator[RawRows]:
         """The rows of a block whose records may span lines."""
-        if not self._held and not _INK.search(block):
+        if not self._held and not _NON_SPACE.search(block):
             self._end(block, 0)
             return
-        self._tries, self._recoveries = _TRIES, SHOWN
+        self._tries, self._recoveries = _MAX_BISECTIONS, SHOWN
         framed = frame(block, self._depth, heads=self._plain)
         if self._held:
             self._held.append(block[: framed.head])
@@ -268,7 +269,7 @@ class _Stream:
 
     def _part(self, records: Records, low: int, high: int) -> Iterator[RawRows]:
         """Some records in order: in bulk if possible, otherwise bisected, or one by one."""
-        few = high - low <= _FEW or self._tries <= 0
+        few = high - low <= MAX_SINGLE_RECORDS or self._tries <= 0
         rows = None if few else self._fast(records, low, high)
         if rows is not None:
             yield from rows

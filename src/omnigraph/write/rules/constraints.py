@@ -22,13 +22,13 @@ from omnigraph.write.rows.hashing import Digests, digests
 from omnigraph.write.rows.values import parents
 
 DEFAULT_MEMORY_LIMIT = 1 << 30
-_SMALL = 50_000
+SMALL_JOIN_VALUES = 50_000
 """Up to this number of values, a parallel join is not worth its overhead."""
 
-_JOINED = 200
+_JOIN_ROW_BYTES = 200
 """Approximate memory of a row in a hash table, without its value."""
 
-_COUNTED = 2 * 8
+_HASH_ROW_BYTES = 2 * 8
 """Bytes of hashes per row during the search for duplicates."""
 
 
@@ -144,7 +144,7 @@ def possible_duplicates(columns: Sequence[pa.ChunkedArray], what: str, memory: M
     """
     if len(columns[0]) < 2:
         return None
-    memory.require(what, len(columns[0]) * _COUNTED)
+    memory.require(what, len(columns[0]) * _HASH_ROW_BYTES)
     numbers = digests(columns)
     hashes = duplicate_hashes(numbers, what, memory)
     return None if len(hashes) == 0 else pa.chunked_array([pa.array(np.isin(numbers, hashes))])
@@ -156,7 +156,7 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
     Raises:
         ResourceLimitError: they exceed the memory limit.
     """
-    memory.require(what, len(numbers) * _COUNTED)
+    memory.require(what, len(numbers) * _HASH_ROW_BYTES)
     in_order = np.sort(numbers)
     return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
 
@@ -177,7 +177,7 @@ def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: M
         return empty
     candidates = rows.filter(maybe)
     found = [empty]
-    partitions = memory.partitions(candidates.nbytes + candidates.num_rows * _JOINED)
+    partitions = memory.partitions(candidates.nbytes + candidates.num_rows * _JOIN_ROW_BYTES)
     for part in _partitioned(candidates, fields, partitions):
         groups = part.group_by(list(fields), use_threads=False).aggregate([("id", "min"), ("id", "max")])
         shared = groups.filter(pc.not_equal(groups["id_min"], groups["id_max"]))
@@ -189,11 +189,11 @@ def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: M
 
 def anti_join(values: pa.ChunkedArray, present: pa.ChunkedArray, memory: MemoryLimit) -> pa.Array:
     """The distinct values that do not occur in `present`."""
-    if len(values) + len(present) <= _SMALL:
+    if len(values) + len(present) <= SMALL_JOIN_VALUES:
         distinct = values.unique()
         return distinct.filter(pc.invert(pc.is_in(distinct, value_set=present)))
     left, right = pa.table({"value": values}), pa.table({"value": present})
-    partitions = memory.partitions(right.nbytes + right.num_rows * _JOINED)
+    partitions = memory.partitions(right.nbytes + right.num_rows * _JOIN_ROW_BYTES)
     missing = [pa.chunked_array([], values.type)]
     for ours, theirs in zip(
         _partitioned(left, ["value"], partitions), _partitioned(right, ["value"], partitions), strict=True
@@ -218,7 +218,7 @@ def cardinality_violations(
         memory: the memory limit.
     """
     wanted, counted_ends = pa.table({"node": nodes}), pa.table({"node": ends})
-    partitions = memory.partitions(wanted.nbytes + counted_ends.nbytes + (len(nodes) + len(ends)) * _JOINED)
+    partitions = memory.partitions(wanted.nbytes + counted_ends.nbytes + (len(nodes) + len(ends)) * _JOIN_ROW_BYTES)
     found = [pa.schema([("node", pa.utf8()), ("edges", pa.int64())]).empty_table()]
     for some, edges in zip(
         _partitioned(wanted, ["node"], partitions), _partitioned(counted_ends, ["node"], partitions), strict=True
