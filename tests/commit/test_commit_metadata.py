@@ -67,7 +67,7 @@ def test_labels_are_texts(graph: Graph, labels: Any) -> None:
 
 
 def test_a_label_has_one_value(graph: Graph) -> None:
-    with pytest.raises(InputError, match="'a' is there twice"):
+    with pytest.raises(InputError, match="duplicate label 'a'"):
         put(graph, ["new"], labels=(("a", "1"), ("a", "2")))
     still_works(graph)
 

@@ -384,7 +384,7 @@ def test_a_second_backup_that_was_killed(world: World, tmp_path: Path, point: st
     found = said(target)
     for name, each in found.items():
         assert each in (before.get(name), now.get(name))
-    with pytest.raises(IncompleteCopyError, match="reading works meanwhile"):
+    with pytest.raises(IncompleteCopyError, match="reads still work"):
         omnigraph.open(target)
     omnigraph.restore(target, tmp_path / "r")  # also what is half way can be restored
     assert said(tmp_path / "r") == found

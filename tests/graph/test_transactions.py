@@ -611,7 +611,7 @@ def test_a_branch_with_a_transaction_is_not_deleted(graph: Graph) -> None:
     graph.branches.create("draft")
     with graph.branch("draft").transaction() as tx:
         run(tx, "add", name="dan")
-        with pytest.raises(ConflictError, match="a transaction is at work"):
+        with pytest.raises(ConflictError, match="a transaction is running"):
             graph.branches.delete("draft")
     graph.branches.delete("draft")
 

@@ -179,7 +179,7 @@ def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         manifest_rows, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}
     )
-    monkeypatch.setattr(History, "brought", lambda *_: None)
+    monkeypatch.setattr(History, "missing_in_target", lambda *_: None)
 
 
 def test_commits_of_an_older_release_have_no_generation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

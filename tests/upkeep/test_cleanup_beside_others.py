@@ -321,7 +321,7 @@ def test_whoever_reads_what_went_is_told_so(graph: Graph) -> None:
         lambda: graph.query("query q() { match { $a: A  $a.n > 0 } return { $a.k } }", at=view).to_pylist(),
     ]
     for read in reads:
-        with pytest.raises(VersionReclaimedError, match="is gone"):
+        with pytest.raises(VersionReclaimedError, match="no longer exists"):
             read()
     with suppress(VersionReclaimedError):
         list(stream)

@@ -160,7 +160,7 @@ class Lease:
                 self._lost = not self._is_ours()
             if self._lost:
                 raise LeaseLostError(
-                    f"another writer took over branch '{self._branch}'",
+                    f"another writer took the lease of branch '{self._branch}'",
                     hint="nothing of this write is visible; try again",
                 )
 
@@ -298,7 +298,7 @@ class _Turn:
         _ours.add(self._me.id)
         try:
             while True:
-                taken = self._look()
+                taken = self._poll()
                 if taken is not None:
                     return taken
         except BaseException:
@@ -308,7 +308,7 @@ class _Turn:
             _ours.discard(self._me.id)
             raise
 
-    def _look(self) -> Lease | None:
+    def _poll(self) -> Lease | None:
         record, etag = self._read()
         now = time.monotonic()
         if self._is_mine(record):
@@ -324,12 +324,12 @@ class _Turn:
             return None
         if now >= self._deadline:
             raise self._timeout(record)
-        if self._stand(record, etag, waiters, now):
+        if self._stay_in_queue(record, etag, waiters, now):
             place = next((i for i, waiter in enumerate(waiters) if waiter.id == self._me.id), len(waiters))
             self._sleep(place, now)
         return None
 
-    def _stand(self, record: LeaseRecord, etag: str | None, waiters: list[Waiter], now: float) -> bool:
+    def _stay_in_queue(self, record: LeaseRecord, etag: str | None, waiters: list[Waiter], now: float) -> bool:
         """Stay in the queue with a new heartbeat, and remove dead waiters. False if the object has changed."""
         place = next((i for i, waiter in enumerate(waiters) if waiter.id == self._me.id), None)
         due = now - self._beaten >= self._ttl / 3
@@ -382,7 +382,7 @@ class _Turn:
     def _timeout(self, record: LeaseRecord) -> LeaseTimeoutError:
         owner = record.owner
         by = "others" if owner is None else f"process {owner.pid} on {owner.host}"
-        return LeaseTimeoutError(f"branch '{self._branch}' is being written by {by}", hint="try again later")
+        return LeaseTimeoutError(f"branch '{self._branch}' is in use by another writer: {by}", hint="try again later")
 
     def _read(self) -> tuple[LeaseRecord, str | None]:
         try:

@@ -25,7 +25,7 @@ _MOST_IDS = 1_000_000
 """With more changed rows than this, every read of the table counts as a conflict."""
 
 _MOST_ROWS = 20_000
-"""The same limit if the rows have to be read to compare them, not only their ids."""
+"""With more changed rows than this, conditions and lookups are not evaluated on them, and count as a conflict."""
 
 _MOST_BYTES = 64 << 20
 """A lookup with more bytes of values adds the whole table instead of the values."""

@@ -183,7 +183,7 @@ class Work:
             self._objects.get(record_path(self.name))
         except ObjectNotFoundError:
             raise VersionReclaimedError(
-                f"a cleanup took this {self.kind.value} for dead and may have removed its files",
+                f"a cleanup took this {self.kind.value} for dead, and may have removed its files",
                 hint="nothing of it is visible; run it again",
             ) from None
 

@@ -155,7 +155,7 @@ def _overtaken(
                     uri=unflushed.uri,
                     path=unflushed.path,
                     in_effect=True,
-                    hint="another process has finished the write; check the disk, then look at the graph",
+                    hint="another process has finished the write; check the disk, then read the graph",
                 )
             if published is not None:
                 return published

@@ -131,7 +131,7 @@ def _references(store: Store) -> Iterator[FileDamage]:
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:
-    found, unreadable = sidecar.sort_out(store.objects)
+    found, unreadable = sidecar.read_sidecars(store.objects)
     yield from (FileDamage(each.path, each.reason) for each in unreadable)
     for each in found:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
