@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage import blobs
-from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, kept, portions, row_schema
+from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, portions, row_schema, unchanged_cells
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import stage_append, stage_delete, stage_overwrite, stage_upsert
 from omnigraph.storage.table_ref import TableRef
@@ -93,8 +93,8 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
     base = tables.fork(base, "fork") if forked else base
     change = pa.concat_tables(
         [
-            rows(list("abd"), 1, kept(3), kept(3)),
-            rows(["c"], 1, ["s3://assets/other"], kept(1)),
+            rows(list("abd"), 1, unchanged_cells(3), unchanged_cells(3)),
+            rows(["c"], 1, ["s3://assets/other"], unchanged_cells(1)),
             rows(["new"], 1, [b"new"], [REFERENCE]),
         ]
     )
@@ -115,7 +115,7 @@ def test_kept_cells_are_read_a_few_at_a_time(
     monkeypatch.setattr(blobs, "_LOOKED_UP", 2)
     monkeypatch.setattr(blobs, "MATERIALIZED", 1)
     before = content(tables, base)
-    after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, kept(4), kept(4))))
+    after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, unchanged_cells(4), unchanged_cells(4))))
     assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}
 
 
@@ -134,8 +134,8 @@ def test_overwriting_and_deleting(tables: TableStorage, base: TableRef) -> None:
 
 
 def test_a_cell_cannot_be_kept_where_nothing_is_stored(tables: TableStorage, base: TableRef) -> None:
-    with pytest.raises(BlobIntegrityError, match="'new' is not stored"):
-        stage_upsert(tables.at(base), rows(["new"], 1, kept(1), [None]))
+    with pytest.raises(BlobIntegrityError, match="'new' does not exist"):
+        stage_upsert(tables.at(base), rows(["new"], 1, unchanged_cells(1), [None]))
 
 
 def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
@@ -158,10 +158,10 @@ def test_one_blob_and_its_bytes(tables: TableStorage, base: TableRef) -> None:
     ("said", "reason"),
     [
         ({"kind": 4}, "does not know"),
-        ({"kind": 3}, "leads nowhere"),
-        ({"kind": 0, "blob_uri": "s3://a/b"}, "has an address as well"),
-        ({"kind": 3, "blob_uri": "s3://a/b", "size": 3}, "a part of something"),
-        ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of something"),
+        ({"kind": 3}, "a reference has no address"),
+        ({"kind": 0, "blob_uri": "s3://a/b"}, "stored content has one"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "size": 3}, "a part of a file"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of a file"),
     ],
 )
 def test_what_contradicts_itself_is_an_error(said: dict[str, object], reason: str) -> None:

@@ -60,16 +60,15 @@ class ReadSet:
     lookups: list[tuple[str, str, pa.ChunkedArray]] = field(default_factory=list)
     filters: list[tuple[str, pc.Expression]] = field(default_factory=list)
 
-    def add_lookup(self, key: str, by: str, values: pa.ChunkedArray, *, kept: bool = False) -> None:
+    def add_lookup(self, key: str, by: str, values: pa.ChunkedArray) -> None:
         """Add a lookup by the values of a column.
 
         Args:
             key: the table.
             by: the column.
             values: the values.
-            kept: whether the caller keeps the values anyway, so that they cost no extra memory here.
         """
-        if kept or values.nbytes <= _MOST_BYTES:
+        if values.nbytes <= _MOST_BYTES:
             self.lookups.append((key, by, values))
         else:
             self.whole.add(key)

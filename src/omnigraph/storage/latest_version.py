@@ -104,7 +104,7 @@ def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError |
     path = f"{directory}/{VERSIONS}/{2**64 - 1 - hint:020d}.manifest"
     if os.path.exists(f"{root}/{path}"):
         return None  # it has just been created
-    return DamagedFileError(root, path, "it is missing, and was the newest version")
+    return DamagedFileError(root, path, "the newest version is missing")
 
 
 def base_directories(dataset: LanceDataset) -> dict[int, str]:

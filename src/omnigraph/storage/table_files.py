@@ -83,7 +83,9 @@ def below(base: str, path: str) -> str:
     start = place.rfind(f"/{path}")
     found = place[start + 1 :]
     if start < 0 or not (found == path or found.startswith(f"{path}/tree/")):
-        raise CorruptionError(f"{path} has files at {base}", hint="a table lies below its graph; leave the files alone")
+        raise CorruptionError(
+            f"{path} has files at {base}", hint="a table must be below its graph; do not change its files"
+        )
     return found
 
 

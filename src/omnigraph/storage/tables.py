@@ -197,7 +197,7 @@ class TableStorage:
             return file_checksums(self._root, [path for each in staged for step in each.steps for path in step.paths])
         except OSError as error:
             path = os.path.relpath(str(error.filename), self._root)
-            raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error
+            raise DamagedFileError(self._root, path, "it was removed before its write was committed") from error
 
     def sealed(self, ref: TableRef) -> TableRef:
         """The version with the checksum of its manifest file, to be recorded in the graph's manifest.

@@ -111,7 +111,7 @@ def check_output_directory(path: str | os.PathLike[str]) -> None:
         if found is not None and (not stat.S_ISDIR(found.st_mode) or any(target.iterdir())):
             raise InputError(
                 f"{path} exists and is not an empty directory",
-                hint="name a new one: what is in a directory is loaded together",
+                hint="choose a new directory: load reads all files of a directory together",
             )
         os.stat(target.parent)
     except OSError as error:

@@ -375,7 +375,7 @@ def _locked(directory: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                if _is_at(descriptor, name):
+                if _has_name(descriptor, name):
                     yield
                     return
             finally:
@@ -385,8 +385,8 @@ def _locked(directory: str) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _is_at(descriptor: int, name: str) -> bool:
-    """Whether the lock file is still the one that others would lock."""
+def _has_name(descriptor: int, name: str) -> bool:
+    """Whether an open lock file still has its name. If not, other processes lock a newer file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(name))
     except FileNotFoundError:

@@ -46,8 +46,8 @@ class MemoryObjectStore:
         return self._find(path).stored
 
     def head(self, path: str) -> ObjectInfo:
-        kept = self._find(path)
-        return ObjectInfo(normal_path(path), len(kept.stored.data), kept.modified)
+        entry = self._find(path)
+        return ObjectInfo(normal_path(path), len(entry.stored.data), entry.modified)
 
     def exists(self, path: str) -> bool:
         return self._key(path) in self._memory.objects
@@ -80,9 +80,9 @@ class MemoryObjectStore:
         below = self._below(prefix)
         start = len(self._uri.path) + 1 if self._uri.path else 0
         with self._memory.lock:
-            found = [(key, kept) for key, kept in self._memory.objects.items() if key.startswith(below)]
+            found = [(key, entry) for key, entry in self._memory.objects.items() if key.startswith(below)]
         return [
-            ObjectInfo(key[start:], len(kept.stored.data), kept.modified) for key, kept in sorted(found, key=_by_key)
+            ObjectInfo(key[start:], len(entry.stored.data), entry.modified) for key, entry in sorted(found, key=_by_key)
         ]
 
     def delete_prefix(self, prefix: str) -> None:
@@ -109,10 +109,10 @@ class MemoryObjectStore:
         return f"{key}/" if key else ""
 
     def _find(self, path: str) -> _Kept:
-        kept = self._memory.objects.get(self._key(path))
-        if kept is None:
+        entry = self._memory.objects.get(self._key(path))
+        if entry is None:
             raise ObjectNotFoundError(str(self._uri), normal_path(path))
-        return kept
+        return entry
 
     def _keep(self, path: str, data: bytes) -> str:
         etag = str(next(self._memory.versions))
@@ -120,8 +120,8 @@ class MemoryObjectStore:
         return etag
 
     def _expect(self, path: str, etag: str) -> None:
-        kept = self._memory.objects.get(self._key(path))
-        if kept is None or kept.stored.etag != etag:
+        entry = self._memory.objects.get(self._key(path))
+        if entry is None or entry.stored.etag != etag:
             raise ObjectChangedError(str(self._uri), normal_path(path))
 
 

@@ -309,11 +309,11 @@ class S3ObjectStore:
     def _etag(self, path: str, etag: str | None) -> str:
         if etag is None:
             raise StorageError(
-                "the store gives objects no etag",
+                "the store returns no etag",
                 kind=StorageErrorKind.CONFIGURATION,
                 uri=str(self._uri),
                 path=path,
-                hint="the store lacks something that a graph needs; use another one",
+                hint="the store lacks a feature that a graph needs; use another store",
             )
         return etag
 
