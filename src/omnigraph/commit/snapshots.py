@@ -123,7 +123,7 @@ class Snapshot:
         return self.table(key).batches(columns=columns, after=after)
 
     def place(self, key: str) -> str:
-        """Address of the table of a type. All its versions and branches have the same."""
+        """Address of the table of a type, the same for all its versions and branches."""
         return f"{self._store.objects.uri.identity}/{self.pin(key).ref.path}"
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Writes to one table: one class per operation. Each says whether it changes anything, and stages itself."""
+"""Writes to one table: one class per operation. `is_empty` detects that nothing changes, `stage` writes the files."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # nobody would remove schema files of a writer that lost its lease
+            held.check()  # staged schema files of a writer without the lease would never be removed
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)

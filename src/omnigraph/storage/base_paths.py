@@ -23,9 +23,9 @@ from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields,
 from omnigraph.storage.table_files import below
 
 _BASES = 18
-"""Field of a manifest: its base paths."""
+"""Field number of the base paths in a manifest message."""
 _PATH = 4
-"""Field of a base path: the path."""
+"""Field number of the path in the message of a base path."""
 
 
 class MovedDataset(LanceDataset):

@@ -133,7 +133,7 @@ def redacted(text: str) -> str:
 
 
 class SourceFailedError(Exception):
-    """A source could not be read, and why."""
+    """A source could not be read. The message is the reason."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from omnigraph.storage.scans import filtered, scanner
 _ID, _ROW_ID = "id", "_rowid"
 _FEW = 1_000
 _SHARE = 100
-"""If there is at most one value per this many rows, rows are found with a filter.
+"""Up to one value per this many rows, rows are looked up.
 
 With more values, reading the whole column once is cheaper.
 """

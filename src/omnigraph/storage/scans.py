@@ -67,14 +67,14 @@ def filtered(
     wanted = list(columns) if columns is not None else [field.name for field in dataset.schema]
     mentioned = [name for name in dataset.schema.names if re.search(rf"\b{name}\b", str(filter))]
     rows = scanner(dataset, columns=list(dict.fromkeys([*wanted, *mentioned]))).to_table()
-    matching = pd.dataset(rows).to_table(filter=filter).select(wanted)
-    return matching if limit is None else matching.slice(0, limit)
+    kept = pd.dataset(rows).to_table(filter=filter).select(wanted)
+    return kept if limit is None else kept.slice(0, limit)
 
 
 def any_null(columns: Sequence[str]) -> str:
     """Lance SQL for "one of these columns is null". As an expression, Lance does not support vectors.
 
-    >>> any_null(["title_vec", "text_vec"])
+    >>> lacking(["title_vec", "text_vec"])
     '`title_vec` IS NULL OR `text_vec` IS NULL'
     """
     return " OR ".join(f"`{name}` IS NULL" for name in columns)

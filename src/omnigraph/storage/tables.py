@@ -154,7 +154,7 @@ class TableStorage:
 
         Raises:
             TableConflictError: the table has a newer version. If Lance rebased the write onto a foreign version, the
-                table now has a version that nobody published; recovery undoes it.
+                table now has a version that no manifest points at; recovery undoes it.
             VersionReclaimedError: the base, or the version to restore, was removed.
         """
         base, restores = staged.base, staged.restores

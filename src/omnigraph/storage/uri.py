@@ -53,7 +53,7 @@ class GraphUri:
         """Parse an address.
 
         Args:
-            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: lives and dies with the
+            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: exists as long as the
                 process).
             storage_options: options to reach the location; override the environment.
 

@@ -197,7 +197,7 @@ def optimize(
         WriteTimeoutError: it did not get the lease in time.
     """
     if rows_per_fragment < 1:
-        raise InputError("a file has at least one row")
+        raise InputError("rows_per_fragment must be at least 1")
     drifted = _drifted(store)
     plan = IndexPlan(store.tables, fewest_vectors)
     work = _Work(

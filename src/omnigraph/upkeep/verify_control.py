@@ -165,7 +165,7 @@ def _archived(store: Store) -> Iterator[FileDamage]:
 
 
 def _optional_objects(store: Store) -> Iterator[FileDamage]:
-    """Verify objects that are not required."""
+    """Verify checksum records, the removal list and work records. Their damage changes no result."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)

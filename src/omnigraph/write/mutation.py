@@ -51,7 +51,7 @@ class MutationReceipt:
 
     Attributes:
         affected_nodes: nodes that statements wrote or deleted; an insert and an update of one node count as two.
-        affected_edges: the same for edges, including edges that were deleted with their nodes.
+        affected_edges: edges that statements wrote or deleted, including edges that were deleted with their nodes.
         commit: the commit; None when nothing matched.
     """
 

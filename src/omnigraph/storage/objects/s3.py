@@ -361,7 +361,7 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The directories of a path."""
+    """All directories above a path."""
     parent = path.rpartition("/")[0]
     while parent:
         yield parent
