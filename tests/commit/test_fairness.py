@@ -96,7 +96,7 @@ def test_who_is_interrupted_passes_on_what_it_was_handed(store: ObjectStore, mon
         held.release()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lease._Turn, "_sleep", interrupt)
+    monkeypatch.setattr(lease._Acquisition, "_sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lease.acquire(store, "main", wait=PATIENCE)
     assert record(store).owner is None

@@ -121,7 +121,7 @@ class History:
         self.source = source
         self.target = target
         self._rows = _Rows(source, target)
-        self._whole: _Whole | None = None
+        self._full: _FullHistory | None = None
 
     def common(self) -> CommonAncestors:
         """The relation of the source and the target."""
@@ -129,25 +129,25 @@ class History:
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
         """The relation of two groups of commits. A group stands for a merge of its commits."""
-        if self._whole is None:
+        if self._full is None:
             try:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
                 # Commits of an older release have no generations: compare all commits.
-                self._whole = _Whole(self._store, self.source, self.target)
-        return self._whole.common(source, target)
+                self._full = _FullHistory(self._store, self.source, self.target)
+        return self._full.common(source, target)
 
     def commit(self, name: str) -> Commit:
         """Find an ancestor of one of the heads."""
-        found = self._rows.commit(name) if self._whole is None else self._whole.commit(name)
+        found = self._rows.commit(name) if self._full is None else self._full.commit(name)
         if found is None:
             raise CorruptionError(f"commit {name} is missing", hint="another program changed the history")
         return found
 
     def missing_in_target(self, common: CommonAncestors) -> pa.Table:
         """The rows that a merge of the source publishes on the target: the commits that the target lacks."""
-        if self._whole is not None:
-            return self._whole.lacking(self.target)
+        if self._full is not None:
+            return self._full.lacking(self.target)
         return ancestor_rows(self._rows.of(common.source_only))
 
 
@@ -299,7 +299,7 @@ class _Rows:
         self._texts.update(zip(rows["object_id"].to_pylist(), rows["metadata"].to_pylist(), strict=True))
 
 
-class _Whole:
+class _FullHistory:
     """All ancestors of two heads, including those that only other branches know: for graphs of older releases."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
@@ -395,4 +395,4 @@ def generation_of(store: Store, view: Manifest) -> int:
     """Generation of the head of a manifest. Computed, if an older release made the commit."""
     if view.head.generation is not None:
         return view.head.generation
-    return _Whole(store, view, view).generation(view.head.id)
+    return _FullHistory(store, view, view).generation(view.head.id)

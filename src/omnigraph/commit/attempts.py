@@ -28,7 +28,7 @@ from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import check_present
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
-from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
+from omnigraph.commit.staged_writes import CleanupStartedError, StagedWrites
 from omnigraph.commit.store import Store
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, Prepared, WriteRequest
 from omnigraph.commit.writer import commit_staged
@@ -70,7 +70,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     return _Write(store, replace(request, branch=branch_name(request.branch)), prepare).run()
 
 
-class _AgainError(Exception):
+class _RetryError(Exception):
     """The attempt failed and left nothing behind: start another. Internal to this module."""
 
     def __init__(self, conflict: ReadConflict) -> None:
@@ -114,7 +114,7 @@ class _Write:
             while True:
                 try:
                     return self._attempt(lease_first)
-                except _AgainError:
+                except _RetryError:
                     lease_first = not self._prepares_without_lease
         except BaseException as error:
             self._staging.abandon()
@@ -153,7 +153,7 @@ class _Write:
                 try:
                     held.check()  # a writer that was paused past its lease waits for it again
                 except LeaseLostError:
-                    raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
+                    raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
                 if repeated is not None:
                     self._staging.abandon()
@@ -162,9 +162,9 @@ class _Write:
                 if conflict is None:
                     view = current
                     break
-                again = self._again(conflict)
+                retry = self._retry(conflict)
                 if self._prepares_without_lease:
-                    raise again
+                    raise retry
                 view = current
             try:
                 check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
@@ -173,23 +173,23 @@ class _Write:
                 # From here on, recovery removes the forks and files of a failed write.
                 staging, self._staging = self._staging, StagedWrites(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)
-            except StagedFilesGoneError as error:
-                raise self._staged_again(error) from error
+            except CleanupStartedError as error:
+                raise self._restage(error) from error
             except ReadSetChangedError as error:
                 # The interrupted commit is already settled here; otherwise it raises another error.
                 if isinstance(error, StagedFilesRemovedError):
-                    self._refuse_twice(error)
-                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
+                    self._allow_restaging(error)
+                raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
 
-    def _staged_again(self, error: StagedFilesGoneError) -> _AgainError:
+    def _restage(self, error: CleanupStartedError) -> _RetryError:
         """No other write was published, so even a write that must not be replayed is staged again."""
         if self._tries >= _MOST_CLEANUPS:
             message = "cleanups repeatedly removed the staged files of this write"
             raise RetryableError(message, hint="try again") from error
         self._only_at = None if self._request.replayable and self._request.schema is None else error.head
-        return _AgainError(ReadConflict(GRAPH_HEAD, error.head, error.head))
+        return _RetryError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
-    def _refuse_twice(self, error: StagedFilesRemovedError) -> None:
+    def _allow_restaging(self, error: StagedFilesRemovedError) -> None:
         """Stage missing files again. Raises if they are missing twice.
 
         Files that other processes wrote cannot be written again by this process.
@@ -246,7 +246,7 @@ class _Write:
             try:
                 staging.stage(prepared.writes, reads)
             except ReadSetChangedError as error:
-                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
+                raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
             if request.schema is not None:
                 staging.add_schema(request.schema)
         except (StorageError, VersionReclaimedError) as error:
@@ -254,7 +254,7 @@ class _Write:
             if _is_same(view, current):
                 raise
             # If the branch was deleted, its files are gone, too.
-            raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
+            raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
             staging.abandon()
@@ -279,7 +279,7 @@ class _Write:
             return None
         return ReadConflict(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
 
-    def _again(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _AgainError:
+    def _retry(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _RetryError:
         """Allow another attempt.
 
         Raises:
@@ -292,7 +292,7 @@ class _Write:
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
-        return _AgainError(conflict)
+        return _RetryError(conflict)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
         conflict = self._last_conflict

@@ -61,7 +61,7 @@ _ours: set[str] = set()
 """Ids under which this process holds leases or waits for them. Any other id of this process is stale."""
 
 
-def _is_gone(owner: Owner, name: str) -> bool:
+def _is_certainly_dead(owner: Owner, name: str) -> bool:
     """Whether an owner or waiter is certainly gone: its process died, or failed to remove itself from the object.
 
     This process may have failed to release a lease because the disk was full, or because a response was late.
@@ -121,7 +121,7 @@ class LeaseRecord:
     def released(self) -> LeaseRecord:
         """The record after a release: the oldest waiter that is not known to be dead holds the lease."""
         for place, waiter in enumerate(self.waiters):
-            if not _is_gone(waiter.owner, waiter.id):
+            if not _is_certainly_dead(waiter.owner, waiter.id):
                 return LeaseRecord(self.fence + 1, waiter.owner, waiter.beat, waiter.id, self.waiters[place + 1 :])
         return LeaseRecord(self.fence, None)
 
@@ -250,7 +250,7 @@ def acquire(
     Raises:
         LeaseTimeoutError: other writers held it all the time.
     """
-    return _Turn(store, branch, at_least, wait, ttl).take()
+    return _Acquisition(store, branch, at_least, wait, ttl).take()
 
 
 def owner_of(store: ObjectStore, branch: str) -> Owner | None:
@@ -274,10 +274,10 @@ class _Watch:
         seen = self._seen.get(member)
         if seen is None or seen[0] != beat:
             self._seen[member] = seen = (beat, now)
-        return now - seen[1] >= self._ttl or _is_gone(owner, member)
+        return now - seen[1] >= self._ttl or _is_certainly_dead(owner, member)
 
 
-class _Turn:
+class _Acquisition:
     """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease in turn."""
 
     def __init__(self, store: ObjectStore, branch: str, at_least: Callable[[], int], wait: float, ttl: float) -> None:

@@ -24,7 +24,7 @@ from omnigraph.storage.staged import Staged
 from omnigraph.storage.table_ref import TableRef
 
 
-class StagedFilesGoneError(Exception):
+class CleanupStartedError(Exception):
     """A cleanup started after the write staged its files, and may remove them."""
 
     def __init__(self, head: str) -> None:
@@ -118,13 +118,13 @@ class StagedWrites:
         """Check that no cleanup has removed staged files. Call it after the sidecar, which protects them, is written.
 
         Raises:
-            StagedFilesGoneError: a cleanup may have removed them; stage everything again.
+            CleanupStartedError: a cleanup may have removed them; stage everything again.
             VersionReclaimedError: a cleanup took the process that wrote the files for dead.
         """
         if self._work is not None:
             self._work.check()
         elif files_token(self.store.objects) != self._token:
-            raise StagedFilesGoneError(self.view.head.id)
+            raise CleanupStartedError(self.view.head.id)
 
     def _reuse(self, write: TableWrite, pin: TablePin) -> Staged | None:
         """The files of an earlier attempt, if they are valid for this one."""

@@ -143,14 +143,14 @@ class Store:
             version = version_of(damaged.path.rpartition("/")[2])
             torn = version is not None and version >= 2 and self._is_torn(name, version)
             if not torn or version is None or not self._unacknowledged(branch, version):
-                raise _with_way_out(damaged, name) from error
+                raise _with_repair_hint(damaged, name) from error
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
         expected = max(hint, known.version if known is not None else 0)
         if found is not None and expected > latest and self._lost(branch, name, expected):
             path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
             missing = DamagedFileError(str(self.objects.uri), path, "the newest version is missing")
-            raise _with_way_out(missing, name)
+            raise _with_repair_hint(missing, name)
         return found
 
     def _damaged(self, name: str | None, error: StorageError) -> StorageError:
@@ -421,7 +421,7 @@ class Store:
             self.forget(view.branch)
 
 
-def _with_way_out(error: StorageError, name: str | None) -> StorageError:
+def _with_repair_hint(error: StorageError, name: str | None) -> StorageError:
     """The error for a damaged newest manifest of `main`, with a hint: only `repair` works without it."""
     if name is not None or not isinstance(error, DamagedFileError):
         return error

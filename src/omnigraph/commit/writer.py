@@ -24,7 +24,7 @@ from omnigraph.commit.rollback_only import mark_rollback_only
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.staged_checksums import compact_checksums, record_checksums
-from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
+from omnigraph.commit.staged_writes import CleanupStartedError, StagedWrites
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.errors import (
@@ -69,7 +69,7 @@ def commit_staged(
         raise
     try:
         staging.check_files()
-    except (StagedFilesGoneError, VersionReclaimedError):
+    except (CleanupStartedError, VersionReclaimedError):
         # No table has moved, so removing the sidecar undoes the write.
         store.objects.delete(sidecar.path)
         staging.abandon()

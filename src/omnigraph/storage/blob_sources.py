@@ -156,7 +156,7 @@ class BlobSources:
         if source.scheme is Scheme.LOCAL:
             with _opened(source.path) as file:
                 return os.fstat(file.fileno()).st_size
-        return self._ask(source, lambda bucket: bucket.head(source.path).size)
+        return self._request(source, lambda bucket: bucket.head(source.path).size)
 
     def read(self, source: SourceUri) -> bytes:
         """Read a whole source.
@@ -167,7 +167,7 @@ class BlobSources:
         if source.scheme is Scheme.LOCAL:
             with _opened(source.path) as file:
                 return file.read()
-        return self._ask(source, lambda bucket: bucket.get(source.path).data)
+        return self._request(source, lambda bucket: bucket.get(source.path).data)
 
     def check_directory(self, source: SourceUri) -> None:
         """Check that a directory of sources exists. Does not check buckets.
@@ -185,7 +185,7 @@ class BlobSources:
         names = os.path.realpath(source.path).split("/")[1:]
         return SourceUri(source.scheme, source.authority, tuple(name for name in names if name))
 
-    def _ask(self, source: SourceUri, request: Callable[[ObjectStore], T]) -> T:
+    def _request(self, source: SourceUri, request: Callable[[ObjectStore], T]) -> T:
         try:
             bucket = self._buckets.get(source.authority)
             if bucket is None:

@@ -112,8 +112,8 @@ def _verify_versions(
         result.files += 1
         result.size += len(data)
         try:
-            manifest = _whole(data, version)
-            note = _note(manifest, version)
+            manifest = _parsed(data, version)
+            note = _sealed_parts(manifest, version)
             parts |= _parts(ledger, directory, manifest, note)
         except TornManifestError as error:
             result.add(path, str(error))
@@ -145,14 +145,14 @@ def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterabl
         yield from readers.map(get, files)
 
 
-def _whole(data: bytes, version: int) -> ManifestFile:
+def _parsed(data: bytes, version: int) -> ManifestFile:
     reason = damage(data, version)
     if reason is not None:
         raise TornManifestError(reason)
     return read(data)
 
 
-def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
+def _sealed_parts(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
     """The parts in the seal of a version; None for a version without a seal."""
     text = dict(entry(each) for each in manifest.metadata).get(SEAL.decode())
     if text is None:

@@ -14,7 +14,7 @@ from omnigraph.storage.uri import GraphUri
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     stored: StoredObject
     modified: datetime
 
@@ -23,7 +23,7 @@ class _Kept:
 class _Memory:
     lock: Lock = field(default_factory=Lock)
     versions: count[int] = field(default_factory=lambda: count(1))
-    objects: dict[str, _Kept] = field(default_factory=dict)
+    objects: dict[str, _Entry] = field(default_factory=dict)
 
 
 _memories: dict[str, _Memory] = {}
@@ -54,18 +54,18 @@ class MemoryObjectStore:
 
     def put(self, path: str, data: bytes) -> str:
         with self._memory.lock:
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def create(self, path: str, data: bytes) -> str:
         with self._memory.lock:
             if self.exists(path):
                 raise ObjectExistsError(str(self._uri), normal_path(path))
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def replace(self, path: str, data: bytes, etag: str) -> str:
         with self._memory.lock:
             self._expect(path, etag)
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def delete(self, path: str) -> None:
         with self._memory.lock:
@@ -108,15 +108,15 @@ class MemoryObjectStore:
         key = self._uri.key(normal_path(prefix, root=True))
         return f"{key}/" if key else ""
 
-    def _find(self, path: str) -> _Kept:
+    def _find(self, path: str) -> _Entry:
         entry = self._memory.objects.get(self._key(path))
         if entry is None:
             raise ObjectNotFoundError(str(self._uri), normal_path(path))
         return entry
 
-    def _keep(self, path: str, data: bytes) -> str:
+    def _store(self, path: str, data: bytes) -> str:
         etag = str(next(self._memory.versions))
-        self._memory.objects[self._key(path)] = _Kept(StoredObject(bytes(data), etag), datetime.now(UTC))
+        self._memory.objects[self._key(path)] = _Entry(StoredObject(bytes(data), etag), datetime.now(UTC))
         return etag
 
     def _expect(self, path: str, etag: str) -> None:
@@ -125,5 +125,5 @@ class MemoryObjectStore:
             raise ObjectChangedError(str(self._uri), normal_path(path))
 
 
-def _by_key(found: tuple[str, _Kept]) -> str:
+def _by_key(found: tuple[str, _Entry]) -> str:
     return found[0]

@@ -235,7 +235,7 @@ class S3ObjectStore:
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
         # A folder made in a console is an empty object, which is listed without its final slash.
-        folders = {prefix, *(parent for info in infos for parent in _above(info.path))}
+        folders = {prefix, *(parent for info in infos for parent in _parents(info.path))}
         return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
@@ -360,7 +360,7 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
     )
 
 
-def _above(path: str) -> Iterator[str]:
+def _parents(path: str) -> Iterator[str]:
     """All directories above a path."""
     parent = path.rpartition("/")[0]
     while parent:
