@@ -83,14 +83,14 @@ def work(place: str, name: str, seconds: float, ready: Any, answers: Any) -> Non
     """Do one thing again and again, and say how it went."""
     os.environ[FSYNC.name] = "0"
     again = 0
-    count = attempts._Write._again
+    count = attempts._Write._retry
 
     def counted(self: Any, *arguments: Any) -> Any:
         nonlocal again
         again += 1
         return count(self, *arguments)
 
-    attempts._Write._again = counted  # type: ignore[method-assign, assignment]
+    attempts._Write._retry = counted  # type: ignore[method-assign, assignment]
     do = WORK.get(name, inserter)
     waits: list[float] = []
     failed: list[str] = []

@@ -272,7 +272,12 @@ S3 = (
     Setting("AWS_SECRET_ACCESS_KEY", Group.OTHERS, "Secret key for S3.", "secret"),
     Setting("AWS_SESSION_TOKEN", Group.OTHERS, "Session token for S3.", "secret"),
     Setting("AWS_ENDPOINT_URL", Group.OTHERS, "Address of an S3-compatible server.", "URL"),
-    Setting("AWS_ENDPOINT_URL_S3", Group.OTHERS, "The same for S3 only. It takes precedence.", "URL"),
+    Setting(
+        "AWS_ENDPOINT_URL_S3",
+        Group.OTHERS,
+        "Takes precedence over `AWS_ENDPOINT_URL`.",
+        "URL",
+    ),
     Setting("AWS_ALLOW_HTTP", Group.OTHERS, "Allows an S3 address without TLS.", "`true` or `false`", "false"),
     Setting(
         "AWS_S3_FORCE_PATH_STYLE",

@@ -63,11 +63,11 @@ def test_an_unknown_start_of_a_branch_is_reported(shell: Shell, graph: str) -> N
         ("taken", "branch 'taken' exists already"),
         ("main", "branch 'main' always exists"),
         ("taken/below", "'taken/below' and branch 'taken' cannot both exist"),
-        ("a b", "'a b' is not a name for a branch or tag"),
-        ("a//b", "'a//b' is not a name"),
-        ("a..b", "'a..b' is not a name"),
-        ("x.lock", "'x.lock' is not a name"),
-        ("__x", "names that begin with __ are the system's"),
+        ("a b", "'a b' is not a valid name of a branch or tag"),
+        ("a//b", "'a//b' is not a valid name"),
+        ("a..b", "'a..b' is not a valid name"),
+        ("x.lock", "'x.lock' is not a valid name"),
+        ("__x", "names that begin with __ are reserved"),
         (" ", "the name is empty"),
     ],
 )
@@ -91,11 +91,11 @@ def test_main_and_missing_branches_cannot_be_deleted(shell: Shell, graph: str, n
 def test_a_branch_with_children_or_tags_is_not_deleted(shell: Shell, graph: str) -> None:
     shell.run("branch", "create", "parent", "--uri", graph)
     shell.run("branch", "create", "child", "--from", "parent", "--uri", graph)
-    assert "made from it is child" in shell.fails("branch", "delete", "parent", "--uri", graph)
+    assert "branches were created from it: child" in shell.fails("branch", "delete", "parent", "--uri", graph)
     shell.run("branch", "delete", "child", "--uri", graph)
     shell.add_person(graph, "Ann", branch="parent")
     shell.run("tag", "create", "v1", "--branch", "parent", "--uri", graph)
-    assert "tagged on it is v1" in shell.fails("branch", "delete", "parent", "--uri", graph)
+    assert "its commits have tags: v1" in shell.fails("branch", "delete", "parent", "--uri", graph)
 
 
 def test_a_graph_can_be_named_in_several_ways(shell: Shell, graph: str) -> None:

@@ -39,7 +39,7 @@ def test_with_consent_cleanup_removes_versions(shell: Shell, graph: str) -> None
         f"cleanup {graph} (keep 1) — would remove 0 versions (0 bytes)"
     )
     old = shell.json("commit", "list", graph)["commits"][2]["graph_commit_id"]
-    assert "is gone" in shell.fails("export", "--uri", graph, "--snapshot", str(old))
+    assert "no longer exists" in shell.fails("export", "--uri", graph, "--snapshot", str(old))
 
 
 def test_cleanup_prints_json(shell: Shell, graph: str) -> None:

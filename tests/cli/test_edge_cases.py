@@ -97,7 +97,7 @@ def test_fmt_keeps_every_byte(shell: Shell) -> None:
 @pytest.mark.parametrize("args", [["snapshot"], ["verify"], ["optimize", "--quiet"], ["export"]], ids=" ".join)
 def test_a_file_given_as_graph_is_reported(shell: Shell, args: list[str]) -> None:
     file = shell.write("file", "x")
-    assert f"{file} is not a directory, and a graph is one" in shell.fails(args[0], file, *args[1:])
+    assert f"{file} is not a directory; a local graph is a directory" in shell.fails(args[0], file, *args[1:])
 
 
 def test_init_refuses_an_existing_file(shell: Shell) -> None:

@@ -24,7 +24,7 @@ def test_a_graph_is_never_overwritten(shell: Shell, graph: str) -> None:
     for extra in ([], ["--force"]):
         said = shell.fails("init", graph, "--schema", shell.schema, *extra)
         assert f"there is a graph at {graph}" in said
-        assert "choose another place" in said
+        assert "choose another location" in said
     with omnigraph.open(graph) as opened:
         assert opened.entity("Person", "Ann") is not None
 

@@ -98,7 +98,10 @@ def test_a_source_with_children_is_merged_and_not_deleted(shell: Shell, place: s
         graph.branches.create("child", source="side")
     done = shell.run("branch", "merge", "side", "--uri", place, "--delete-branch", "--quiet")
     assert done.exit_code == 0
-    assert done.stderr == "branch 'side' was not deleted: branch 'side' cannot be deleted: made from it is child\n"
+    assert (
+        done.stderr
+        == "branch 'side' was not deleted: branch 'side' cannot be deleted: branches were created from it: child\n"
+    )
 
 
 def test_an_outdated_expected_commit_is_refused(shell: Shell, place: str) -> None:

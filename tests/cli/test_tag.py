@@ -41,7 +41,7 @@ def test_invalid_tags_are_refused(shell: Shell, graph: str) -> None:
     shell.run("tag", "create", "v1", "--uri", graph)
     assert "tag 'v1' exists already" in shell.fails("tag", "create", "v1", "--uri", graph, "--quiet")
     assert "did you mean 'v1'?" in shell.fails("tag", "delete", "v11", "--uri", graph, "--quiet")
-    assert "is not a name" in shell.fails("tag", "create", "a b", "--uri", graph, "--quiet")
+    assert "is not a valid name" in shell.fails("tag", "create", "a b", "--uri", graph, "--quiet")
     assert "there is no branch 'x'" in shell.fails("tag", "create", "t", "--branch", "x", "--uri", graph, "--quiet")
     assert "there is no commit or tag 'x'" in shell.fails(
         "tag", "create", "t", "--commit", "x", "--uri", graph, "--quiet"

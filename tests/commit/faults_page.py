@@ -1,6 +1,6 @@
-"""The injected faults of the storage tests, and the documentation page that lists them.
+"""The fault matrix: the requests and flushes that fail in the tests of storage faults, with their numbers.
 
-Run as a program, this module writes the page.
+Run as a program, it writes the reference page of the matrix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.commit.graphs import NODES, Operation
 
 @dataclass(frozen=True, slots=True)
 class FlushWrite:
-    """A write, each flush of which fails once."""
+    """A write. The tests fail each of its flushes once."""
 
     operation: Operation
     tables: tuple[str, ...]
@@ -39,10 +39,10 @@ FLUSHES = [
 FLUSHED: dict[str, tuple[int, int]] = dict(
     zip(map(str, FLUSHES), [(16, 13), (23, 20), (16, 13), (24, 21), (46, 18)], strict=True)
 )
-"""The number of flushes of each write, each of which fails once, and how many of these failures undo the write."""
+"""For each write: the number of flushes that fail in turn, and how often recovery has to undo the write."""
 
 _ALWAYS = {"lease, write": 2, "manifest version, write": 1, "sidecar, write": 1, "sidecar, remove": 1}
-_MERGE = {"record of work, write": 1, "record of work, remove": 1, "ancestors, write": 1}
+_MERGE = {"work record, write": 1, "work record, remove": 1, "ancestors, write": 1}
 _LANCE = {"manifest rows, write": 1, "manifest transaction, write": 1}
 
 
@@ -78,42 +78,49 @@ REQUESTS: dict[str, dict[str, dict[str, int]]] = {
         "merge of 2 tables": _s3(2) | _MERGE | {"ancestors, remove": 1},
     },
 }
-"""The number of modifying requests of each kind that a write sends. Each loses its answer in turn."""
+"""The number of modifying requests of each kind in a write. The tests lose the response of each in turn."""
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fault-matrix.md"
 
 
 ARRIVALS = 4
-"""When a late request arrives: after the writer gave up, after recovery, after the next write, or after cleanup."""
+"""Number of moments at which a late request takes effect.
+
+After the writer failed, after recovery, after the next write, and after cleanup.
+"""
 
 _INTRODUCTION = """\
 # Fault matrix
 
-What is made to fail while a graph is written, and how often. This page is written by
-`python -m tests.commit.faults_page`; the tests that it names compare the counts with what they meet.
+The storage faults that the tests inject into writes, and their number. `python -m tests.commit.faults_page` writes this
+page. The tests that are named below compare the numbers with those that they observe.
 
-## Answers that are lost
+## Lost responses
 
-Every request of a write that changes something loses its answer in turn. It took effect, or never does, or takes
-effect late: when the writer has given up, after another handle has recovered the graph, after the next write, or after
-a cleanup; and late although it was sent again, with success, in between. Afterwards: what was acknowledged is there,
-once; what was refused is not; an unknown outcome is all or nothing, and stays what it was found to be; every table is
-where the graph points; no sidecar is left; the next write and the next cleanup succeed.
+The tests lose the response of each modifying request of a write in turn. The request takes effect at once, never, or
+late: after the writer has failed, after another handle has recovered the graph, after the next write, or after a
+cleanup. It may also take effect late although a retry succeeded in between. Then the tests check that
 
-In S3 a proxy in front of the server loses the answers, so Lance's own requests are among them. On disk the calls to the
-store of control objects lose theirs, and so do the calls that make a version or a fork of Lance visible.
-`tests/commit/test_lost_answers.py` tries some of the cases in every run; `make soak` tries all of them.
+- every acknowledged write is visible exactly once, and no refused write is visible;
+- a write with an unknown outcome is visible completely or not at all, and this does not change later;
+- every table is at its version in the manifest, and no sidecar is left;
+- the next write and the next cleanup succeed.
+
+For S3, a proxy in front of the server drops the responses, so the requests of Lance are included. On disk, the calls
+to the control object store fail after they took effect, and so do the calls that publish a version or a fork of a
+Lance table. `tests/commit/test_lost_answers.py` runs some of the cases every time; `make soak` runs all of them.
 """
 
 _FLUSHES = """
-## Flushes that fail
+## Failed flushes
 
-Every `fsync` of a write fails once, in turn: of data, deletion, index and version files, of the sidecar, of the
+The tests fail each `fsync` of a write in turn: of data, deletion, index and version files, of the sidecar, of the
 manifest, of references, and of the directories above them. The write is refused, and nothing of it is visible. If its
-sidecar was there, it was marked `rollback_only` and undone; a flush that fails earlier has nothing to undo, and that of
-the directory from which the sidecar is removed does no harm. `tests/commit/test_failed_flush.py` holds it.
+sidecar exists, the sidecar is marked `rollback_only` and the write is undone. Before the sidecar exists, there is
+nothing to undo. After the publish, a failed flush of the directory of the removed sidecar does no harm.
+`tests/commit/test_failed_flush.py` tests it.
 
-| write | tables | branch | flushes that fail | undone |
+| write | tables | branch | failed flushes | undone |
 |---|---|---|---|---|
 """
 

@@ -86,7 +86,7 @@ class Lossy(Protocol):
 _KINDS = [
     (r"__recovery/", "sidecar"),
     (r"__lease/", "lease"),
-    (r"__work/", "record of work"),
+    (r"__work/", "work record"),
     (r"__checksums/", "checksums"),
     (r"__staging/", "ancestors"),
     (r"__manifest/.*_versions/", "manifest version"),

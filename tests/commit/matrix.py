@@ -1,6 +1,6 @@
-"""The kill matrix: every kind of write, killed at every failpoint, and the expected state afterwards.
+"""The kill matrix: the expected state of a graph after each kind of write is killed at each failpoint.
 
-Run as a program, this module writes the documentation page.
+Run as a program, it writes the reference page of the matrix.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "kill-matrix
 
 
 class Outcome(StrEnum):
-    """The state that the next writer finds, as the page names it."""
+    """The state that the next writer finds. The values are shown on the page."""
 
     NOTHING = "none"
-    """Nothing is visible, and there is no sidecar: the write never began."""
+    """Nothing is visible, and there was no sidecar: the write changed nothing."""
     UNDONE = "none, undone"
-    """Nothing is visible; recovery rolled the write back."""
+    """Nothing is visible: recovery rolled the write back."""
     FINISHED = "all, finished"
-    """Everything is visible; recovery rolled the write forward."""
+    """Everything is visible: recovery rolled the write forward."""
     DONE = "all"
     """Everything is visible, and the write had removed its sidecar."""
 
@@ -51,11 +51,11 @@ class Outcome(StrEnum):
 
 
 class Killable(Protocol):
-    """A write that passes the failpoints of the commit protocol.
+    """A write that passes the failpoints of the protocol.
 
     Attributes:
-        what: its operation on its tables.
-        forks: whether it is the first on a branch, so that its tables are forked.
+        what: its operation on the tables, for the page.
+        forks: whether it is the first write on a branch, so that its tables are forked.
     """
 
     @property
@@ -76,7 +76,7 @@ class Write:
     """One kind of write.
 
     Attributes:
-        forks: whether it is the first on a branch, so that its tables are forked.
+        forks: whether it is the first write on a branch, so that its tables are forked.
     """
 
     kind: WriterKind
@@ -101,7 +101,7 @@ class Write:
 
     @property
     def after(self) -> list[str]:
-        """The content of each table after the write is visible."""
+        """The ids in each table after the write is visible."""
         if self.operation is Operation.INDEX:
             return sorted(SEED)
         if self.operation is Operation.OVERWRITE:
@@ -115,7 +115,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A failpoint to be killed at. Some are passed once per table."""
+    """A failpoint at which the process is killed. Some are passed once per table."""
 
     point: Failpoint
     pass_: int = 1
@@ -129,7 +129,7 @@ class Kill:
 
 
 ELSEWHERE = (AppendFragments, OverwriteFragments, ChangeFragments, Compact, DropDamagedIndexes, DeleteIds)
-"""Table writes that need preparation, and are killed during it."""
+"""Table writes that need prepared files. The tests of loads, merges and upkeep kill them."""
 
 
 def writes() -> Iterator[Write]:
@@ -231,38 +231,38 @@ INIT_POINTS = (
 PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     Failpoint.BRANCH_CREATE_CHECKED: (
         "creating a branch",
-        "creates the branch, or one above it, and writes to it",
-        "the late creation is refused; every row stays",
+        "creates the branch, or one whose name is a prefix, and writes to it",
+        "the late creation is refused; no row is lost",
     ),
     Failpoint.BRANCH_LEDGER_CREATED: (
         "creating a branch",
-        "creates the branch, or one above it, and writes to it",
-        "the late creation is refused; every row stays",
+        "creates the branch, or one whose name is a prefix, and writes to it",
+        "the late creation is refused; no row is lost",
     ),
     Failpoint.BRANCH_REF_PENDING: (
         "creating a branch",
-        "creates the branch, or one above it, and writes to it",
-        "the late creation is refused; every row stays",
+        "creates the branch, or one whose name is a prefix, and writes to it",
+        "the late creation is refused; no row is lost",
     ),
     Failpoint.BRANCH_CONFIRM_CHECKED: (
         "creating a branch",
-        "creates the branch, or one above it, and writes to it; or cleans up the version that it begins at",
-        "the late creation is refused; every row stays",
+        "creates the branch, or one whose name is a prefix, and writes to it; or cleans up its start",
+        "the late creation is refused; no row is lost",
     ),
     Failpoint.BRANCH_DELETE_CHECKED: (
         "deleting a branch",
-        "deletes it and creates it again; or writes to it, when it was to go at one head",
-        "the late deletion is refused; every row of the new branch, or the new commit, stays",
+        "deletes it and creates it again; or writes to it, if the deletion expects a head",
+        "the late deletion is refused; no row of the new branch and no new commit is lost",
     ),
     Failpoint.BRANCH_CLOSED: (
         "deleting a branch",
-        "creates a branch of that name",
-        "the old branch is gone, the new one stays",
+        "creates a branch with the same name",
+        "the old branch is deleted, the new one stays",
     ),
     Failpoint.BRANCH_REF_DELETED: (
         "deleting a branch",
-        "creates a branch of that name",
-        "the old branch is gone, the new one stays",
+        "creates a branch with the same name",
+        "the old branch is deleted, the new one stays",
     ),
     Failpoint.TAG_CREATE_CHECKED: (
         "creating a tag",
@@ -273,49 +273,49 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     Failpoint.LEASED: (
         "changing the schema; writing to a branch",
         "changes the schema and writes to the new table; deletes the branch and creates it again",
-        "the late write is refused, or begins again; every row stays",
+        "the late write is refused or retried; no row is lost",
     ),
     Failpoint.SIDECAR_WRITTEN: (
         "changing the schema",
-        "settles it, changes the schema and writes to the new table",
-        "every row stays",
+        "recovers it, changes the schema and writes to the new table",
+        "no row is lost",
     ),
     Failpoint.TABLES_COMMITTED: (
         "changing the schema; writing to a branch",
-        "settles it and writes; deletes the branch and creates it again",
-        "every row stays; nothing is published to the new branch",
+        "recovers it and writes; deletes the branch and creates it again",
+        "no row is lost; nothing is published to the new branch",
     ),
     Failpoint.BEFORE_PUBLISH: (
         "changing the schema; writing to a branch",
-        "settles it and writes; deletes the branch and creates it again",
-        "every row stays; nothing is published to the new branch",
+        "recovers it and writes; deletes the branch and creates it again",
+        "no row is lost; nothing is published to the new branch",
     ),
-    Failpoint.PUBLISHED: ("changing the schema", "puts the schema files in their places and writes", "every row stays"),
+    Failpoint.PUBLISHED: ("changing the schema", "promotes the schema files and writes", "no row is lost"),
     **dict.fromkeys(
         RECOVERY_POINTS,
         (
-            "settling an interrupted write",
-            "settles it and writes to the same tables",
-            "every row stays; a table that the late recovery moved is put back by the next writer",
+            "recovering an interrupted write",
+            "recovers it and writes to the same tables",
+            "no row is lost; the next writer restores a table that the late recovery moved",
         ),
     ),
     Failpoint.LATE_VERSION_CHECKED: (
-        "undoing a table version that came late",
+        "undoing a table version that was created late",
         "undoes it and writes to the same table",
-        "every row stays; a table that the late undo moved is put back by the next writer",
+        "no row is lost; the next writer restores a table that the late undo moved",
     ),
     **dict.fromkeys(
         (Failpoint.REPAIR_FILE_CHECKED, Failpoint.TORN_COPIED, Failpoint.REPAIR_SET_ASIDE),
         (
             "repairing a torn version of a table or of the manifest, or the damaged reference of a branch",
-            "repairs it and writes, or makes the branch again and writes to it",
-            "the late act finds another file, and leaves it; every row stays",
+            "repairs it and writes, or creates the branch again and writes to it",
+            "the late repair finds another file and does not touch it; no row is lost",
         ),
     ),
     Failpoint.REPAIR_MANIFEST_CHECKED: (
         "repairing a torn version of the manifest",
         "repairs it and writes",
-        "the late act finds another file, and leaves it; every row stays",
+        "the late repair finds another file and does not touch it; no row is lost",
     ),
     **dict.fromkeys(
         (
@@ -325,38 +325,41 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
             Failpoint.REPAIR_PUBLISHED,
         ),
         (
-            "repairing a table whose data are damaged",
+            "repairing a table with damaged data",
             "repairs it and writes to it",
-            "every row stays; the late publish is refused; a table that was moved late is put back by the next writer",
+            "no row is lost; the late publish is refused; the next writer restores a table that was moved late",
         ),
     ),
     Failpoint.REPAIR_SIDECAR_CHECKED: (
-        "setting a sidecar aside that cannot be settled",
-        "puts back the file that is missing, settles it and writes",
-        "the late act finds no file; every row stays",
+        "quarantining the sidecar of a write that cannot be recovered",
+        "restores the missing file, recovers the write, and writes",
+        "the late repair finds no file; no row is lost",
     ),
     **dict.fromkeys(
         CLEANUP_POINTS,
         (
             "cleaning up",
-            "names old and new commits by branches, tags and pins, writes, and cleans up, too",
-            "whatever was acknowledged can be read; the rest is refused with `version_reclaimed`",
+            "creates branches, tags and pins at old and new commits, writes, and cleans up, too",
+            "all acknowledged branches, tags and writes can be read; the others are refused with `version_reclaimed`",
         ),
     ),
     Failpoint.STAGED: (
         "a mutation, a load or a merge",
-        "cleans up, files of no age included",
-        "the write lands, with all its files",
+        "cleans up, including new files",
+        "the write is published with all its files",
     ),
-    Failpoint.INIT_CLAIMED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
-    Failpoint.INIT_SCHEMA_WRITTEN: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
-    Failpoint.INIT_TABLES_CREATED: ("creating a graph", "creates it with `--force` and loads", "every row stays"),
+    Failpoint.INIT_CLAIMED: ("creating a graph", "creates it with `--force` and loads", "no row is lost"),
+    Failpoint.INIT_SCHEMA_WRITTEN: ("creating a graph", "creates it with `--force` and loads", "no row is lost"),
+    Failpoint.INIT_TABLES_CREATED: ("creating a graph", "creates it with `--force` and loads", "no row is lost"),
 }
-"""Failpoints at which a process is paused for longer than its lease: the action, the concurrent action, the outcome."""
+"""Failpoints at which a process is paused for longer than its lease.
+
+The values are its operation, the operations of another process during the pause, and the outcome.
+"""
 
 
 def outcome(write: Killable, kill: Kill) -> Outcome:
-    """The expected outcome: the whole write if every table has moved, otherwise none of it."""
+    """The expected state: the whole write if all tables have moved, else nothing of it."""
     place = WRITE_POINTS.index(kill.point)
     if place < WRITE_POINTS.index(Failpoint.SIDECAR_WRITTEN):
         return Outcome.NOTHING
@@ -369,25 +372,25 @@ def outcome(write: Killable, kill: Kill) -> Outcome:
 
 
 def page() -> str:
-    """The page that shows the matrix."""
+    """The reference page of the matrix."""
     lines = [
         "# Kill matrix",
         "",
-        "What is left when a writer is killed (`SIGKILL`) at each named place of a write, and the graph is opened",
-        "again. The same tests check that every table is where the graph points, that no sidecar is left, that the",
-        "audit has exactly one row where a sidecar existed and none otherwise, and that the next write succeeds. This",
-        "page is written by `python -m tests.commit.matrix`; `tests/commit/test_kill_matrix.py`,",
-        "`tests/write/test_kill_matrix.py` and `tests/merge/test_kill_matrix.py` hold it.",
+        "The state of a graph after a writer is killed (`SIGKILL`) at a failpoint, and the graph is opened again. The",
+        "tests also check that every table is at its version in the manifest, that no sidecar is left, that the audit",
+        "has one row if there was a sidecar and none otherwise, and that the next write succeeds.",
+        "`python -m tests.commit.matrix` writes this page. `tests/commit/test_kill_matrix.py`,",
+        "`tests/write/test_kill_matrix.py` and `tests/merge/test_kill_matrix.py` test it.",
         "",
-        "The writer is the kind that the sidecar records. All kinds share one way of committing. The first two tables",
-        "kill each kind in it, with the operation that is shown. The next two kill whole loads, mutations and merges;",
-        "those tests check the values of all entities, too, and that sending the same request again, with its",
-        "idempotency key, gives what sending it once gives.",
+        "The column *writer* is the kind of write in the sidecar. All kinds use the same commit protocol. For the",
+        "first two tables, the tests kill a write of each kind with one operation. For the next two, they kill whole",
+        "loads, mutations and merges. These tests also compare the values of all entities. They send the request",
+        "again, with its idempotency key, and check that the graph is the same as after one successful request.",
         "",
-        "- **none**: nothing is visible, the write never began.",
-        "- **none, undone**: nothing is visible, the next opener has put the moved tables back.",
-        "- **all, finished**: everything is visible, the next opener has finished the write.",
-        "- **all**: everything is visible, and there was nothing left to do.",
+        "- **none**: nothing is visible, and there was nothing to recover.",
+        "- **none, undone**: nothing is visible; recovery has rolled the write back.",
+        "- **all, finished**: everything is visible; recovery has rolled the write forward.",
+        "- **all**: everything is visible, and there was nothing to recover.",
         "",
     ]
     for forks, where in ((False, "on `main`"), (True, "first on a branch")):
@@ -400,43 +403,41 @@ def page() -> str:
     lines += [
         "## Recovery, branches, transactions, cleanup, creation and copies",
         "",
-        "| killed at | what is left |",
+        "| killed at | state |",
         "|---|---|",
-        *(
-            f"| `{point}`, finishing or undoing a write | the same as if recovery had not been interrupted |"
-            for point in RECOVERY_POINTS
-        ),
-        *(f"| `{point}`, repairing | running it again ends as it would have |" for point in REPAIR_POINTS),
-        "| `late_version_checked`, undoing a table version that came late | the next write undoes it |",
+        *(f"| `{point}`, in recovery | the same as without the interruption |" for point in RECOVERY_POINTS),
+        *(f"| `{point}`, in a repair | the next repair completes it |" for point in REPAIR_POINTS),
+        "| `late_version_checked`, undoing a table version that was created late | the next write undoes it |",
         "| `branch_create_checked`, `branch_ledger_created`, `branch_ref_pending`, `branch_confirm_checked` |"
-        " no branch; its name can be used |",
+        " no branch; the name can be used |",
         "| `branch_ref_created` | the branch exists |",
-        "| `branch_delete_checked` | the branch is as it was |",
-        "| `branch_closed`, `branch_ref_deleted` | the branch is gone; its name can be used; cleanup takes its files |",
+        "| `branch_delete_checked` | the branch is unchanged |",
+        "| `branch_closed`, `branch_ref_deleted` | no branch; the name can be used; cleanup removes the files |",
         "| `tag_create_checked` | no tag |",
         "| `tag_ref_created`, `tag_delete_checked` | the tag exists |",
         "| `migration_ref_written` | the older format; the next open for writing migrates it |",
         "| `migration_stamped` | the new format |",
-        "| `transaction_recorded`, or anywhere in the block of a transaction | none of the transaction |",
-        "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | all of the transaction |",
-        "| `cleanup_versions_removed` | the same as without cleanup; files that nothing needs go with the next one |",
-        "| `table_packed`, in an optimize: rows are packed, indexes not built | none, undone |",
+        "| `transaction_recorded`, or any point in the block of a transaction | nothing of the transaction |",
+        "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | the whole transaction |",
+        "| `cleanup_versions_removed` | the same as without cleanup; the next cleanup removes the unneeded files |",
+        "| `table_packed`, in an optimize, after compaction and before the index builds | none, undone |",
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",
-        "| `place_manifest_rewritten`, `place_rewritten`, `place_ended`, in a copied graph | it answers as before; the "
-        "next open for writing settles it in its place |",
-        "| `copy_marked`, `copy_file_copied`, `copy_files_copied`, `copy_tables_published`, `copy_published` | of a "
-        "restore, no graph; of a second backup, one that can be read; the next attempt copies what is missing |",
+        "| `place_manifest_rewritten`, `place_rewritten`, `place_ended`, in a copied graph | reads are unchanged; the "
+        "next open for writing adopts the new location |",
+        "| `copy_marked`, `copy_file_copied`, `copy_files_copied`, `copy_tables_published`, `copy_published` | after "
+        "a restore: no graph; after a second backup: a readable backup; the next attempt completes it |",
     ]
     lines += [
         "",
         "## Pauses",
         "",
-        "A check is no fence: a process may be stopped (`SIGSTOP`) right after one, for longer than its lease. Another",
-        "process then does the contrary act, and the first goes on. `tests/commit/test_pause_matrix.py` holds it.",
+        "A check does not protect the step after it: a process may be paused (`SIGSTOP`) in between, for longer than",
+        "its lease. The tests pause a process, run conflicting operations in another process, and continue the first.",
+        "`tests/commit/test_pause_matrix.py` tests it.",
         "",
-        "| stopped at | while | the other process | outcome |",
+        "| paused at | operation | the other process | outcome |",
         "|---|---|---|---|",
         *(f"| `{point}` | {act} | {contrary} | {end} |" for point, (act, contrary, end) in PAUSES.items()),
     ]
@@ -444,22 +445,22 @@ def page() -> str:
         "",
         "## Loads on Spark",
         "",
-        "On a cluster of a master and two workers, each a process of its own, with second attempts at slow tasks.",
-        "Whoever dies, the graph that comes out is the one that a load in one process makes, row by row, as one",
-        "commit; a second load with the same idempotency key is not carried out again; cleanup removes what was",
-        "written for nothing, and not a byte else. `tests/pipeline/test_cluster.py` and",
-        "`tests/pipeline/test_killed_driver.py` hold it.",
+        "The tests use a cluster of a master and two worker processes, with speculative execution of slow tasks. After",
+        "any kill, the graph has the same rows as after a local load, in one commit, or it is unchanged. A second load",
+        "with the idempotency key of a successful one changes nothing. Cleanup removes exactly the files that no",
+        "version needs.",
+        "`tests/pipeline/test_cluster.py` and `tests/pipeline/test_killed_driver.py` test it.",
         "",
-        "| killed | when | what is left |",
+        "| killed | when | state |",
         "|---|---|---|",
-        "| an executor | before a task has written its rows | all: its tasks are made again |",
-        "| an executor | after a task has written its rows, before it says so | all, and rows that nothing points at |",
-        "| an executor | when it has sent rows to the tasks that compare them | all: they are sent again |",
-        "| an executor | while rows are compared | all: they are compared again |",
-        "| a worker with its executor | after a task has written its rows | all, and rows that nothing points at |",
-        "| nobody, but a task never ends | after it has written its rows | all, from the second attempt |",
-        "| the driver | while tasks read, or before anything is compared | none, and rows that nothing points at |",
-        "| the driver | `captured`, `staged`, `leased` | none, and rows that nothing points at |",
+        "| an executor | before a task has written its rows | all; its tasks run again |",
+        "| an executor | after a task has written its rows, before it reports them | all, and orphan files |",
+        "| an executor | after it has sent rows to the tasks that compare them | all; the rows are sent again |",
+        "| an executor | while rows are compared | all; the rows are compared again |",
+        "| a worker with its executor | after a task has written its rows | all, and orphan files |",
+        "| no process, but a task hangs | after it has written its rows | all, from the second attempt of the task |",
+        "| the driver | while tasks read, or before rows are compared | none, and orphan files |",
+        "| the driver | `captured`, `staged`, `leased` | none, and orphan files |",
         "| the driver | `sidecar_written`, `table_committed` | none, undone |",
         "| the driver | `tables_committed`, `before_publish`, `published` | all, finished |",
         "| the driver | `sidecar_removed` | all |",
@@ -468,7 +469,7 @@ def page() -> str:
 
 
 def _rows(chosen: Sequence[Killable]) -> list[str]:
-    """A table of the page."""
+    """One table of the page."""
     widest = max((list(kills(write)) for write in chosen), key=len)
     lines = ["| writer | operation | tables | " + " | ".join(f"`{kill}`" for kill in widest) + " |"]
     lines += ["|" + "---|" * (len(widest) + 3)]

@@ -98,7 +98,7 @@ def test_an_interrupted_waiter_releases_the_lease_it_was_given(
         held.release()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lease._Turn, "_sleep", interrupt)
+    monkeypatch.setattr(lease._Acquisition, "_sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         lease.acquire(store, "main", wait=PATIENCE)
     assert record(store).owner is None

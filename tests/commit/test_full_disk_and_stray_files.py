@@ -58,7 +58,7 @@ def test_writers_do_not_wait_for_a_lease_that_a_full_disk_left_behind(
                 put(graph, ["new"], PAIR)
             except OmnigraphError as error:
                 told.append(error.render())
-    assert all("disk is full" in text or "stopped half way" in text for text in told)
+    assert all("disk is full" in text or "was interrupted" in text for text in told)
     began = time.monotonic()
     if reopens:
         open(place).close()

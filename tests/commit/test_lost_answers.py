@@ -25,7 +25,7 @@ from omnigraph.graph import Graph, open
 
 SOAK = bool(os.environ.get("OMNIGRAPH_SOAK"))
 PAIR = ("node:A", "node:B")
-HEARTBEATS = {"lease, write": 2, "record of work, write": 1}
+HEARTBEATS = {"lease, write": 2, "work record, write": 1}
 """Requests that are repeated during a write, and how many of them every write makes."""
 
 

@@ -1,6 +1,6 @@
-"""The damage matrix: every kind of damage to every class of files, and the outcome.
+"""The damage matrix: the results of reads and writes after each kind of damage to each class of files.
 
-`python -m tests.damage.matrix` writes `docs/reference/damage-matrix.md` from a long run.
+`python -m tests.damage.matrix` runs all cases, which takes long, and writes `docs/reference/damage-matrix.md`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from omnigraph.settings import FSYNC
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "damage-matrix.md"
 
 FLIPS = 3
-"""How many bits of a file are flipped, one at a time."""
+"""Number of cases with a flipped bit per file."""
 
 Damage = Callable[[bytes, random.Random, bytes], bytes | None]
-"""Returns the damaged content of a file, or None to remove it. The last argument is another file of the same class."""
+"""Returns the damaged content of a file; None removes it. The last argument is another file of the same class."""
 
 
 def _flip(data: bytes, chance: random.Random, _: bytes) -> bytes:
@@ -56,8 +56,10 @@ class Outcome:
     """The outcome of one read or write of a graph with one damaged file.
 
     Attributes:
-        kind: `right`, `error` (of the family, and it names the file), `unnamed` (of the family), `wrong` or `raw`.
-        said: the answer or the error.
+        what: the read or write.
+        kind: `right`; `error`, an error of the family that names the file; `unnamed`, an error of the family that does
+            not; `wrong`, a wrong result; or `raw`, an exception of a library.
+        said: the result or the error.
     """
 
     what: str
@@ -66,7 +68,7 @@ class Outcome:
 
 
 def cases(place: Path, chance: random.Random, flips: int, most: int) -> Iterator[tuple[str, str, str, bytes | None]]:
-    """Class, damage, file and the new bytes of the file, for some files of each class, the newest among them."""
+    """Class, damage, path and new content of a file, for some files of each class, including the newest."""
     for kind, paths in files(place).items():
         newest = max(paths, key=lambda each: (place / each).stat().st_mtime_ns)
         others = [each for each in paths if each != newest]
@@ -81,7 +83,7 @@ def cases(place: Path, chance: random.Random, flips: int, most: int) -> Iterator
 
 
 def ask(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
-    """Open a graph and run all queries."""
+    """Open a graph, and run all reads."""
     try:
         graph = open(place, read_only=True)
     except BaseException as error:
@@ -123,7 +125,7 @@ AFTER: dict[str, tuple[str, Callable[[Graph], object]]] = {
     "past after writes": ("", READS["past"]),
     "half after writes": ("", READS["half"]),
 }
-"""The queries after the writes, and the write that each of them depends on."""
+"""Reads after the writes, each with the write that has to succeed first."""
 
 
 def rows_of(graph: Graph, branch: str) -> object:
@@ -131,11 +133,11 @@ def rows_of(graph: Graph, branch: str) -> object:
 
 
 def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome]:
-    """Open a graph for writing, write, merge, clean up, and check that the rest is unchanged."""
+    """Open a graph for writing, write, merge and clean up, and check the rows afterwards."""
     failed = set()
     try:
         with open(place) as graph:
-            # A record or a lease that cannot be read has no owner: it expires after this time.
+            # An unreadable record or lease expires after this time.
             graph.session.store.timeouts.ttl, graph.session.store.timeouts.wait = 0.2, 2.0
             for name, write in WRITES.items():
                 try:
@@ -161,7 +163,7 @@ def change(place: Path, path: str, truth: dict[str, object]) -> Iterator[Outcome
             except BaseException as error:
                 yield _failed(name, error, path)
                 continue
-            # The merge into this branch was interrupted: it is completed or undone.
+            # The merge into this branch was interrupted: it is rolled forward or back, as a whole.
             allowed = [truth[name], *([truth["half"]] if name == "half after writes" else [])]
             yield Outcome(name, "right" if found in allowed else "wrong", str(found)[:200])
 
@@ -178,21 +180,21 @@ def _failed(what: str, error: BaseException, path: str) -> Outcome:
 
 
 def _place(path: str) -> str:
-    """The directory of files that only Lance opens."""
+    """The directory that an error names if a library opens the file."""
     return "/".join(path.split("/")[:2]) if "/" in path else path
 
 
 @dataclass(slots=True)
 class Run:
-    """A run over all cases: counts by class and damage, and the wrong outcomes."""
+    """The results of all cases: counts by class and damage, and the unexpected outcomes."""
 
     counts: dict[tuple[str, str], Counter[str]]
     bad: list[str]
     cases: int = 0
 
     def add(self, kind: str, damage: str, path: str, outcome: Outcome) -> None:
-        # A branch or tag without its reference does not exist, so there is no file to name. The content of the location
-        # stamp is the error.
+        # Without its reference, a branch or tag does not exist, and the error names no file. A damaged location
+        # stamp is reported by its content, not by its path.
         excused = (kind, damage) in (("manifest reference", "removed"), ("reference", "removed")) or kind == "place"
         if outcome.kind == "unnamed" and excused:
             outcome = replace(outcome, kind="error")
@@ -213,16 +215,16 @@ def run(
     only: str | None = None,
     sample: int | None = None,
 ) -> Run:
-    """Damage files one at a time, each in an otherwise undamaged graph.
+    """Damage files one after the other, each in an otherwise intact graph.
 
     Args:
-        directory: where to work.
-        seed: of the choice of files and bits.
-        flips: how many bits of each file are flipped.
-        most: how many files of each class are damaged at most.
-        writes: whether to write in addition to reading.
+        directory: the working directory.
+        seed: seed of the random choice of files and bits.
+        flips: the number of cases with a flipped bit per file.
+        most: the number of files of each class to damage.
+        writes: whether to write as well as to read.
         only: one kind of damage; by default all.
-        sample: how many cases to choose; by default all.
+        sample: the number of cases to run; by default all.
     """
     place, whole = directory / "graph", directory / "whole"
     create(place)
@@ -251,7 +253,7 @@ def run(
 
 
 def _truth_after(place: Path) -> dict[str, object]:
-    """The right answers after the writes."""
+    """The right results after the writes."""
     with open(place) as graph:
         for write in WRITES.values():
             write(graph)
@@ -260,32 +262,31 @@ def _truth_after(place: Path) -> dict[str, object]:
 
 
 def _put(file: Path, data: bytes | None) -> None:
-    """Replace a file by a new one. Processes that have the old file open still see the old content."""
+    """Replace a file by a new one with other content. Open files keep theirs."""
     file.unlink(missing_ok=True)
     if data is not None:
         file.write_bytes(data)
 
 
 def page(result: Run, seed: int) -> str:
-    """The document of a run."""
+    """The reference page with the results of a run."""
     kinds = sorted({kind for kind, _ in result.counts})
     lines = [
         "# Damage matrix",
         "",
-        "One file of a graph is damaged, and the graph is asked everything and written to. Each cell counts the",
-        "answers: **right** ones (the file was not needed, or something stands in for it), **errors** of the family",
-        "that name the file, and **wrong** ones. A question is an export of `main` and of a branch, lookups by an",
-        "index, a search for words, a traversal, a blob, an older commit, the base of a merge, a list of commits,",
-        "recoveries, `verify`; and two writes, a merge and a cleanup, with a look at rows afterwards. The history is",
-        "long enough for parts of older commits. In the graph, a merge and a cleanup have stopped half way.",
+        "The tests damage one file of a graph, then read the graph and write to it. Each cell counts the results:",
+        "**right** results (the file was not needed, or other files replace it), **errors** that name the file, and",
+        "**wrong** results. The reads are an export of `main` and of a branch, index lookups, a full-text search, a",
+        "traversal, a blob, an older commit, the base of a merge, the list of commits, the list of recoveries, and",
+        "`verify`. The writes are two mutations, a merge and a cleanup; the rows are compared afterwards. The history",
+        "is long enough to have parts of older commits. The graph has an interrupted merge and an interrupted cleanup.",
         "",
-        f"This page is written by `python -m tests.damage.matrix` ({result.cases} damaged files, seed {seed});",
-        "`tests/damage/test_damage_matrix.py` runs a smaller choice, and fails for a wrong answer from a file that has",
-        "a checksum, or from any other, for an exception of a library, and for an error that does not name the file.",
+        f"`python -m tests.damage.matrix` wrote this page ({result.cases} damaged files, seed {seed}).",
+        "`tests/damage/test_damage_matrix.py` runs some of the cases. It fails on a wrong result, on an exception of a",
+        "library, and on an error that does not name the file.",
         "",
-        "Classes without a checksum are leases, the note of the graph's place, and the references and hints that Lance",
-        "keeps for itself: nothing that is answered depends on them. Schemas are compared with the hash in the",
-        "manifest.",
+        "Leases, the location stamp, and the references and hints of Lance have no checksums: no result depends on",
+        "them. Schemas are compared with the hash in the manifest.",
         "",
         "| class | " + " | ".join(DAMAGES) + " |",
         "|---|" + "---|" * len(DAMAGES),

@@ -386,7 +386,7 @@ def test_a_killed_second_backup_keeps_the_first_one_readable(world: World, tmp_p
     found = said(target)
     for name, each in found.items():
         assert each in (before.get(name), now.get(name))
-    with pytest.raises(IncompleteCopyError, match="reading works meanwhile"):
+    with pytest.raises(IncompleteCopyError, match="reads still work"):
         omnigraph.open(target)
     omnigraph.restore(target, tmp_path / "r")  # an incomplete backup can be restored, too
     assert said(tmp_path / "r") == found

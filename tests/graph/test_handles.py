@@ -228,7 +228,7 @@ def test_invalid_snapshot_arguments_are_refused(graph: Graph) -> None:
         graph.snapshot(branch="nope")
     with pytest.raises(NotFoundError):
         graph.snapshot(commit="nope")
-    with pytest.raises(NotFoundError, match="no commit as early"):
+    with pytest.raises(NotFoundError, match="no commit before that time"):
         graph.snapshot(at=now - timedelta(days=1))
 
 
@@ -245,7 +245,7 @@ def test_entities_are_read_by_type_and_id(graph: Graph) -> None:
     with pytest.raises(NotFoundError, match="the graph has no type node:Persn") as error:
         graph.entity("Persn", "Ann")
     assert error.value.hint == "did you mean 'node:Person'?"
-    with pytest.raises(InputError, match="an id is a text, not 10"):
+    with pytest.raises(InputError, match="an id must be a text, not 10"):
         graph.entity("Person", 10)  # type: ignore[arg-type]  # what people try when the key is a number
 
 

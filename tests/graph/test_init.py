@@ -171,7 +171,7 @@ def test_the_claim_stays_if_files_cannot_be_removed(place: Path, monkeypatch: py
 
 
 def test_a_failure_after_the_manifest_says_that_the_graph_exists(place: Path) -> None:
-    with armed(Failpoint.INIT_COMMITTED), pytest.raises(InitializationCommittedError, match="was created, but then"):
+    with armed(Failpoint.INIT_COMMITTED), pytest.raises(InitializationCommittedError, match="was created, but a later"):
         omnigraph.init(place, SCHEMA)
     works(place)
 

@@ -613,7 +613,7 @@ def test_a_branch_with_a_running_transaction_cannot_be_deleted(graph: Graph) -> 
     graph.branches.create("draft")
     with graph.branch("draft").transaction() as tx:
         run(tx, "add", name="dan")
-        with pytest.raises(ConflictError, match="a transaction is at work"):
+        with pytest.raises(ConflictError, match="a transaction is running"):
             graph.branches.delete("draft")
     graph.branches.delete("draft")
 

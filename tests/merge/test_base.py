@@ -182,7 +182,7 @@ def _as_an_older_release(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         manifest_rows, "_commit_json", lambda commit: {k: v for k, v in plain(commit).items() if k != "generation"}
     )
-    monkeypatch.setattr(History, "brought", lambda *_: None)
+    monkeypatch.setattr(History, "missing_in_target", lambda *_: None)
 
 
 def test_a_base_is_found_among_commits_without_a_generation(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

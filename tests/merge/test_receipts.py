@@ -88,7 +88,7 @@ def test_a_failed_deletion_of_the_source_does_not_undo_the_merge(graph: Graph) -
     graph.branches.create("child", source="side")
     receipt = graph.merge("side", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
-    assert receipt.branch_delete_error == "branch 'side' cannot be deleted: made from it is child"
+    assert receipt.branch_delete_error == "branch 'side' cannot be deleted: branches were created from it: child"
     assert receipt.to_json()["branch_deleted"] is False
     assert graph.entity("Person", "ann") is not None
 

@@ -102,7 +102,7 @@ def test_the_digest_depends_on_the_content_of_a_declaration(tmp_path: Path) -> N
         (PLAIN | {"source": {}}, "the pipeline: source: unknown name", "did you mean 'sources'?"),
         (PLAIN | {"mode": "upsert"}, "the pipeline: mode: 'upsert' is not allowed here", "append, merge, overwrite"),
         (PLAIN | {"then": "publish"}, "the pipeline: then: 'publish' is not allowed here", "merge, review"),
-        (PLAIN | {"branch": "a..b"}, "the pipeline: branch: 'a..b' is not a name", "use letters"),
+        (PLAIN | {"branch": "a..b"}, "the pipeline: branch: 'a..b' is not a valid name", "use letters"),
         (
             PLAIN | {"branch": "main"},
             "the pipeline: then: the rows are loaded into 'main' directly",

@@ -11,7 +11,7 @@ from tests.thresholds import Thresholds
 
 from omnigraph.errors import BlobIntegrityError
 from omnigraph.storage import blobs
-from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, kept, portions, row_schema
+from omnigraph.storage.blobs import CELL, BlobInfo, check_descriptors, portions, row_schema, unchanged_cells
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import stage_append, stage_delete, stage_overwrite, stage_upsert
 from omnigraph.storage.table_ref import TableRef
@@ -94,8 +94,8 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
     base = tables.fork(base, "fork") if forked else base
     change = pa.concat_tables(
         [
-            rows(list("abd"), 1, kept(3), kept(3)),
-            rows(["c"], 1, ["s3://assets/other"], kept(1)),
+            rows(list("abd"), 1, unchanged_cells(3), unchanged_cells(3)),
+            rows(["c"], 1, ["s3://assets/other"], unchanged_cells(1)),
             rows(["new"], 1, [b"new"], [REFERENCE]),
         ]
     )
@@ -113,7 +113,7 @@ def test_an_upsert_leaves_kept_cells_as_they_are(tables: TableStorage, base: Tab
 def test_kept_cells_are_read_in_small_groups(tables: TableStorage, base: TableRef, thresholds: Thresholds) -> None:
     thresholds(blobs, LOOKUP_ROWS=2, MAX_MATERIALIZED_BYTES=1)
     before = content(tables, base)
-    after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, kept(4), kept(4))))
+    after = commit(tables, stage_upsert(tables.at(base), rows(list("dcba"), 7, unchanged_cells(4), unchanged_cells(4))))
     assert content(tables, after) == {id_: (7, *rest) for id_, (_, *rest) in before.items()}
 
 
@@ -132,8 +132,8 @@ def test_tables_with_blobs_can_be_overwritten_and_rows_deleted(tables: TableStor
 
 
 def test_keeping_a_cell_of_a_new_row_is_refused(tables: TableStorage, base: TableRef) -> None:
-    with pytest.raises(BlobIntegrityError, match="'new' is not stored"):
-        stage_upsert(tables.at(base), rows(["new"], 1, kept(1), [None]))
+    with pytest.raises(BlobIntegrityError, match="'new' does not exist"):
+        stage_upsert(tables.at(base), rows(["new"], 1, unchanged_cells(1), [None]))
 
 
 def test_a_single_blob_can_be_read(tables: TableStorage, base: TableRef) -> None:
@@ -156,10 +156,10 @@ def test_a_single_blob_can_be_read(tables: TableStorage, base: TableRef) -> None
     ("changes", "reason"),
     [
         ({"kind": 4}, "does not know"),
-        ({"kind": 3}, "leads nowhere"),
-        ({"kind": 0, "blob_uri": "s3://a/b"}, "has an address as well"),
-        ({"kind": 3, "blob_uri": "s3://a/b", "size": 3}, "a part of something"),
-        ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of something"),
+        ({"kind": 3}, "a reference has no address"),
+        ({"kind": 0, "blob_uri": "s3://a/b"}, "stored content has one"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "size": 3}, "a part of a file"),
+        ({"kind": 3, "blob_uri": "s3://a/b", "blob_id": 1}, "a part of a file"),
     ],
 )
 def test_a_contradictory_blob_descriptor_is_an_error(changes: dict[str, object], reason: str) -> None:

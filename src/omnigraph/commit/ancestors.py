@@ -40,7 +40,7 @@ LINEAGE = pa.schema(
     ]
 )
 """One row per commit: its parents, its generation (null for commits of older releases), its branch, the Lance branch of
-the manifest (null for `main`) and the manifest version of its state, its time, and whether a merge brought it.
+the manifest (null for `main`) and the manifest version of its state, its time, and whether it was merged.
 """
 
 _READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
@@ -57,28 +57,28 @@ def lineage_of(view: Manifest) -> pa.Table:
 
 def _lineage(rows: pa.Table) -> pa.Table:
     rows = rows.filter(pc.is_in(rows["object_type"], value_set=_KINDS))
-    said = _said(rows["metadata"])
-    if len(said) != len(rows):
-        raise CorruptionError("a commit has a line break in it")
+    metadata = _decoded_lineage(rows["metadata"])
+    if len(metadata) != len(rows):
+        raise CorruptionError("the metadata of a commit contains a line break")
     # A commit without a ledger name is in the ledger with the name of its branch.
-    ledger = pc.coalesce(said["ledger"], rows["table_branch"])
+    ledger = pc.coalesce(metadata["ledger"], rows["table_branch"])
     return pa.table(
         [
             rows["object_id"],
-            said["parent"],
-            said["merged_parent"],
-            said["generation"],
+            metadata["parent"],
+            metadata["merged_parent"],
+            metadata["generation"],
             pc.fill_null(rows["table_branch"], MAIN),
             ledger,
             rows["table_version"],
-            said["created_at"],
+            metadata["created_at"],
             pc.equal(rows["object_type"], RowKind.ANCESTOR.value),
         ],
         schema=LINEAGE,
     )
 
 
-def _said(texts: pa.ChunkedArray) -> pa.Table:
+def _decoded_lineage(texts: pa.ChunkedArray) -> pa.Table:
     """Decode the lineage in the metadata of rows."""
     if len(texts) == 0:
         return _SAID.empty_table()
@@ -121,7 +121,7 @@ class History:
         self.source = source
         self.target = target
         self._rows = _Rows(source, target)
-        self._whole: _Whole | None = None
+        self._full: _FullHistory | None = None
 
     def common(self) -> CommonAncestors:
         """The relation of the source and the target."""
@@ -129,25 +129,25 @@ class History:
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
         """The relation of two groups of commits. A group stands for a merge of its commits."""
-        if self._whole is None:
+        if self._full is None:
             try:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
                 # Commits of an older release have no generations: compare all commits.
-                self._whole = _Whole(self._store, self.source, self.target)
-        return self._whole.common(source, target)
+                self._full = _FullHistory(self._store, self.source, self.target)
+        return self._full.common(source, target)
 
     def commit(self, name: str) -> Commit:
         """Find an ancestor of one of the heads."""
-        found = self._rows.commit(name) if self._whole is None else self._whole.commit(name)
+        found = self._rows.commit(name) if self._full is None else self._full.commit(name)
         if found is None:
-            raise CorruptionError(f"commit {name} is gone", hint="the history was changed from outside")
+            raise CorruptionError(f"commit {name} is missing", hint="another program changed the history")
         return found
 
-    def brought(self, common: CommonAncestors) -> pa.Table:
+    def missing_in_target(self, common: CommonAncestors) -> pa.Table:
         """The rows that a merge of the source publishes on the target: the commits that the target lacks."""
-        if self._whole is not None:
-            return self._whole.lacking(self.target)
+        if self._full is not None:
+            return self._full.lacking(self.target)
         return ancestor_rows(self._rows.of(common.source_only))
 
 
@@ -163,7 +163,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
     """
     marks: dict[str, int] = {}
     queue: list[tuple[int, str]] = []
-    said, decoded = rows.said, rows.decoded
+    known, decoded = rows.known, rows.decoded
     waiting = 0  # number of queued commits that are not ancestors of a common ancestor
     for heads, mark in ((source, _SOURCE), (target, _TARGET)):
         for name in heads:
@@ -187,7 +187,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
                         break  # all others are ancestors of these
                 elif mark == _SOURCE:
                     only.append(name)
-            parents = said[name][0]
+            parents = known[name][0]
             if len(parents) == 1 and mark < _OLDER and parents[0] not in marks:
                 name = parents[0]
                 generation = decoded(name, mark)[1]
@@ -219,7 +219,7 @@ class _Rows:
         self._read: set[str] = set()
         self._tables: list[pa.Table] = []
         self._texts: dict[str, str] = {}
-        self.said: dict[str, tuple[tuple[str, ...], int]] = {}
+        self.known: dict[str, tuple[tuple[str, ...], int]] = {}
         for view in self._views.values():
             self._add(commit_rows([*view.recent, view.head]))
             self._add(view.ancestors)
@@ -244,23 +244,24 @@ class _Rows:
         Raises:
             _UnnumberedError: its generation is unknown, or the commit is missing.
         """
-        found = self.said.get(name)
+        found = self.known.get(name)
         if found is None:
             if name not in self._texts and not self._has(name, mark):
                 raise _UnnumberedError
             try:
-                said = orjson.loads(self._texts[name])
-                generation, parent, merged = said.get("generation"), said.get("parent"), said.get("merged_parent")
+                metadata = orjson.loads(self._texts[name])
+                generation = metadata.get("generation")
+                parent, merged = metadata.get("parent"), metadata.get("merged_parent")
                 if type(generation) is not int and generation is not None:
-                    raise TypeError("its generation is no number")
+                    raise TypeError("its generation is not a number")
                 if (type(parent) is not str and parent is not None) or (type(merged) is not str and merged is not None):
-                    raise TypeError("its parents are no commits")
+                    raise TypeError("its parents are not commit ids")
             except UNDECODABLE as error:
                 raise self._damaged(name, error) from error
             if generation is None:
                 raise _UnnumberedError
             parents = () if parent is None else (parent,) if merged is None else (parent, merged)
-            found = self.said[name] = parents, generation
+            found = self.known[name] = parents, generation
         return found
 
     def _damaged(self, name: str, error: Exception) -> DamagedFileError | CorruptionError:
@@ -269,7 +270,7 @@ class _Rows:
             found = view.ledger.damaged_row("object_id", name, error)
             if found is not None:
                 return found
-        return CorruptionError(f"commit {name} cannot be read: {error}", hint="the history was changed from outside")
+        return CorruptionError(f"commit {name} cannot be read: {error}", hint="another program changed the history")
 
     def _has(self, name: str, mark: int) -> bool:
         """Whether a commit is known. Reads rows of a side until it is found."""
@@ -298,7 +299,7 @@ class _Rows:
         self._texts.update(zip(rows["object_id"].to_pylist(), rows["metadata"].to_pylist(), strict=True))
 
 
-class _Whole:
+class _FullHistory:
     """All ancestors of two heads, including those that only other branches know: for graphs of older releases."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
@@ -394,4 +395,4 @@ def generation_of(store: Store, view: Manifest) -> int:
     """Generation of the head of a manifest. Computed, if an older release made the commit."""
     if view.head.generation is not None:
         return view.head.generation
-    return _Whole(store, view, view).generation(view.head.id)
+    return _FullHistory(store, view, view).generation(view.head.id)

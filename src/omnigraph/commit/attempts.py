@@ -29,7 +29,7 @@ from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import check_present
 from omnigraph.commit.sidecar import TableIntent, WriterKind, pending
 from omnigraph.commit.staged_files import check_staged
-from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
+from omnigraph.commit.staged_writes import CleanupStartedError, StagedWrites
 from omnigraph.commit.store import Store
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepare, Prepared, WriteRequest
 from omnigraph.errors import (
@@ -55,7 +55,7 @@ _MOST_CLEANUPS = 32
 """Maximum number of attempts that fail because a cleanup removed staged files."""
 
 _ASIDE = 2
-"""Number of attempts of such writes that prepare without the lease."""
+"""Number of attempts that prepare without the lease, for writes that take long to prepare."""
 
 
 def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | None:
@@ -70,7 +70,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
     return _Write(store, replace(request, branch=branch_name(request.branch)), prepare).run()
 
 
-class _AgainError(Exception):
+class _RetryError(Exception):
     """The attempt failed and left nothing behind: start another. Internal to this module."""
 
     def __init__(self, conflict: ReadConflict) -> None:
@@ -97,7 +97,7 @@ class _Write:
         self._seen: Manifest | None = None
         """The state that the last attempt was prepared on."""
         self._replaced: set[str] = set()
-        """The tables whose rows it replaces completely."""
+        """The tables whose rows the write replaces completely."""
 
     def run(self) -> Commit | None:
         # Two concurrent schema changes would create their new tables at the same paths.
@@ -114,8 +114,8 @@ class _Write:
             while True:
                 try:
                     return self._attempt(lease_first)
-                except _AgainError:
-                    lease_first = not self._prepares_aside
+                except _RetryError:
+                    lease_first = not self._prepares_without_lease
         except BaseException as error:
             self._staging.abandon()
             if isinstance(error, LeaseTimeoutError) and not isinstance(error, WriteTimeoutError):
@@ -123,7 +123,7 @@ class _Write:
             raise
 
     @property
-    def _prepares_aside(self) -> bool:
+    def _prepares_without_lease(self) -> bool:
         return self._request.kind in _LONG and self._tries < _ASIDE
 
     def _attempt(self, lease_first: bool) -> Commit | None:
@@ -153,7 +153,7 @@ class _Write:
                 try:
                     held.check()  # a writer that was paused past its lease waits for it again
                 except LeaseLostError:
-                    raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
+                    raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
                 if repeated is not None:
                     self._staging.abandon()
@@ -162,37 +162,37 @@ class _Write:
                 if conflict is None:
                     view = current
                     break
-                again = self._again(conflict)
-                if self._prepares_aside:
-                    raise again
+                retry = self._retry(conflict)
+                if self._prepares_without_lease:
+                    raise retry
                 view = current
             try:
                 check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
-                # From here on, recovery removes what has to be removed.
+                # From here on, recovery removes the forks and files of a failed write.
                 staging, self._staging = self._staging, StagedWrites(store, request.work)
                 return commit_staged(store, request, prepared, view, staging, held)
-            except StagedFilesGoneError as error:
-                raise self._staged_again(error) from error
+            except CleanupStartedError as error:
+                raise self._restage(error) from error
             except ReadSetChangedError as error:
                 # The interrupted commit is already settled here; otherwise it raises another error.
                 if isinstance(error, StagedFilesRemovedError):
-                    self._refuse_twice(error)
-                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
+                    self._allow_restaging(error)
+                raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
 
-    def _staged_again(self, error: StagedFilesGoneError) -> _AgainError:
+    def _restage(self, error: CleanupStartedError) -> _RetryError:
         """No other write was published, so even a write that must not be replayed is staged again."""
         if self._tries >= _MOST_CLEANUPS:
-            said = "cleanups took the staged files of this write again and again"
-            raise RetryableError(said, hint="try again") from error
+            message = "cleanups repeatedly removed the staged files of this write"
+            raise RetryableError(message, hint="try again") from error
         self._only_at = None if self._request.replayable and self._request.schema is None else error.head
-        return _AgainError(ReadConflict(GRAPH_HEAD, error.head, error.head))
+        return _RetryError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
-    def _refuse_twice(self, error: StagedFilesRemovedError) -> None:
+    def _allow_restaging(self, error: StagedFilesRemovedError) -> None:
         """Stage missing files again. Raises if they are missing twice.
 
-        Files that other processes wrote cannot be made again here.
+        Files that other processes wrote cannot be written again by this process.
         """
         if error.path in self._removed:
             raise error
@@ -246,7 +246,7 @@ class _Write:
             try:
                 staging.stage(prepared.writes, reads)
             except ReadSetChangedError as error:
-                raise self._again(ReadConflict(error.member, error.expected, error.actual), error) from error
+                raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
             if request.schema is not None:
                 staging.add_schema(request.schema)
         except (StorageError, VersionReclaimedError) as error:
@@ -254,7 +254,7 @@ class _Write:
             if _is_same(view, current):
                 raise
             # If the branch was deleted, its files are gone, too.
-            raise self._again(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
+            raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
             staging.abandon()
@@ -262,7 +262,7 @@ class _Write:
         return prepared, reads
 
     def _conflict(self, view: Manifest, current: Manifest, prepared: Prepared, reads: ReadSet) -> ReadConflict | None:
-        """The conflict that keeps the staged write off a later state; None after it was rebased onto that state."""
+        """Rebase the staged write onto a later state. Returns the conflict that prevents it; None on success."""
         head = ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)
         if view.incarnation != current.incarnation:
             self._staging.abandon()
@@ -279,7 +279,7 @@ class _Write:
             return None
         return ReadConflict(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
 
-    def _again(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _AgainError:
+    def _retry(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _RetryError:
         """Allow another attempt.
 
         Raises:
@@ -292,7 +292,7 @@ class _Write:
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
-        return _AgainError(conflict)
+        return _RetryError(conflict)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
         conflict = self._last_conflict
@@ -304,13 +304,13 @@ def _is_same(view: Manifest, current: Manifest) -> bool:
 
 
 def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held: Lease) -> None:
-    """Check that no table is ahead of the version that the graph points at."""
+    """Check that no table is ahead of its version in the manifest."""
     for intent in intents:
         head = store.tables.head(intent.base.path, intent.base.branch)
         if head is None or head < intent.base.version:
             raise CorruptionError(
-                f"{intent.key} has lost version {intent.base.version}, which the graph points at",
-                hint="files were removed from outside; restore the table from a backup",
+                f"{intent.key} lacks version {intent.base.version}, which the manifest points at",
+                hint="another program removed files; restore the table from a backup",
             )
         if head > intent.base.version:
             try:
@@ -322,7 +322,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
             settled = settle_late_versions(store, view, held) if waiting is None else None
             if settled is not None:
                 raise ReadSetChangedError(GRAPH_HEAD, view.head.id, settled.head.id)
-            hint = waiting or "nothing that the graph knows of moved it: run 'omnigraph repair'"
+            hint = waiting or "no write of this graph explains it: run 'omnigraph repair'"
             raise DriftError(intent.key, intent.base.version, head, hint=hint)
 
 
@@ -331,7 +331,7 @@ def _interrupted(store: Store, view: Manifest, intent: TableIntent) -> str | Non
     try:
         waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
     except OmnigraphError:
-        return "what writes are in flight cannot be told: open the graph again for writing, then run 'omnigraph repair'"
+        return "the writes in flight cannot be read: open the graph again for writing, then run 'omnigraph repair'"
     if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
-        return "a write that stopped half way moved it: open the graph again for writing, which settles it"
+        return "an interrupted write moved it: open the graph again for writing, which recovers it"
     return None

@@ -37,7 +37,7 @@ class RecoveryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """State and action of recovery at one table. Versions are the newest of the table before and after."""
+    """The state of one table before recovery, and its newest versions before and after."""
 
     key: str
     state: str

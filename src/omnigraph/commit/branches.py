@@ -135,8 +135,8 @@ def _confirm(store: Store, ref: BranchRef) -> BranchRef:
         found = find_branch(store.objects, ref.name)
         if found is not None and found.incarnation == ref.incarnation:
             return found  # the request was sent twice: the first took effect, and its response was lost
-        said = f"another process created a branch at the same time, and took '{ref.name}' for left over"
-        raise ConflictError(said, hint="try again") from None
+        message = f"another process created a branch at the same time, and removed the reference of '{ref.name}'"
+        raise ConflictError(message, hint="try again") from None
 
 
 def withdraw_pending(store: Store) -> None:
@@ -152,7 +152,7 @@ def withdraw_pending(store: Store) -> None:
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
-    """Check a name against those of other branches. Removes pending references, unless the own reference exists."""
+    """Check that a name does not clash with other branches. Removes pending ones, unless the own reference exists."""
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
         if not (same or other.startswith(f"{name}/") or name.startswith(f"{other}/")):
@@ -162,7 +162,7 @@ def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
             continue
         if same:
             raise _name_taken(name)
-        raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one is a path below the other")
+        raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one name is a path prefix of the other")
 
 
 def _name_taken(name: str) -> ConflictError:
@@ -239,14 +239,14 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
     for _ in range(_ATTEMPTS):
         view = store.capture(ref.name)
         if view.incarnation != ref.incarnation:
-            raise BranchNotFoundError(ref.name, hint="it was deleted, and made again, meanwhile")
+            raise BranchNotFoundError(ref.name, hint="it was deleted and created again in the meantime")
         if head is not None and view.head.id != head:
             raise PreconditionFailedError(ref.name, head, view.head.id)
         reach(Failpoint.BRANCH_DELETE_CHECKED)
         with suppress(ReadSetChangedError):  # a write was published first: try again
             store.close_branch(view, held)
             return
-    raise ConflictError(f"branch '{ref.name}' is written to all the time", hint="try again")
+    raise ConflictError(f"branch '{ref.name}' cannot be deleted: other processes write to it", hint="try again")
 
 
 def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
@@ -256,23 +256,20 @@ def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
     if ref is None:
         raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
     if incarnation not in (None, ref.incarnation):
-        raise BranchNotFoundError(name, hint="it was deleted, and made again, meanwhile")
+        raise BranchNotFoundError(name, hint="it was deleted and created again in the meantime")
     children = sorted(other for other, info in existing.items() if info.parent_ledger == ref.ledger)
     if any(child.startswith(SYSTEM) for child in children):
         raise ConflictError(
-            f"branch '{name}' cannot be deleted: a transaction is at work on it", hint="try again when it has ended"
+            f"branch '{name}' cannot be deleted: a transaction is running on it", hint="try again when it has ended"
         )
     if children:
         raise ConflictError(
-            f"branch '{name}' cannot be deleted: made from it {_are(children)}", hint="delete those first"
+            f"branch '{name}' cannot be deleted: branches were created from it: {', '.join(children)}",
+            hint="delete those first",
         )
     tags = sorted(tag.name for tag in list_tag_refs(store.objects).values() if tag.ledger == ref.ledger)
     if tags:
         raise ConflictError(
-            f"branch '{name}' cannot be deleted: tagged on it {_are(tags)}", hint="delete the tags first"
+            f"branch '{name}' cannot be deleted: its commits have tags: {', '.join(tags)}", hint="delete the tags first"
         )
     return ref
-
-
-def _are(names: list[str]) -> str:
-    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"

@@ -32,15 +32,15 @@ def check_text(value: object, what: str, limit: int, *, empty: bool = True) -> N
         InputError: the value is invalid.
     """
     if not isinstance(value, str):
-        raise InputError(f"{what} is a text, not a {type(value).__name__}")
+        raise InputError(f"{what} must be a text, not a {type(value).__name__}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InputError(f"{what} holds half of a surrogate pair, so it is no Unicode") from None
+        raise InputError(f"{what} contains half of a surrogate pair, which is not valid Unicode") from None
     if size > limit:
-        raise InputError(f"{what} has {size:,} bytes, and {limit:,} are allowed")
+        raise InputError(f"{what} has {size:,} bytes; at most {limit:,} are allowed")
     if not value and not empty:
-        raise InputError(f"{what} is empty", hint="leave it out, or say what it is")
+        raise InputError(f"{what} is empty", hint="omit it, or give it a value")
 
 
 def check_actor(actor: object) -> None:
@@ -66,7 +66,7 @@ def checked_labels(labels: Iterable[tuple[object, object]]) -> tuple[tuple[str, 
         check_text(value, f"the label '{name}'", LONGEST_TEXT)
         assert isinstance(value, str)
         if name in found:
-            raise InputError(f"the label '{name}' is there twice")
+            raise InputError(f"duplicate label '{name}'")
         found[name] = value
     if len(found) > MOST_LABELS:
         raise InputError(f"a commit has at most {MOST_LABELS} labels, not {len(found):,}")

@@ -67,14 +67,14 @@ def read_record(objects: ObjectStore) -> CopyRecord | None:
     try:
         members = orjson.loads(objects.get(RECORD_PATH).data)
         if members["version"] != _VERSION:
-            raise ValueError(f"version {members['version']} is unknown to this release")
+            raise ValueError(f"version {members['version']} is not known to this release")
         done, going = _states(members["done"]), _states(members["going"])
         return CopyRecord(str(members["kind"]), str(members["source"]), done, going, members["keep"])
     except ObjectNotFoundError:
         return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptionError(
-            f"{RECORD_PATH} at {objects.uri} cannot be read: {error}", hint="copy the graph to an empty place"
+            f"{RECORD_PATH} at {objects.uri} cannot be read: {error}", hint="copy the graph to an empty location"
         ) from error
 
 
@@ -97,6 +97,6 @@ def refuse_incomplete_copy(objects: ObjectStore) -> None:
     if record is not None and record.going is not None:
         raise IncompleteCopyError(
             f"{objects.uri} holds an unfinished {record.kind} of {record.source}",
-            hint=f"run 'omnigraph {record.kind} {record.source} {objects.uri}' again: it goes on where it stopped"
-            + ("; reading works meanwhile" if record.done is not None else ""),
+            hint=f"run 'omnigraph {record.kind} {record.source} {objects.uri}' again: it continues where it stopped"
+            + ("; reads still work" if record.done is not None else ""),
         )

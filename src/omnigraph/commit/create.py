@@ -77,7 +77,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         reach(Failpoint.INIT_TABLES_CREATED)
         _create_manifest(store, accepted, pins)
     except Exception as error:
-        _give_up(store, error, made)
+        _roll_back(store, error, made)
         raise
     try:
         reach(Failpoint.INIT_COMMITTED)
@@ -86,21 +86,21 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         keep_reserve(store.objects)
     except Exception as error:
         raise InitializationCommittedError(
-            f"the graph at {store.objects.uri} was created, but then: {error}",
-            hint="keep the files; open the graph, and look at the reason",
+            f"the graph at {store.objects.uri} was created, but a later step failed: {error}",
+            hint="keep the files, solve the problem, and open the graph",
         ) from error
     return accepted
 
 
 def _refuse_existing(store: Store, *, force: bool) -> None:
     if store.manifest.open() is not None:
-        raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another place")
+        raise AlreadyInitializedError(f"there is a graph at {store.objects.uri}", hint="choose another location")
     refuse_incomplete_copy(store.objects)
     left = [path for path in CONTRACT if store.objects.exists(path)]
     if left and not force:
         raise AlreadyInitializedError(
             f"{store.objects.uri} holds {', '.join(left)}, but no graph",
-            hint="choose another place, or use --force if these files are left from a creation that failed",
+            hint="choose another location, or use --force if a failed creation left these files",
         )
 
 
@@ -116,17 +116,17 @@ def _claim(store: Store) -> str:
             return store.objects.create(CLAIM_PATH, claim)
         except ObjectExistsError:
             left = store.objects.get(CLAIM_PATH)
-            if not _claimed_by_the_dead(left.data):
+            if not _is_claim_of_dead_process(left.data):
                 raise
             return store.objects.replace(CLAIM_PATH, claim, left.etag)
     except (ObjectExistsError, ObjectNotFoundError, ObjectChangedError):
         raise InitializationClaimedError(
-            f"another process is creating a graph at {store.objects.uri}, or died while it did",
+            f"another process is creating a graph at {store.objects.uri}, or died before it was done",
             hint=f"if none is running, remove {CLAIM_PATH} there and try again with --force",
         ) from None
 
 
-def _claimed_by_the_dead(claim: bytes) -> bool:
+def _is_claim_of_dead_process(claim: bytes) -> bool:
     try:
         return Owner(**orjson.loads(claim)["owner"]).is_dead()
     except (KeyError, TypeError, ValueError):
@@ -156,8 +156,8 @@ def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
         return store.objects.create(path, data) if orphan is None else store.objects.replace(path, data, orphan)
     except (ObjectExistsError, ObjectChangedError):
         raise AlreadyInitializedError(
-            f"another process has created a graph at {store.objects.uri} meanwhile",
-            hint="open it, or choose another place",
+            f"another process has created a graph at {store.objects.uri}",
+            hint="open it, or choose another location",
         ) from None
 
 
@@ -168,20 +168,21 @@ def _release(store: Store, made: dict[str, str]) -> None:
             store.objects.delete_if(path, etag)
 
 
-def _give_up(store: Store, error: Exception, made: dict[str, str]) -> None:
+def _roll_back(store: Store, error: Exception, made: dict[str, str]) -> None:
     """After a failure: remove own objects if there certainly is no graph, otherwise leave everything."""
     try:
         exists = store.manifest.open() is not None
     except Exception as probe:
         raise InitializationIndeterminateError(
-            f"creating the graph at {store.objects.uri} failed ({error}); nobody can tell whether it exists ({probe})",
-            hint="look at the place; nothing was removed",
+            f"creating the graph at {store.objects.uri} failed ({error}); it is unknown whether it exists ({probe})",
+            hint="look at the location; nothing was removed",
         ) from error
     if isinstance(error, AlreadyInitializedError):
         return
     if exists:
         raise InitializationCommittedError(
-            f"the graph at {store.objects.uri} was created, but then: {error}", hint="open it, and look at the reason"
+            f"the graph at {store.objects.uri} was created, but a later step failed: {error}",
+            hint="solve the problem, and open the graph",
         ) from error
     with suppress(OmnigraphError):
         _release(store, made)

@@ -39,7 +39,7 @@ def upgrade_format(store: Store, *, read_only: bool) -> int:
     while True:
         ledger = store.newest(MAIN, None)
         if ledger is None:
-            raise CorruptionError("the manifest is gone")
+            raise CorruptionError("the manifest is missing")
         stamp = read_format(ledger)
         if stamp == CURRENT:
             return stamp

@@ -25,8 +25,8 @@ def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: the checksum does not match.
     """
-    said = members.pop(CHECKSUM, None)
-    if said is not None and said != checksum(members):
+    recorded = members.pop(CHECKSUM, None)
+    if recorded is not None and recorded != checksum(members):
         raise ValueError("its checksum does not match")
     return members
 

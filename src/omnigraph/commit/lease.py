@@ -61,7 +61,7 @@ _ours: set[str] = set()
 """Ids under which this process holds leases or waits for them. Any other id of this process is stale."""
 
 
-def _is_gone(owner: Owner, name: str) -> bool:
+def _is_certainly_dead(owner: Owner, name: str) -> bool:
     """Whether an owner or waiter is certainly gone: its process died, or failed to remove itself from the object.
 
     This process may have failed to release a lease because the disk was full, or because a response was late.
@@ -121,7 +121,7 @@ class LeaseRecord:
     def released(self) -> LeaseRecord:
         """The record after a release: the oldest waiter that is not known to be dead holds the lease."""
         for place, waiter in enumerate(self.waiters):
-            if not _is_gone(waiter.owner, waiter.id):
+            if not _is_certainly_dead(waiter.owner, waiter.id):
                 return LeaseRecord(self.fence + 1, waiter.owner, waiter.beat, waiter.id, self.waiters[place + 1 :])
         return LeaseRecord(self.fence, None)
 
@@ -160,7 +160,7 @@ class Lease:
                 self._lost = not self._is_ours()
             if self._lost:
                 raise LeaseLostError(
-                    f"another writer took over branch '{self._branch}'",
+                    f"another writer took the lease of branch '{self._branch}'",
                     hint="nothing of this write is visible; try again",
                 )
 
@@ -250,7 +250,7 @@ def acquire(
     Raises:
         LeaseTimeoutError: other writers held it all the time.
     """
-    return _Turn(store, branch, at_least, wait, ttl).take()
+    return _Acquisition(store, branch, at_least, wait, ttl).take()
 
 
 def owner_of(store: ObjectStore, branch: str) -> Owner | None:
@@ -274,10 +274,10 @@ class _Watch:
         seen = self._seen.get(member)
         if seen is None or seen[0] != beat:
             self._seen[member] = seen = (beat, now)
-        return now - seen[1] >= self._ttl or _is_gone(owner, member)
+        return now - seen[1] >= self._ttl or _is_certainly_dead(owner, member)
 
 
-class _Turn:
+class _Acquisition:
     """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease in turn."""
 
     def __init__(self, store: ObjectStore, branch: str, at_least: Callable[[], int], wait: float, ttl: float) -> None:
@@ -298,7 +298,7 @@ class _Turn:
         _ours.add(self._me.id)
         try:
             while True:
-                taken = self._look()
+                taken = self._poll()
                 if taken is not None:
                     return taken
         except BaseException:
@@ -308,7 +308,7 @@ class _Turn:
             _ours.discard(self._me.id)
             raise
 
-    def _look(self) -> Lease | None:
+    def _poll(self) -> Lease | None:
         record, etag = self._read()
         now = time.monotonic()
         if self._is_mine(record):
@@ -324,12 +324,12 @@ class _Turn:
             return None
         if now >= self._deadline:
             raise self._timeout(record)
-        if self._stand(record, etag, waiters, now):
+        if self._stay_in_queue(record, etag, waiters, now):
             place = next((i for i, waiter in enumerate(waiters) if waiter.id == self._me.id), len(waiters))
             self._sleep(place, now)
         return None
 
-    def _stand(self, record: LeaseRecord, etag: str | None, waiters: list[Waiter], now: float) -> bool:
+    def _stay_in_queue(self, record: LeaseRecord, etag: str | None, waiters: list[Waiter], now: float) -> bool:
         """Stay in the queue with a new heartbeat, and remove dead waiters. False if the object has changed."""
         place = next((i for i, waiter in enumerate(waiters) if waiter.id == self._me.id), None)
         due = now - self._beaten >= self._ttl / 3
@@ -382,7 +382,7 @@ class _Turn:
     def _timeout(self, record: LeaseRecord) -> LeaseTimeoutError:
         owner = record.owner
         by = "others" if owner is None else f"process {owner.pid} on {owner.host}"
-        return LeaseTimeoutError(f"branch '{self._branch}' is being written by {by}", hint="try again later")
+        return LeaseTimeoutError(f"branch '{self._branch}' is in use by another writer: {by}", hint="try again later")
 
     def _read(self) -> tuple[LeaseRecord, str | None]:
         try:

@@ -58,7 +58,7 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
             found = find_in(store.capture(branch), commit_id)
             if found is not None:
                 return found
-    hint = "it may belong to a branch that was deleted; see 'commit list'"
+    hint = "it may belong to a deleted branch; 'commit list' shows the commits"
     if or_tag:
         near = did_you_mean(commit_id, list_tag_refs(store.objects))
         raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)

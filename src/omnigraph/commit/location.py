@@ -160,7 +160,7 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
     refuse_incomplete_copy(store.objects)  # an incomplete copy has no stamp
     with store.exclusive_place() as held:
         # Read before the stamp: until the stamp has this location, no process has worked in it.
-        left = _Left.of(store)
+        left = _CopiedWork.of(store)
         stamp = read_stamp(store)
         known = stamp.names(here)
         if known and not always:
@@ -218,7 +218,7 @@ def _remove_tombstones(store: Store) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _CopiedWork:
     """Work of processes at the original location, at the time of the copy.
 
     Attributes:
@@ -234,7 +234,7 @@ class _Left:
     rows: tuple[str, ...]
 
     @classmethod
-    def of(cls, store: Store) -> _Left:
+    def of(cls, store: Store) -> _CopiedWork:
         interrupted = {path.rpartition("/")[2].partition(".")[0].lower() for path in sidecar.paths(store.objects)}
         return cls(
             tuple(_leases(store)),

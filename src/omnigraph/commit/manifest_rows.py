@@ -136,10 +136,10 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
 
 def ancestor_rows(rows: pa.Table) -> pa.Table:
     """Rows of commits or ancestors, as ancestor rows of another branch. Without their idempotency keys."""
-    kept = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
-    kept["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
-    kept["table_key"] = pa.repeat("", rows.num_rows)
-    columns = [kept.get(member.name, pa.nulls(rows.num_rows, member.type)) for member in SCHEMA]
+    columns_by_name = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
+    columns_by_name["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
+    columns_by_name["table_key"] = pa.repeat("", rows.num_rows)
+    columns = [columns_by_name.get(member.name, pa.nulls(rows.num_rows, member.type)) for member in SCHEMA]
     return pa.table(columns, schema=SCHEMA)
 
 
@@ -200,7 +200,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         if kind == RowKind.TABLE_VERSION:
             pin = _read_pin(row, locations)
             if pin.key in tables:
-                raise CorruptionError(f"the manifest of '{branch}' has two tables for {pin.key}")
+                raise CorruptionError(f"the manifest of '{branch}' has two tables of type {pin.key}")
             tables[pin.key] = pin
         elif kind == RowKind.TABLE_TOMBSTONE:
             dropped.append((row["table_key"], _table_id(row), row["table_version"]))
@@ -237,9 +237,9 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
     if identity not in locations:
         raise CorruptionError(f"the manifest has a version of table {identity}, which is not registered")
     key, path = locations[identity]
-    said = orjson.loads(row["metadata"]) if row["metadata"] else {}
-    ref = TableRef(path, row["table_branch"], row["table_version"], said.get("seal"))
-    return TablePin(key, identity, ref, row["row_count"], models_of(said.get("models", {})))
+    metadata = orjson.loads(row["metadata"]) if row["metadata"] else {}
+    ref = TableRef(path, row["table_branch"], row["table_version"], metadata.get("seal"))
+    return TablePin(key, identity, ref, row["row_count"], models_of(metadata.get("models", {})))
 
 
 def read_commits(rows: pa.Table) -> list[Commit]:

@@ -25,7 +25,7 @@ class Owner:
         """Whether the process is certainly dead. Unknown for processes on other machines."""
         if self.host != _host():
             return False
-        if not _answers(self.pid):
+        if not _process_exists(self.pid):
             return True
         started = _start_time(self.pid)
         return started is not None and started != self.started
@@ -54,7 +54,7 @@ def _start_time(pid: int) -> str | None:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _answers(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     """Whether a process with this id exists."""
     try:
         os.kill(pid, 0)

@@ -24,7 +24,7 @@ from omnigraph.commit.rollback_only import mark_rollback_only
 from omnigraph.commit.schema_files import promote_contract, stage_contract
 from omnigraph.commit.sidecar import Sidecar, TableIntent
 from omnigraph.commit.staged_checksums import compact_checksums, record_checksums
-from omnigraph.commit.staged_writes import StagedFilesGoneError, StagedWrites
+from omnigraph.commit.staged_writes import CleanupStartedError, StagedWrites
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.errors import (
@@ -69,7 +69,7 @@ def commit_staged(
         raise
     try:
         staging.check_files()
-    except (StagedFilesGoneError, VersionReclaimedError):
+    except (CleanupStartedError, VersionReclaimedError):
         # No table has moved, so removing the sidecar undoes the write.
         store.objects.delete(sidecar.path)
         staging.abandon()
@@ -80,7 +80,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # nobody would remove schema files of a writer that lost its lease
+            held.check()  # staged schema files of a writer without the lease would never be removed
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
@@ -155,7 +155,7 @@ def _overtaken(
                     uri=unflushed.uri,
                     path=unflushed.path,
                     in_effect=True,
-                    hint="another process has finished the write; check the disk, then look at the graph",
+                    hint="another process has finished the write; check the disk, then read the graph",
                 )
             if published is not None:
                 return published

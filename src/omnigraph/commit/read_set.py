@@ -25,7 +25,7 @@ _MOST_IDS = 1_000_000
 """With more changed rows than this, every read of the table counts as a conflict."""
 
 _MOST_ROWS = 20_000
-"""The same limit if the rows have to be read to compare them, not only their ids."""
+"""With more changed rows than this, conditions and lookups are not evaluated on them, and count as a conflict."""
 
 _MOST_BYTES = 64 << 20
 """A lookup with more bytes of values adds the whole table instead of the values."""
@@ -60,16 +60,15 @@ class ReadSet:
     lookups: list[tuple[str, str, pa.ChunkedArray]] = field(default_factory=list)
     filters: list[tuple[str, pc.Expression]] = field(default_factory=list)
 
-    def add_lookup(self, key: str, by: str, values: pa.ChunkedArray, *, kept: bool = False) -> None:
+    def add_lookup(self, key: str, by: str, values: pa.ChunkedArray) -> None:
         """Add a lookup by the values of a column.
 
         Args:
             key: the table.
             by: the column.
             values: the values.
-            kept: whether the caller keeps the values anyway, so that they cost no extra memory here.
         """
-        if kept or values.nbytes <= _MOST_BYTES:
+        if values.nbytes <= _MOST_BYTES:
             self.lookups.append((key, by, values))
         else:
             self.whole.add(key)

@@ -109,13 +109,13 @@ def settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     """Finish or undo one write, add it to the audit, and remove its sidecar. May be interrupted and run again.
 
     Raises:
-        CorruptionError: it can be neither finished nor undone: a table is behind the version that the graph points at,
+        CorruptionError: it can be neither finished nor undone: a table is behind its version in the manifest,
             or files are damaged or missing. The sidecar stays.
     """
     try:
         return _settle(store, sidecar, held)
     except (StorageError, VersionReclaimedError) as error:
-        reason = error.message if is_permanent(error) else obstacle(store, sidecar)
+        reason = error.message if is_permanent(error) else unrecoverable_reason(store, sidecar)
         if reason is None:
             raise
         raise _cannot_settle(sidecar, reason) from error
@@ -126,21 +126,21 @@ def is_permanent(error: OmnigraphError) -> bool:
     return isinstance(error, CorruptionError | DamagedFileError | VersionReclaimedError)
 
 
-def obstacle(store: Store, sidecar: Sidecar) -> str | None:
+def unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
     """The reason why a write can be neither finished nor undone, without changing anything; None if there is none."""
     try:
-        return _obstacle(store, sidecar)
+        return _unrecoverable_reason(store, sidecar)
     except OmnigraphError as error:
         unreadable = isinstance(error, StorageError) and error.kind is StorageErrorKind.PERMANENT
         return error.message if unreadable or is_permanent(error) else None
 
 
-def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
+def _unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return None
     if intends_torn(store, sidecar):
         return None  # torn files are quarantined first
-    view, found = _look(store, sidecar)
+    view, found = _read_states(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     settled = _settled_before(view, sidecar)
     if settled is None and not sidecar.rollback_only:
@@ -159,14 +159,14 @@ def _obstacle(store: Store, sidecar: Sidecar) -> str | None:
         own = wanted is not None and wanted.branch == table.base.branch and head is not None
         if own and wanted is not None and not store.tables.at(wanted).exists():
             directory = table_directory(wanted.path, wanted.branch)
-            return f"version {wanted.version} of {directory} is gone, which has to be put back"
+            return f"version {wanted.version} of {directory}, which has to be restored, is missing"
     return None
 
 
 def _cannot_settle(sidecar: Sidecar, reason: str) -> CorruptionError:
     return CorruptionError(
-        f"write {sidecar.operation_id} stopped half way, and can be neither finished nor undone: {reason}",
-        hint=f"reads still work; {sidecar.path} is kept; run 'omnigraph repair', which says what can be done",
+        f"write {sidecar.operation_id} was interrupted, and can be neither finished nor undone: {reason}",
+        hint=f"reads still work; {sidecar.path} is kept; 'omnigraph repair' lists the possible repairs",
     )
 
 
@@ -175,7 +175,7 @@ def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return _discard(store, sidecar)
     sidecar = with_pending_mark(store, sidecar)
-    view, found = _look(store, sidecar)
+    view, found = _read_states(store, sidecar)
     settlement, outcomes = _decide(store, sidecar, view, found, held)
     reach(Failpoint.RECOVERY_PUBLISHED)
     if sidecar.schema is not None:
@@ -192,7 +192,7 @@ def _settle(store: Store, sidecar: Sidecar, held: Lease) -> Settlement:
     return settlement
 
 
-def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
+def _read_states(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
     """The newest state of the branch, and the states of the tables of the write."""
     store.forget(sidecar.branch)
     view = store.capture(sidecar.branch)
@@ -200,10 +200,10 @@ def _look(store: Store, sidecar: Sidecar) -> tuple[Manifest, list[Found]]:
     for table in sidecar.tables:
         state, head = _classify(store, view, table)
         if state is TableState.INVARIANT_VIOLATION:
-            where = "gone" if head is None else f"at version {head}, before the version that the graph points at"
+            where = "missing" if head is None else f"at version {head}, older than the version in the manifest"
             raise CorruptionError(
                 f"{table.key} is {where}",
-                hint=f"files were removed from outside; {sidecar.path} is kept; restore the table from a backup, "
+                hint=f"another program removed files; {sidecar.path} is kept; restore the table from a backup, "
                 "or run 'omnigraph repair'",
             )
         found.append((table, state, head))
@@ -224,7 +224,7 @@ def _decide(
         except FlushFailedError:
             # A failed flush is never trusted, and the write may have been published by now.
             sidecar = mark_rollback_only(store, sidecar)
-            view, found = _look(store, sidecar)
+            view, found = _read_states(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     if published is not None:
         commit, outcomes = undo(store, sidecar, view, published, found, held)

@@ -74,10 +74,10 @@ def _check(name: str, parts: list[str], hint: str) -> None:
     if not name:
         raise InputError("the name is empty", hint=hint)
     if name.startswith(SYSTEM):
-        raise InputError(f"'{name}': names that begin with __ are the system's", hint=hint)
+        raise InputError(f"'{name}': names that begin with __ are reserved", hint=hint)
     # A dot as a path segment would refer to the parent directory, and so to other branches.
     bad = ".." in name or name.endswith(".lock") or not all(_PART.fullmatch(part) and part != "." for part in parts)
     if bad:
-        raise InputError(f"'{name}' is not a name for a branch or tag", hint=hint)
+        raise InputError(f"'{name}' is not a valid name of a branch or tag", hint=hint)
     if len(quote(quote(name, safe=""), safe="")) > _LONGEST:
-        raise InputError(f"'{name[:40]}…' is too long for a name", hint=f"use at most {_LONGEST} plain characters")
+        raise InputError(f"'{name[:40]}…' is too long", hint=f"use at most {_LONGEST} plain characters")

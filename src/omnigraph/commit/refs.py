@@ -131,7 +131,7 @@ def list_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
 
 
 def list_all_branch_refs(objects: ObjectStore) -> dict[str, BranchRef]:
-    """The same, including pending references."""
+    """All branches except `main`, including transaction branches and pending references, by name."""
     found = (find_branch_ref(objects, name) for name in branch_ref_names(objects))
     return {ref.name: ref for ref in found if ref is not None}
 
@@ -218,17 +218,17 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
 def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[..., Ref]) -> Ref:
     try:
         members: dict[str, Any] = orjson.loads(stored.data)
-        said = members.pop(CHECKSUM)
-        if members["version"] == _VERSION and said != checksum(members):
+        recorded = members.pop(CHECKSUM)
+        if members["version"] == _VERSION and recorded != checksum(members):
             raise ValueError("its checksum does not match")
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
         found = kind(**members, etag=stored.etag)
         if path not in (branch_ref_path(found.name), tag_ref_path(found.name)):
-            raise ValueError(f"it is that of '{found.name}'")
+            raise ValueError(f"it is the reference of '{found.name}'")
         return found
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(str(objects.uri), path, f"it is no reference: {error}") from error
+        raise DamagedFileError(str(objects.uri), path, f"it is not a valid reference: {error}") from error
 
 
 def _dump(ref: BranchRef | TagRef) -> bytes:

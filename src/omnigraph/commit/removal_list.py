@@ -176,7 +176,7 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bo
     ordered = sorted(refs, key=lambda ref: (ref.path, ref.branch or "", ref.version))
     for ref, present in zip(ordered, _present(objects, ordered), strict=True):
         if not present:
-            raise _reclaimed(ref, "cleanup has removed it, or the files were changed from outside")
+            raise _reclaimed(ref, "cleanup or another program has removed it")
 
 
 def _present(objects: ObjectStore, refs: Sequence[TableRef]) -> list[bool]:
@@ -189,7 +189,9 @@ def _present(objects: ObjectStore, refs: Sequence[TableRef]) -> list[bool]:
 
 def _reclaimed(ref: TableRef, why: str) -> VersionReclaimedError:
     place = table_directory(ref.path, ref.branch)
-    return VersionReclaimedError(f"version {ref.version} of {place} is gone", hint=f"{why}; choose a later commit")
+    return VersionReclaimedError(
+        f"version {ref.version} of {place} no longer exists", hint=f"{why}; choose a later commit"
+    )
 
 
 # For writes without a work record
@@ -219,7 +221,7 @@ def read(objects: ObjectStore) -> RemovalList:
         return RemovalList()
     try:
         members = verify_checksum(orjson.loads(stored.data))
-        tables = {path: _table(said) for path, said in members["tables"].items()}
+        tables = {path: _table(table) for path, table in members["tables"].items()}
         number = int(members["number"])
         # An older release compares only the number.
         token = str(members.get("token", number))
@@ -287,8 +289,8 @@ def _members(table: TableRemovals) -> dict[str, Any]:
 
 
 def _table(members: dict[str, Any]) -> TableRemovals:
-    said = members["versions"].items()
-    versions = {name or None: [(int(first), int(last)) for first, last in runs] for name, runs in said}
+    ranges = members["versions"].items()
+    versions = {name or None: [(int(first), int(last)) for first, last in runs] for name, runs in ranges}
     return TableRemovals(bool(members["whole"]), frozenset(members["forks"]), versions)
 
 

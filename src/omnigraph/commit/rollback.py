@@ -30,7 +30,7 @@ from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 _ATTEMPTS = 8
-"""Maximum number of late requests between a look at a table and its restore."""
+"""Maximum number of attempts to restore a table, while late requests create versions of it."""
 
 Found = tuple[TableIntent, str, int | None]
 """A table of the write, its state, and its newest version."""
@@ -113,7 +113,7 @@ def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
     before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
     if before.head.id != sidecar.base_head:
         raise CorruptionError(
-            f"write {sidecar.operation_id} has to be undone, and the state before it cannot be found",
+            f"write {sidecar.operation_id} has to be undone, but the state before it cannot be found",
             hint=f"{sidecar.path} is kept; restore the graph from a backup, or run 'omnigraph repair'",
         )
     return before
@@ -155,7 +155,7 @@ def restored(store: Store, base: TableRef, version: int, *, visible: bool = Fals
             continue
         store.tables.make_durable([staged])
         return made
-    raise TableConflictError(f"{base.path} moves while it is restored")
+    raise TableConflictError(f"{base.path} keeps changing while it is restored")
 
 
 def _undoing(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:

@@ -72,7 +72,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
         CatalogError: the files contradict each other.
         CorruptionError: they belong to another schema.
     """
-    found = _look(objects, CONTRACT, view.schema_hash)
+    found = _matching_contract(objects, CONTRACT, view.schema_hash)
     if found is None and view.head.operation_id is not None:
         found = staged_contract(objects, view.schema_hash, view.head.operation_id)
     if found is None and view.branch != MAIN:
@@ -84,7 +84,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     if ir_hash(accepted) != view.schema_hash:
         archived = " and ".join(_archive_paths(view.schema_hash))
         raise CorruptionError(
-            f"the schema files are not those that the graph was written with, and {archived} are missing",
+            f"the schema files do not match the schema in the manifest, and {archived} are missing",
             hint="restore the three schema files, or those two, from a backup",
         )
     return source, accepted
@@ -92,7 +92,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
 
 def past_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, AcceptedSchema] | None:
     """The schema of a past state, which may have been replaced since; None if it was not archived."""
-    return _look(objects, CONTRACT, schema_hash) or archived_contract(objects, schema_hash)
+    return _matching_contract(objects, CONTRACT, schema_hash) or archived_contract(objects, schema_hash)
 
 
 def archive_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema) -> None:
@@ -119,12 +119,12 @@ def archived_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, Acce
     except CatalogError as error:
         raise DamagedFileError(str(objects.uri), ir_path, error.message) from error
     if _archive_paths(ir_hash(accepted)) != (source_path, ir_path):
-        raise DamagedFileError(str(objects.uri), ir_path, "it is not the schema that it is named after")
+        raise DamagedFileError(str(objects.uri), ir_path, "its schema does not match the hash in its name")
     try:
         check_contract(source, ir, dump_state(schema_state(accepted)))
         return source.decode(), accepted
     except (CatalogError, UnicodeDecodeError):
-        raise DamagedFileError(str(objects.uri), source_path, "it is not the source of its schema") from None
+        raise DamagedFileError(str(objects.uri), source_path, "it does not match the compiled schema") from None
 
 
 def _archive_paths(schema_hash: str) -> tuple[str, str]:
@@ -140,7 +140,9 @@ def _find(objects: ObjectStore, path: str) -> bytes | None:
         return None
 
 
-def _look(objects: ObjectStore, paths: Sequence[str], schema_hash: str) -> tuple[str, AcceptedSchema] | None:
+def _matching_contract(
+    objects: ObjectStore, paths: Sequence[str], schema_hash: str
+) -> tuple[str, AcceptedSchema] | None:
     """The contract in three files, if they are complete and belong to a schema."""
     try:
         source, accepted = _read(objects, paths)
@@ -252,7 +254,7 @@ def stage_contract(objects: ObjectStore, source: str, accepted: AcceptedSchema, 
 
 def staged_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> tuple[str, AcceptedSchema] | None:
     """The staged schema of an operation, if its files are complete and valid."""
-    return _look(objects, staged_paths(operation_id), schema_hash)
+    return _matching_contract(objects, staged_paths(operation_id), schema_hash)
 
 
 def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> None:

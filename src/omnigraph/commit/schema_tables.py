@@ -37,7 +37,7 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
     if wanted != found:
         differ = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
         raise CorruptionError(
-            f"the schema and the tables do not agree about {', '.join(differ)}",
+            f"the schema and the manifest have different tables: {', '.join(differ)}",
             hint="restore the schema files from a backup",
         )
 

@@ -145,7 +145,7 @@ class Sidecar:
             members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
-                raise ValueError(f"sidecar version {version} is unknown to this release")
+                raise ValueError(f"sidecar version {version} is not known to this release")
             commit = _commit(members["commit"])
             commit_rows([commit])  # otherwise it could never be published
             return cls(
@@ -165,8 +165,7 @@ class Sidecar:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
                 f"{path} cannot be read: {error}",
-                hint="it records a write that stopped half way; reads still work; restore the file, or run "
-                "'omnigraph repair'",
+                hint="it records an interrupted write; reads still work; restore the file, or run 'omnigraph repair'",
             ) from error
 
 
@@ -201,7 +200,7 @@ class UnreadableSidecar:
     etag: str
 
 
-def sort_out(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableSidecar]]:
+def read_sidecars(objects: ObjectStore) -> tuple[list[Sidecar], list[UnreadableSidecar]]:
     """The readable sidecars, oldest first, and the unreadable ones."""
     found: list[Sidecar] = []
     damaged: list[UnreadableSidecar] = []

@@ -123,7 +123,7 @@ class Snapshot:
         return self.table(key).batches(columns=columns, after=after)
 
     def place(self, key: str) -> str:
-        """Address of the table of a type. All its versions and branches have the same."""
+        """Address of the table of a type, the same for all its versions and branches."""
         return f"{self._store.objects.uri.identity}/{self.pin(key).ref.path}"
 
     def earlier_fingerprint(self, key: str, version: int) -> str | None:
@@ -176,7 +176,7 @@ class Snapshot:
 def _check_id(entity_id: object) -> None:
     """An id is always a string, also if the key property is a number."""
     if not isinstance(entity_id, str):
-        raise InputError(f"an id is a text, not {shown(entity_id)}", hint='also where a key is a number: "10"')
+        raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='also if the key is a number: "10"')
 
 
 def at_branch(store: Store, branch: str) -> Snapshot:
@@ -194,7 +194,9 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
     if tag is not None:
         found = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
         if found is None:
-            raise VersionReclaimedError(f"tag '{tag.name}' names a commit that is gone", hint="files were removed")
+            raise VersionReclaimedError(
+                f"tag '{tag.name}' names a commit that no longer exists", hint="its files were removed"
+            )
         return Snapshot(store, found)
     return Snapshot(store, store.manifest_of(find_commit(store, commit_id, or_tag=True)))
 
@@ -227,4 +229,4 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     for commit in commits(store.capture(branch)):
         if commit.created_at <= micros:
             return Snapshot(store, store.manifest_of(commit))
-    raise NotFoundError(f"branch '{branch}' has no commit as early as that")
+    raise NotFoundError(f"branch '{branch}' has no commit before that time")

@@ -38,10 +38,10 @@ def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[
     if scheme is Scheme.S3 and any(files.values()):
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             groups = [(key, group) for key, names in files.items() for group in _groups(names)]
-            looks = [(key, workers.submit(_gone, store, group)) for key, group in groups]
+            checks = [(key, workers.submit(_missing, store, group)) for key, group in groups]
             yield
-            for key, look in looks:
-                for path in look.result():
+            for key, check in checks:
+                for path in check.result():
                     raise StagedFilesRemovedError(key, path)
         return
     yield
@@ -64,14 +64,14 @@ def _groups(files: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def _gone(store: Store, files: Sequence[str]) -> list[str]:
+def _missing(store: Store, files: Sequence[str]) -> list[str]:
     """The files that are missing."""
     if len(files) > 1:
-        there = {info.path for info in store.objects.list(files[0].rpartition("/")[0])}
-        return [file for file in files if file not in there]
+        existing = {info.path for info in store.objects.list(files[0].rpartition("/")[0])}
+        return [file for file in files if file not in existing]
     (file,) = files
-    there_is = store.objects.list(file) if _is_directory(file) else store.objects.exists(file)
-    return [] if there_is else [file]
+    exists = store.objects.list(file) if _is_directory(file) else store.objects.exists(file)
+    return [] if exists else [file]
 
 
 def _is_directory(file: str) -> bool:

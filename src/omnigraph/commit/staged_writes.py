@@ -24,7 +24,7 @@ from omnigraph.storage.staged import Staged
 from omnigraph.storage.table_ref import TableRef
 
 
-class StagedFilesGoneError(Exception):
+class CleanupStartedError(Exception):
     """A cleanup started after the write staged its files, and may remove them."""
 
     def __init__(self, head: str) -> None:
@@ -93,7 +93,7 @@ class StagedWrites:
         """Write the files of an attempt, and add the rows that it depends on to the read set."""
         keys = [write.key for write in writes]
         if len(set(keys)) != len(keys):
-            raise InputError("a write has one operation per table")
+            raise InputError("a write can have one operation per table")
         for write in sorted(writes, key=lambda write: write.key):
             pin = self.view.tables.get(write.key)
             if pin is None:
@@ -118,13 +118,13 @@ class StagedWrites:
         """Check that no cleanup has removed staged files. Call it after the sidecar, which protects them, is written.
 
         Raises:
-            StagedFilesGoneError: a cleanup may have removed them; stage everything again.
-            VersionReclaimedError: a cleanup took the work that wrote the files for dead.
+            CleanupStartedError: a cleanup may have removed them; stage everything again.
+            VersionReclaimedError: a cleanup took the process that wrote the files for dead.
         """
         if self._work is not None:
             self._work.check()
         elif files_token(self.store.objects) != self._token:
-            raise StagedFilesGoneError(self.view.head.id)
+            raise CleanupStartedError(self.view.head.id)
 
     def _reuse(self, write: TableWrite, pin: TablePin) -> Staged | None:
         """The files of an earlier attempt, if they are valid for this one."""
@@ -164,8 +164,8 @@ class StagedWrites:
         fork = write.fork
         if fork is None:
             raise InputError(
-                f"{write.key} has no files of its own on '{self.view.branch}', so its fragments lie elsewhere",
-                hint="write other rows to it on the branch first, and the fragments into that version",
+                f"{write.key} has no files of its own on '{self.view.branch}', so its fragments are elsewhere",
+                hint="write some rows of the type to the branch first, and the fragments for that version",
             )
         if self.view.owns(pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
             raise ReadSetChangedError(write.key, fork.version, pin.ref.version)
@@ -184,7 +184,7 @@ class StagedWrites:
     def add_schema(self, change: SchemaChange) -> None:
         """Create the tables of new types, and record which types are removed or renamed."""
         if self.view.branch != MAIN:
-            raise InputError("a schema changes on 'main'")
+            raise InputError("a schema can only be changed on 'main'")
         schema_hash = ir_hash(change.accepted)
         if schema_hash == self.view.schema_hash:
             return

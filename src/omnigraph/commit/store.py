@@ -143,14 +143,14 @@ class Store:
             version = version_of(damaged.path.rpartition("/")[2])
             torn = version is not None and version >= 2 and self._is_torn(name, version)
             if not torn or version is None or not self._unacknowledged(branch, version):
-                raise _with_way_out(damaged, name) from error
+                raise _with_repair_hint(damaged, name) from error
             return self.manifest.open(name, version - 1)
         latest = 0 if found is None else found.version
         expected = max(hint, known.version if known is not None else 0)
         if found is not None and expected > latest and self._lost(branch, name, expected):
             path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}/{manifest_name(expected)}"
-            missing = DamagedFileError(str(self.objects.uri), path, "it is missing, and was the newest version")
-            raise _with_way_out(missing, name)
+            missing = DamagedFileError(str(self.objects.uri), path, "the newest version is missing")
+            raise _with_repair_hint(missing, name)
         return found
 
     def _damaged(self, name: str | None, error: StorageError) -> StorageError:
@@ -167,7 +167,7 @@ class Store:
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was created and acknowledged, and is missing. The hint may be damaged itself."""
+        """Whether a version was created and acknowledged, and is missing. Lance's hint alone may be wrong."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
@@ -212,7 +212,7 @@ class Store:
         """
         view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
         if view is None or view.head.id != commit.id:
-            raise VersionReclaimedError(f"commit {commit.id} is gone", hint="cleanup has removed it")
+            raise VersionReclaimedError(f"commit {commit.id} no longer exists", hint="cleanup has removed it")
         return view
 
     def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:
@@ -276,7 +276,7 @@ class Store:
         if self.branch_identifier(branch) != incarnation:
             return self._no_branch(branch)
         path = f"{table_directory(self.manifest.path, name)}/{VERSIONS}"
-        hint = f"put the files back from a backup, or delete branch '{branch}', whose rows can no longer be read"
+        hint = f"restore the files from a backup, or delete branch '{branch}', whose rows can no longer be read"
         return DamagedFileError(str(self.objects.uri), path, f"the manifest of branch '{branch}' is missing", hint=hint)
 
     def branch_names(self) -> list[str]:
@@ -360,7 +360,9 @@ class Store:
         gate = branch_lock(self.objects.uri.identity, name)
         began = time.monotonic()
         if not gate.acquire(timeout=wait):
-            raise LeaseTimeoutError(f"branch '{name}' is being written by this process", hint="try again later")
+            raise LeaseTimeoutError(
+                f"branch '{name}' is in use by another writer of this process", hint="try again later"
+            )
         try:
             left = max(wait - (time.monotonic() - began), 0.0)
             with lease.acquire(self.leases, name, at_least=fence, wait=left, ttl=self.timeouts.ttl) as held:
@@ -419,11 +421,11 @@ class Store:
             self.forget(view.branch)
 
 
-def _with_way_out(error: StorageError, name: str | None) -> StorageError:
+def _with_repair_hint(error: StorageError, name: str | None) -> StorageError:
     """The error for a damaged newest manifest of `main`, with a hint: only `repair` works without it."""
     if name is not None or not isinstance(error, DamagedFileError):
         return error
-    hint = "put the file back from a backup; 'omnigraph repair' shows how to go back to the version before it"
+    hint = "restore the file from a backup; 'omnigraph repair' can go back to the version before it"
     return DamagedFileError(error.uri, error.path, error.reason, hint=hint)
 
 
@@ -436,7 +438,7 @@ def _overtaken(branch: str) -> LeaseLostError:
 def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
     if current.incarnation != base.incarnation:
         # The branch was deleted and created again, perhaps at the same commit. The write belongs to the old one.
-        raise BranchNotFoundError(base.branch, hint="it was deleted, and made again, while it was written to")
+        raise BranchNotFoundError(base.branch, hint="it was deleted and created again during the write")
     if current.fence > held.fence:
         raise _overtaken(base.branch)
     if current.head.id != base.head.id:

@@ -1,4 +1,4 @@
-"""Writes to one table: one class per operation. Each says whether it changes anything, and stages itself."""
+"""Writes to one table: one class per operation. `is_empty` detects that nothing changes, `stage` writes the files."""
 
 from __future__ import annotations
 
@@ -311,17 +311,17 @@ class BuildIndexes(TableWrite):
 
     Attributes:
         indexes: the indexes to build.
-        kept: the indexes that the table may have; all others are dropped.
+        allowed: the indexes that the table may have; all others are dropped.
     """
 
     indexes: tuple[IndexSpec, ...]
-    kept: tuple[IndexSpec, ...]
+    allowed: tuple[IndexSpec, ...]
 
     def is_empty(self, table: TableView, row_count: int) -> bool:
-        return not table.lacks_indexes(self.indexes, self.kept)
+        return not table.lacks_indexes(self.indexes, self.allowed)
 
     def stage(self, table: TableView) -> Staged | None:
-        return stage_indexes(table, self.indexes, kept=self.kept)
+        return stage_indexes(table, self.indexes, allowed=self.allowed)
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
         return _NO_IDS
@@ -348,18 +348,18 @@ class Compact(TableWrite):
     Attributes:
         layout: the new layout of the rows; None keeps their files.
         segments: index segments that were built for it.
-        kept: the indexes that the table may have; all others are dropped.
+        allowed: the indexes that the table may have; all others are dropped.
     """
 
     layout: Layout | None
     segments: tuple[bytes, ...]
-    kept: tuple[IndexSpec, ...]
+    allowed: tuple[IndexSpec, ...]
 
     def is_empty(self, table: TableView, row_count: int) -> bool:
-        return self.layout is None and not self.segments and not table.lacks_indexes((), self.kept)
+        return self.layout is None and not self.segments and not table.lacks_indexes((), self.allowed)
 
     def stage(self, table: TableView) -> Staged | None:
-        return stage_layout(table, self.layout, self.segments, kept=self.kept)
+        return stage_layout(table, self.layout, self.segments, allowed=self.allowed)
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
         return _NO_IDS

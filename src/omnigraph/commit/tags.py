@@ -64,4 +64,4 @@ def delete_tag(store: Store, name: str) -> None:
     try:
         delete_tag_ref(store.objects, found)
     except ObjectChangedError:
-        raise NotFoundError(f"tag '{name}' was deleted meanwhile", hint="nothing was done") from None
+        raise NotFoundError(f"tag '{name}' was deleted by another process", hint="nothing has changed") from None

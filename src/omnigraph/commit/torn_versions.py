@@ -25,8 +25,8 @@ from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 
 _BY_HAND = (
-    "an object store does not tear objects, so something else has written it: "
-    "let nobody write to the graph, then run 'omnigraph repair'"
+    "an object store never writes partial objects, so another program wrote this one: "
+    "stop all writers of the graph, then run 'omnigraph repair'"
 )
 
 
@@ -64,14 +64,14 @@ def quarantine(store: Store, path: str, etag: str) -> str:
     found = store.objects.get(path)
     if found.etag != etag:
         raise ObjectChangedError(str(store.objects.uri), path)
-    kept = _copied(store, path, found.data)
+    copy = _copied(store, path, found.data)
     reach(Failpoint.TORN_COPIED)
     if store.objects.uri.scheme is Scheme.S3:
         # Lance would take a tombstone for a version, and it could never be removed.
         store.objects.delete(path)
     else:
         store.objects.delete_if(path, found.etag)
-    return kept
+    return copy
 
 
 def is_quarantined(store: Store, path: str) -> bool:
@@ -85,14 +85,14 @@ def is_quarantined(store: Store, path: str) -> bool:
 def _copied(store: Store, path: str, data: bytes) -> str:
     """Copy a file to a free quarantine path. Returns that path."""
     for number in count(1):
-        kept = quarantine_path(store, path, number)
+        copy = quarantine_path(store, path, number)
         try:
-            store.objects.create(kept, data)
+            store.objects.create(copy, data)
         except ObjectExistsError:
-            if store.objects.get(kept).data != data:
+            if store.objects.get(copy).data != data:
                 continue
-        return kept
-    raise AssertionError("there is always another number")
+        return copy
+    raise AssertionError("the loop has no end")
 
 
 def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
@@ -115,13 +115,13 @@ def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, a
         directory = table_directory(store.manifest.path, store.ledger_of(branch))
         torn = torn_version(store.objects, directory)
         if torn is not None and torn.version == sidecar.commit.manifest_version:
-            _set_aside(store, sidecar, store.manifest.path, torn, alone=alone)
+            _quarantine_recorded(store, sidecar, store.manifest.path, torn, alone=alone)
             store.forget(branch)
         correct_hint(store, directory)
         view = store.capture(branch)
         for table in sidecar.tables:
             while (torn := _torn_table(store, view, table)) is not None:
-                _set_aside(store, sidecar, table.key, torn, alone=alone)
+                _quarantine_recorded(store, sidecar, table.key, torn, alone=alone)
 
 
 def intends_torn(store: Store, sidecar: Sidecar) -> bool:
@@ -159,7 +159,7 @@ def correct_hint(store: Store, directory: str) -> None:
         return
 
 
-def _set_aside(store: Store, sidecar: Sidecar, key: str, torn: TornVersion, *, alone: bool) -> None:
+def _quarantine_recorded(store: Store, sidecar: Sidecar, key: str, torn: TornVersion, *, alone: bool) -> None:
     if store.objects.uri.scheme is Scheme.S3 and not alone:
         raise DamagedFileError(str(store.objects.uri), torn.path, torn.reason, hint=_BY_HAND)
     try:

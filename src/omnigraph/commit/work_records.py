@@ -183,7 +183,7 @@ class Work:
             self._objects.get(record_path(self.name))
         except ObjectNotFoundError:
             raise VersionReclaimedError(
-                f"a cleanup took this {self.kind.value} for dead and may have removed its files",
+                f"a cleanup took this {self.kind.value} for dead, and may have removed its files",
                 hint="nothing of it is visible; run it again",
             ) from None
 
@@ -282,11 +282,11 @@ def at_work(
         yield work  # no other process can reach it, and cleanup does not support it
         return
     work.begin()
-    _beater.add(work)
+    _record_thread.add(work)
     try:
         yield work
     finally:
-        _beater.discard(work)
+        _record_thread.discard(work)
         work.end()
 
 
@@ -315,16 +315,16 @@ def reading_if_long(objects: ObjectStore, kind: WorkKind, view: Manifest | Itera
     if objects.uri.scheme is Scheme.MEMORY:
         yield
         return
-    late = _Late(objects, kind, view, time.monotonic() + LONG_SECONDS)
-    _beater.add_late(late)
+    delayed = _DelayedRecord(objects, kind, view, time.monotonic() + LONG_SECONDS)
+    _record_thread.add_delayed(delayed)
     try:
         yield
     finally:
-        _beater.discard_late(late)
+        _record_thread.discard_delayed(delayed)
 
 
 @dataclass(eq=False, slots=True)
-class _Late:
+class _DelayedRecord:
     """A read that gets a record if it runs long."""
 
     objects: ObjectStore
@@ -352,21 +352,21 @@ class _Late:
                 self.work.end()
 
 
-class _Beater:
+class _RecordThread:
     """One thread that renews all records of the process, and creates those of long reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._works: set[Work] = set()
-        self._late: set[_Late] = set()
+        self._delayed: set[_DelayedRecord] = set()
         self._thread: threading.Thread | None = None
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
         """After a fork, threads and records stay with the parent process."""
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._works, self._late, self._thread = set(), set(), None
+        self._works, self._delayed, self._thread = set(), set(), None
 
     def add(self, work: Work) -> None:
         with self._lock:
@@ -377,19 +377,19 @@ class _Beater:
         with self._lock:
             self._works.discard(work)
 
-    def add_late(self, late: _Late) -> None:
+    def add_delayed(self, delayed: _DelayedRecord) -> None:
         with self._lock:
-            self._late.add(late)
+            self._delayed.add(delayed)
             self._run()
 
-    def discard_late(self, late: _Late) -> None:
+    def discard_delayed(self, delayed: _DelayedRecord) -> None:
         with self._lock:
-            self._late.discard(late)
-        if late.work is not None or not late.lock.acquire(blocking=False):
-            late.end()
+            self._delayed.discard(delayed)
+        if delayed.work is not None or not delayed.lock.acquire(blocking=False):
+            delayed.end()
             return
-        late.ended = True
-        late.lock.release()
+        delayed.ended = True
+        delayed.lock.release()
 
     def _run(self) -> None:
         if self._thread is None:
@@ -405,20 +405,20 @@ class _Beater:
             time.sleep(min(1.0, BEAT_SECONDS, LONG_SECONDS))
             now = time.monotonic()
             with self._lock:
-                due = [late for late in self._late if late.work is None and late.due <= now]
+                due = [delayed for delayed in self._delayed if delayed.work is None and delayed.due <= now]
                 works = list(self._works)
-                late_works = [late.work for late in self._late if late.work is not None]
-                if not self._works and not self._late:
+                delayed_works = [delayed.work for delayed in self._delayed if delayed.work is not None]
+                if not self._works and not self._delayed:
                     self._wake.clear()
-            for late in due:
-                late.begin()
+            for delayed in due:
+                delayed.begin()
             if now - renewed >= BEAT_SECONDS:
                 renewed = now
-                for work in (*works, *late_works):
+                for work in (*works, *delayed_works):
                     work.renew()
 
 
-_beater = _Beater()
+_record_thread = _RecordThread()
 
 
 # Records of other processes

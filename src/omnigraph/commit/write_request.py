@@ -30,7 +30,7 @@ class Prepared:
         labels: labels of the commit, in addition to those of the request.
         merged_parent: head of the branch that the write merges. If set, a commit is made even if no table changes.
         merged_generation: generation of that head.
-        ancestors: lineage rows that lead to `merged_parent` and that the branch lacks, from `History.brought`.
+        ancestors: the commits that the branch gets by the merge, as rows from `History.missing_in_target`.
         needs: table versions that must still exist at publication: those of a merge's base and source.
         on_head: the writes are valid only for the head that they were prepared on.
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
@@ -126,13 +126,13 @@ class WriteRequest:
         """
         check_actor(self.actor)
         if self.timeout is not None and not self.timeout >= 0:
-            raise InputError("a timeout is a number of seconds, and not negative")
+            raise InputError("a timeout must be a number of seconds, at least 0")
         if self.message is not None:
             check_text(self.message, "the message", LONGEST_TEXT)
         if self.expect_head is not None:
             check_text(self.expect_head, "the expected head", LONGEST_NAME)
         if self.unchanged is not None:
-            check_text(self.unchanged.commit, "the commit since which nothing changed", LONGEST_NAME)
+            check_text(self.unchanged.commit, "the commit in `unchanged`", LONGEST_NAME)
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, "the idempotency key", LONGEST_NAME, empty=False)
         object.__setattr__(self, "labels", checked_labels(self.labels))

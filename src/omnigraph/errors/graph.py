@@ -109,7 +109,7 @@ class TransactionEndedError(InputError):
 
 
 class RecoveryRequiredError(OutcomeUnknownError):
-    """A write stopped half way. Its sidecar exists, and the next write or read-write open recovers it."""
+    """A write was interrupted. Its sidecar exists, and the next write or read-write open recovers it."""
 
     code = "recovery_required"
 
@@ -120,7 +120,7 @@ class RecoveryRequiredError(OutcomeUnknownError):
         *,
         hint: str = "do not send it again; the next write or read-write open recovers it, then read the graph",
     ) -> None:
-        super().__init__(f"write {operation_id} stopped half way: {reason}", hint=hint)
+        super().__init__(f"write {operation_id} was interrupted: {reason}", hint=hint)
         self.operation_id = operation_id
         self.reason = reason
 

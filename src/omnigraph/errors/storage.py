@@ -61,7 +61,7 @@ class FlushFailedError(StorageError):
     """
 
     code = "flush_failed"
-    _summary = "cannot be forced to disk"
+    _summary = "cannot be flushed to disk"
 
     def __init__(self, reason: str, *, uri: str, path: str = "", in_effect: bool = False, hint: str) -> None:
         kind = StorageErrorKind.UNKNOWN if in_effect else StorageErrorKind.PERMANENT
@@ -73,7 +73,7 @@ class FlushFailedError(StorageError):
 class WriteUndoneError(FlushFailedError):
     """A write was undone, because an `fsync` of its files failed. Nothing of it is visible."""
 
-    _summary = "the write was undone, because its files cannot be forced to disk"
+    _summary = "the write was undone, because its files cannot be flushed to disk"
 
     def __init__(self, error: FlushFailedError) -> None:
         super().__init__(

@@ -125,7 +125,7 @@ class Merge:
         common = history.common()
         if source.head.id in common.best:
             return Merged(MergeOutcome.ALREADY_UP_TO_DATE, common.best, {})
-        new_commits = history.brought(common)
+        new_commits = history.missing_in_target(common)
         if target.head.id in common.best:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None

@@ -23,9 +23,9 @@ from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields,
 from omnigraph.storage.table_files import below
 
 _BASES = 18
-"""Field of a manifest: its base paths."""
+"""Field number of the base paths in a manifest message."""
 _PATH = 4
-"""Field of a base path: the path."""
+"""Field number of the path in the message of a base path."""
 
 
 class MovedDataset(LanceDataset):
@@ -73,7 +73,7 @@ def at_root(
 ) -> LanceDataset:
     """The same version of a dataset, with base paths below `root`.
 
-    A commit that restores a version can bring old base paths back.
+    A commit that restores an old version also restores its base paths.
 
     Raises:
         DamagedFileError: it has files outside of its table.
@@ -85,7 +85,7 @@ def at_root(
         message = _with_bases(bytes(dataset._ds.serialized_manifest()), lambda old: _moved(old, table, root))
     except CorruptionError as error:
         file = f"{below(dataset.uri, table)}/_versions/{2**64 - 1 - int(dataset.version):020d}.manifest"
-        raise DamagedFileError(root, file, f"it says that {error.message}") from error
+        raise DamagedFileError(root, file, f"invalid base path: {error.message}") from error
     return MovedDataset(
         dataset.uri,
         int(dataset.version),
@@ -134,7 +134,9 @@ def _moved(old: str, table: str, root: str) -> str:
         return f"{root}{place[start:]}"
     if place.endswith(f"/{table}"):
         return f"{root}/{table}"
-    raise CorruptionError(f"{table} has files at {old}", hint="a table lies below its graph; leave the files alone")
+    raise CorruptionError(
+        f"{table} has files at {old}", hint="a table must be below its graph; do not change its files"
+    )
 
 
 def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:

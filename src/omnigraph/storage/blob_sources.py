@@ -67,7 +67,7 @@ class SourceUri:
             path = path.removesuffix("/")
         names = tuple(_name(part) for part in path.split("/")[1:])
         if not names and not directory:
-            raise UnusableUriError("it names nothing")
+            raise UnusableUriError("it has no path")
         return cls(Scheme(scheme), authority, names)
 
     def contains(self, other: SourceUri) -> bool:
@@ -90,7 +90,7 @@ class SourceUri:
 
 def _check_parts(scheme: str, authority: str, path: str, rest: str) -> None:
     if scheme not in (Scheme.S3.value, Scheme.LOCAL.value):
-        raise UnusableUriError("only s3:// and file:// can be sources")
+        raise UnusableUriError("only s3:// and file:// addresses can be sources")
     if rest:
         raise UnusableUriError("it has a query or a fragment")
     if "@" in authority:
@@ -100,9 +100,9 @@ def _check_parts(scheme: str, authority: str, path: str, rest: str) -> None:
     if "\\" in authority + path or _SEPARATOR.search(path):
         raise UnusableUriError("it has a backslash or an encoded separator")
     if scheme == Scheme.LOCAL.value and authority:
-        raise UnusableUriError("a file has no host: write file:///directory/name")
+        raise UnusableUriError("a file address has no host: write file:///directory/name")
     if scheme == Scheme.S3.value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", authority):
-        raise UnusableUriError("it names no bucket")
+        raise UnusableUriError("it has no bucket")
 
 
 def _name(part: str) -> str:
@@ -133,7 +133,7 @@ def redacted(text: str) -> str:
 
 
 class SourceFailedError(Exception):
-    """A source could not be read, and why."""
+    """A source could not be read. The message is the reason."""
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class BlobSources:
         if source.scheme is Scheme.LOCAL:
             with _opened(source.path) as file:
                 return os.fstat(file.fileno()).st_size
-        return self._ask(source, lambda bucket: bucket.head(source.path).size)
+        return self._request(source, lambda bucket: bucket.head(source.path).size)
 
     def read(self, source: SourceUri) -> bytes:
         """Read a whole source.
@@ -167,7 +167,7 @@ class BlobSources:
         if source.scheme is Scheme.LOCAL:
             with _opened(source.path) as file:
                 return file.read()
-        return self._ask(source, lambda bucket: bucket.get(source.path).data)
+        return self._request(source, lambda bucket: bucket.get(source.path).data)
 
     def check_directory(self, source: SourceUri) -> None:
         """Check that a directory of sources exists. Does not check buckets.
@@ -185,7 +185,7 @@ class BlobSources:
         names = os.path.realpath(source.path).split("/")[1:]
         return SourceUri(source.scheme, source.authority, tuple(name for name in names if name))
 
-    def _ask(self, source: SourceUri, request: Callable[[ObjectStore], T]) -> T:
+    def _request(self, source: SourceUri, request: Callable[[ObjectStore], T]) -> T:
         try:
             bucket = self._buckets.get(source.authority)
             if bucket is None:

@@ -110,14 +110,14 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 # Writing
 
 
-def kept(count: int) -> pa.Array:
+def unchanged_cells(count: int) -> pa.Array:
     """Cells that keep the stored blobs of their rows."""
     nothing = [pa.nulls(count, CELL.field(i).type) for i in range(CELL.num_fields)]
     return pa.StructArray.from_arrays(nothing, fields=list(CELL))
 
 
-def is_kept(cells: pa.Array) -> pa.Array:
-    """Mask of the cells that keep the stored blob."""
+def has_no_content(cells: pa.Array) -> pa.Array:
+    """Mask of the cells with neither bytes nor an address. A write keeps the stored blob for them."""
     inner = pc.and_(pc.struct_field(cells, "data").is_null(), pc.struct_field(cells, "uri").is_null())
     return pc.and_(cells.is_valid(), inner)
 
@@ -155,7 +155,7 @@ def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
 
     Yields chunks of rows, so that not all content is in memory at once.
     """
-    if not any(pc.any(is_kept(chunk)).as_py() for name in blob_columns(rows) for chunk in rows[name].chunks):
+    if not any(pc.any(has_no_content(chunk)).as_py() for name in blob_columns(rows) for chunk in rows[name].chunks):
         yield rows
         return
     for start in range(0, rows.num_rows, LOOKUP_ROWS):
@@ -167,24 +167,24 @@ def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
             part = part.slice(piece.num_rows)
             for name in columns:
                 given = rest[name].combine_chunks()
-                merged = pc.if_else(is_kept(given), piece[name].combine_chunks(), given)
+                merged = pc.if_else(has_no_content(given), piece[name].combine_chunks(), given)
                 rest = rest.set_column(rest.schema.get_field_index(name), rest.schema.field(name), merged)
             yield rest
 
 
 def _stored(dataset: LanceDataset, ids: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """The stored blobs of the cells that keep theirs, in row order: descriptors and Lance row ids."""
-    kept_cells = {name: is_kept(cells) for name, cells in columns.items()}
-    wanted = functools.reduce(pc.or_, kept_cells.values())
+    """Descriptors and Lance row ids of the stored blobs, in row order. Null for cells with new content."""
+    unchanged = {name: has_no_content(cells) for name, cells in columns.items()}
+    wanted = functools.reduce(pc.or_, unchanged.values())
     found = filtered(dataset, [_ID, *columns, ROW_ID], pc.field(_ID).isin(ids.filter(wanted))).combine_chunks()
     position = pc.index_in(ids, value_set=found[_ID].combine_chunks())
     missing = pc.and_(wanted, position.is_null())
     if pc.any(missing).as_py():
         entity = ids.filter(missing)[0].as_py()
-        raise BlobIntegrityError(", ".join(columns), f"'{entity}' is not stored, so its blob cannot stay as it is")
+        raise BlobIntegrityError(", ".join(columns), f"'{entity}' does not exist, so it has no stored blob to keep")
     nowhere = pa.scalar(None, position.type)
     arrays = {
-        name: found[name].combine_chunks().take(pc.if_else(kept_cells[name], position, nowhere)) for name in columns
+        name: found[name].combine_chunks().take(pc.if_else(unchanged[name], position, nowhere)) for name in columns
     }
     return pa.table({**arrays, ROW_ID: found[ROW_ID].combine_chunks().take(position)})
 
@@ -254,12 +254,12 @@ def check_descriptors(descriptors: pa.Array, place: str) -> None:
     kind, uri = _member(descriptors, "kind"), _member(descriptors, "blob_uri")
     external = is_external(descriptors)
     if pc.any(pc.greater(kind, int(BlobKind.EXTERNAL))).as_py():
-        raise BlobIntegrityError(place, "the blob is stored in a way that this release does not know")
+        raise BlobIntegrityError(place, "this release does not know the storage kind of the blob")
     if pc.any(pc.not_equal(external, pc.not_equal(uri, ""))).as_py():
-        raise BlobIntegrityError(place, "a reference leads nowhere, or stored content has an address as well")
+        raise BlobIntegrityError(place, "a reference has no address, or stored content has one")
     part = pc.or_(pc.greater(_member(descriptors, "size"), 0), pc.greater(_member(descriptors, "position"), 0))
     if pc.any(pc.and_(external, pc.or_(part, pc.greater(_member(descriptors, "blob_id"), 0)))).as_py():
-        raise BlobIntegrityError(place, "a reference to a part of something is not what this graph writes")
+        raise BlobIntegrityError(place, "a reference to a part of a file, which no release writes")
 
 
 def read_cells(
@@ -287,7 +287,7 @@ def read_cells(
     data = content.take(pc.if_else(managed, given, pa.scalar(None, given.type)))
     expected = pc.if_else(managed, _member(descriptors, "size"), pa.scalar(None, pa.uint64()))
     if pc.any(pc.not_equal(pc.binary_length(data).cast(pa.uint64()), expected)).as_py():
-        raise BlobIntegrityError(column, "a blob has not as many bytes as the table says")
+        raise BlobIntegrityError(column, "the size of a blob differs from its size in the table")
     uri = pc.if_else(external, _member(descriptors, "blob_uri"), pa.scalar(None, pa.utf8()))
     return pa.StructArray.from_arrays([data, uri], fields=list(CELL), mask=descriptors.is_null())
 
@@ -352,7 +352,7 @@ def _newest_file(dataset: LanceDataset, column: str, number: int) -> DataFile:
     field_id = next(field.id() for field in dataset.lance_schema.fields() if field.name() == column)
     files = [file for file in fragment.metadata.files if field_id in file.fields] if fragment is not None else []
     if not files:
-        raise BlobIntegrityError(column, "the fragment that the row lies in has no such column")
+        raise BlobIntegrityError(column, "the fragment of the row has no such column")
     return files[-1]
 
 
@@ -363,5 +363,5 @@ def read_range(dataset: LanceDataset, column: str, row_id: int, start: int, end:
         _check_files(dataset, column, row[column].combine_chunks(), pa.array([row_id], pa.uint64()))
     ((_, _, data),) = dataset.read_blob_ranges(column, [(row_id, start, end - start)], selector="ids")
     if data is None or len(data) != end - start:
-        raise BlobIntegrityError(column, "the blob has fewer bytes than the table says")
+        raise BlobIntegrityError(column, "the blob is shorter than its size in the table")
     return bytes(data)

@@ -106,8 +106,8 @@ def load_record(data: bytes) -> Checksums | None:
     head, _, body = data.partition(b"\n")
     body = body.removesuffix(b"\n")
     try:
-        said = orjson.loads(head)
-        if (said["version"], said["algorithm"], said["sum"]) != (_VERSION, "crc32", f"{zlib.crc32(body):08x}"):
+        header = orjson.loads(head)
+        if (header["version"], header["algorithm"], header["sum"]) != (_VERSION, "crc32", f"{zlib.crc32(body):08x}"):
             return None
         return {path: FileChecksum(int(size), int(crc, 16)) for path, (size, crc) in orjson.loads(body).items()}
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -148,10 +148,10 @@ def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = 
     read = {path: sums for path, sums in read_records(objects, chosen).items() if sums is not None}
     merged = {file: each for path in sorted(read) for file, each in (read[path] or {}).items()}
     if keep is not None:
-        kept = {file: each for file, each in merged.items() if keep(file)}
-        if len(read) <= 1 and len(kept) == len(merged):
+        existing = {file: each for file, each in merged.items() if keep(file)}
+        if len(read) <= 1 and len(existing) == len(merged):
             return
-        merged = kept
+        merged = existing
     elif len(read) <= 1:
         return
     if merged:

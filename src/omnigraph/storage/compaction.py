@@ -130,5 +130,5 @@ def _highest_fragment(dataset: LanceDataset) -> int:
     noted = next((value for number, value, _, _ in fields(content) if number == _MAX_FRAGMENT), None)
     present = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1)
     if not isinstance(noted, int) or noted < present:
-        raise CorruptionError("a table does not say how its fragments are numbered", hint="it was made by other hands")
+        raise CorruptionError("a table does not record its highest fragment number", hint="another program created it")
     return noted

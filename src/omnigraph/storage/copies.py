@@ -89,9 +89,9 @@ def _write(file: io.RawIOBase, data: bytes) -> None:
 def _check(store: FileStore, info: ObjectInfo, size: int) -> None:
     if size != info.size:
         raise StorageError(
-            f"{size} bytes were read of a file that has {info.size}",
+            f"{size} bytes were read, but the file has {info.size}",
             kind=StorageErrorKind.PERMANENT,
             uri=str(store.uri),
             path=info.path,
-            hint="it was changed from outside, or the store is broken; try again",
+            hint="another program changed it, or the store is faulty; try again",
         )

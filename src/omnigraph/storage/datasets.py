@@ -105,7 +105,7 @@ class Datasets:
         """
         found = self.find(path, None, None)
         if found is None:
-            raise VersionReclaimedError(f"{path} is gone", hint="the files were changed from outside")
+            raise VersionReclaimedError(f"{path} does not exist", hint="another program removed the files")
         return found
 
     def find(self, path: str, branch: str | None, version: int | None, *, cached: bool = True) -> LanceDataset | None:
@@ -131,7 +131,7 @@ class Datasets:
                 raise
             raise self._open_failure(error, path, branch, version) from error
         if found.version == 0 or version not in (None, found.version):
-            raise self._open_failure(ValueError("its newest file is no version"), path, branch, version)
+            raise self._open_failure(ValueError("its newest file is not a valid version"), path, branch, version)
         return found
 
     def exists(self, ref: TableRef) -> bool:
@@ -196,10 +196,10 @@ class Datasets:
             VersionReclaimedError: the version does not exist.
         """
         if self._checks is None:
-            raise InputError("the files of a graph in an object store are checked by reading them")
+            raise InputError("files in an object store have no recorded checksums; they can only be read")
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
-            raise VersionReclaimedError(f"{ref.manifest_path} is gone", hint=DAMAGED_FILE_HINT)
+            raise VersionReclaimedError(f"{ref.manifest_path} is missing", hint=DAMAGED_FILE_HINT)
         return self._checks.verify(ref.path, ref.directory, manifest)
 
     def _check(self, ref: TableRef) -> bool:
@@ -222,7 +222,7 @@ class Datasets:
                 continue
             self._logged.add(each.path)
             _LOG.warning(
-                "%s is damaged: %s; queries ignore the indexes of the table, which is slow; "
+                "%s is damaged: %s; queries scan the table instead of using its indexes, which is slow; "
                 "run 'omnigraph repair', then 'omnigraph optimize'",
                 each.path,
                 each.reason,
@@ -274,6 +274,6 @@ class Datasets:
 
 def _missing(ref: TableRef) -> VersionReclaimedError:
     return VersionReclaimedError(
-        f"version {ref.version} of {ref.directory} is gone",
-        hint="it was removed by cleanup, or the files were changed from outside",
+        f"version {ref.version} of {ref.directory} no longer exists",
+        hint="cleanup or another program has removed it",
     )

@@ -117,12 +117,12 @@ def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Ar
 
 
 def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
-    """The same by comparison: a row is unchanged if its row id and the version that wrote it are the same."""
+    """As `_changes`, by comparing rows: a row is unchanged if its row id and the version that wrote it are the same."""
     before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
     after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
     old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
     new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
-    was, now = _notes(begin, old), _notes(end, new)
+    was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
     written = now.filter(pc.invert(pc.is_in(now[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
     changed = was.filter(pc.invert(pc.is_in(was[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
@@ -131,7 +131,7 @@ def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.A
     return WrittenRows(end, tuple(new), begin.version, written), _ids(begin, gone), _ids(begin, replaced)
 
 
-def _notes(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
+def _recorded_versions(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
     """Row ids of some fragments, with the versions that wrote them last."""
     columns = [ROW_ID, _UPDATED]
     if not fragments:

@@ -142,12 +142,12 @@ class FileChecks:
             return None
         try:
             if expected is not None and seal(data) != expected:
-                raise DamagedFileError(self.root, path, damage(data, version) or "its checksum is not the recorded one")
+                raise DamagedFileError(self.root, path, damage(data, version) or "its checksum does not match")
             found = read(data)
         except TornManifestError:
-            raise DamagedFileError(self.root, path, damage(data, version) or "it is cut or overwritten") from None
+            raise DamagedFileError(self.root, path, damage(data, version) or "it is truncated or overwritten") from None
         if found.version != version:
-            raise DamagedFileError(self.root, path, f"it says that it is version {found.version}, not {version}")
+            raise DamagedFileError(self.root, path, f"it is the file of version {found.version}, not {version}")
         return found
 
     def seal_of(self, path: str, version: int) -> str | None:
@@ -257,7 +257,9 @@ class FileChecks:
             elif file.base in manifest.bases:
                 yield f"{self._base(table, directory, manifest, file.base)}/{file.name}", file
             else:
-                raise DamagedFileError(self.root, directory, f"a version of it lacks base directory {file.base}")
+                raise DamagedFileError(
+                    self.root, directory, f"a version refers to base directory {file.base}, which does not exist"
+                )
 
     def _base(self, table: str, directory: str, manifest: ManifestFile, number: int) -> str:
         """A base directory of a version, below the root. The seal does not cover it, so it is checked here."""
@@ -265,7 +267,7 @@ class FileChecks:
             return below(manifest.bases[number], table)
         except CorruptionError as error:
             path = f"{directory}/_versions/{2**64 - 1 - manifest.version:020d}.manifest"
-            raise DamagedFileError(self.root, path, f"it says that {error.message}") from error
+            raise DamagedFileError(self.root, path, f"invalid base path: {error.message}") from error
 
     def _damages(self, files: list[tuple[str, NeededFile]]) -> list[FileDamage]:
         def check(item: tuple[str, NeededFile]) -> FileDamage | None:
@@ -299,7 +301,7 @@ class FileChecks:
             if recorded is not None and found != recorded.size:
                 return f"it has {found} bytes, not {recorded.size}"
             if recorded is not None and (whole or found <= self.limit) and file_checksum(place).crc != recorded.crc:
-                return "its checksum is not the recorded one"
+                return "its checksum does not match"
         except FileNotFoundError:
             return "it is missing"
         except OSError as error:

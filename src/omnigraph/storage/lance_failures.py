@@ -26,7 +26,7 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _ADVICE = {
     StorageErrorKind.PERMANENT: "check the address and the files of the graph; restore a damaged file from a backup",
     StorageErrorKind.TRANSIENT: "the store could not be reached, or was busy: try again",
-    StorageErrorKind.UNKNOWN: "it may or may not have taken effect: look before trying again",
+    StorageErrorKind.UNKNOWN: "it may or may not have taken effect: read the graph before trying again",
 }
 
 
@@ -97,9 +97,9 @@ def lance_failure(error: BaseException, root: str, path: str, *, write: bool = F
         kind = StorageErrorKind.UNKNOWN
     elif any(word in text for word in _PASSING):
         kind = StorageErrorKind.TRANSIENT
-    if (told := _SYSTEM_ERROR.search(text)) is not None and (advice := os_advice(int(told[1]))) is not None:
-        said = os.strerror(int(told[1])).lower()
-        return StorageError(said, kind=kind if write else advice[0], uri=root, path=path, hint=advice[1])
+    if (number := _SYSTEM_ERROR.search(text)) is not None and (advice := os_advice(int(number[1]))) is not None:
+        reason = os.strerror(int(number[1])).lower()
+        return StorageError(reason, kind=kind if write else advice[0], uri=root, path=path, hint=advice[1])
     return StorageError(text, kind=kind, uri=root, path=path, hint=_ADVICE[kind])
 
 

@@ -107,13 +107,13 @@ def split(file: bytes) -> tuple[bytes, bytes, bytes]:
         TornManifestError: the file is truncated, empty or overwritten.
     """
     if len(file) < _FOOTER + 4 or file[-4:] != _MAGIC:
-        raise TornManifestError("it is cut or overwritten")
+        raise TornManifestError("it is truncated or overwritten")
     (position,) = struct.unpack("<q", file[-16:-8])
     if not 0 <= position <= len(file) - _FOOTER - 4:
-        raise TornManifestError("its end points outside of it")
+        raise TornManifestError("its footer points outside of the file")
     (length,) = struct.unpack("<I", file[position : position + 4])
     if position + 4 + length != len(file) - _FOOTER:
-        raise TornManifestError("its parts do not fill it")
+        raise TornManifestError("the lengths of its sections do not match its size")
     return file[:position], file[position + 4 : position + 4 + length], file[-8:]
 
 
@@ -141,12 +141,12 @@ def fields(message: bytes) -> Iterator[Field]:
                 value = message[place : place + width]
                 place += width
             else:
-                raise TornManifestError("a part of it is of no known kind")
+                raise TornManifestError("a field has an unknown wire type")
             if place > end or key >> 3 == 0:
-                raise TornManifestError("a part of it is longer than the whole")
+                raise TornManifestError("a field is longer than its message")
             yield key >> 3, value, start, place
     except IndexError:
-        raise TornManifestError("it ends within a number") from None
+        raise TornManifestError("a message ends within a number") from None
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
@@ -159,7 +159,7 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, place
         if shift > 63:
-            raise TornManifestError("a number in it has no end")
+            raise TornManifestError("a number has too many bytes")
 
 
 def encoded(number: int, content: bytes) -> bytes:
@@ -220,7 +220,7 @@ def damage(file: bytes, version: int) -> str | None:
             fragment_files(fragment)
     except TornManifestError as error:
         return str(error)
-    return None if found.version == version else f"it says that it is version {found.version}, not {version}"
+    return None if found.version == version else f"it is the file of version {found.version}, not {version}"
 
 
 def seal(file: bytes) -> str:
@@ -232,8 +232,8 @@ def seal(file: bytes) -> str:
     if _BASE_PATH_TAG not in file:
         return f"{zlib.crc32(file):08x}"
     head, message, tail = split(file)
-    kept = [message[start:end] for number, _, start, end in fields(message) if number != _BASE_PATH]
-    return f"{zlib.crc32(b''.join([head, *kept, tail])):08x}"
+    rest = [message[start:end] for number, _, start, end in fields(message) if number != _BASE_PATH]
+    return f"{zlib.crc32(b''.join([head, *rest, tail])):08x}"
 
 
 def without_indexes(message: bytes) -> bytes:
@@ -263,7 +263,7 @@ def fragment_files(fragment: bytes) -> list[NeededFile]:
     if deletion is not None:
         kind, version, key = (_number(deletion.get(name, 0)) for name in (1, 2, 3))
         if kind >= len(_DELETION_SUFFIXES):
-            raise TornManifestError("a file of deletions is of no known kind")
+            raise TornManifestError("a deletion file has an unknown type")
         base = deletion.get(7)
         name = f"_deletions/{number}-{version}-{key}.{_DELETION_SUFFIXES[kind]}"
         found.append(NeededFile(name, None, None if base is None else _number(base)))
@@ -285,11 +285,11 @@ def fragment_layout(fragment: bytes) -> FragmentLayout:
         elif number == 4:
             rows = _number(value)
     if len(files) != 1 or deletions:
-        raise TornManifestError("a part of it has files that were not written")
+        raise TornManifestError("a part has unexpected files")
     (file,) = files
     columns, places = _packed(file.get(2, b"")), _packed(file.get(3, b""))
     if columns != places:
-        raise TornManifestError("the columns of a part are not in their places")
+        raise TornManifestError("the columns of a part are not in order")
     base = file.get(7)
     size = _number(file.get(6, 0))
     return FragmentLayout(_text(file.get(1, b"")), size or None, rows, None if base is None else _number(base), columns)
@@ -302,7 +302,7 @@ def _packed(value: int | bytes) -> list[int]:
         try:
             number, place = _varint(message, place)
         except IndexError:
-            raise TornManifestError("it ends within a number") from None
+            raise TornManifestError("a message ends within a number") from None
         found.append(number)
     return found
 
@@ -329,10 +329,10 @@ def entry(message: bytes) -> tuple[str, bytes]:
 
 def _indexes(head: bytes, place: int) -> Iterator[NeededFile]:
     if not 0 <= place <= len(head) - 4:
-        raise TornManifestError("its indexes are said to lie outside of it")
+        raise TornManifestError("its index section is outside of the file")
     (length,) = struct.unpack("<I", head[place : place + 4])
     if place + 4 + length > len(head):
-        raise TornManifestError("its indexes are cut")
+        raise TornManifestError("its index section is truncated")
     for number, value, _, _ in fields(head[place + 4 : place + 4 + length]):
         if number == 1:
             yield from _index(_message(value))
@@ -363,13 +363,13 @@ def _base(message: bytes) -> tuple[int, str]:
 
 def _number(value: int | bytes) -> int:
     if not isinstance(value, int):
-        raise TornManifestError("a number in it is none")
+        raise TornManifestError("a field has bytes instead of a number")
     return value
 
 
 def _message(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise TornManifestError("a part of it is none")
+        raise TornManifestError("a field has a number instead of bytes")
     return value
 
 
@@ -377,7 +377,7 @@ def _text(value: int | bytes) -> str:
     try:
         return _message(value).decode()
     except UnicodeDecodeError:
-        raise TornManifestError("a name in it is no text") from None
+        raise TornManifestError("a name is not valid UTF-8") from None
 
 
 _OPERATIONS = {

@@ -103,8 +103,8 @@ def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError |
         return None
     path = f"{directory}/{VERSIONS}/{2**64 - 1 - hint:020d}.manifest"
     if os.path.exists(f"{root}/{path}"):
-        return None  # it has just been created
-    return DamagedFileError(root, path, "it is missing, and was the newest version")
+        return None  # another process has just created it
+    return DamagedFileError(root, path, "the newest version is missing")
 
 
 def base_directories(dataset: LanceDataset) -> dict[int, str]:

@@ -181,7 +181,7 @@ def _detached(table: TableView, operation: Any) -> tuple[TableRef, str]:
 
 
 def stage_layout(
-    table: TableView, layout: Layout | None, segments: Sequence[bytes], *, kept: Sequence[IndexSpec]
+    table: TableView, layout: Layout | None, segments: Sequence[bytes], *, allowed: Sequence[IndexSpec]
 ) -> Staged | None:
     """Stage another layout of a table, with more index segments. None if nothing changes.
 
@@ -189,13 +189,13 @@ def stage_layout(
         table: the version to change.
         layout: the new layout of its rows; None keeps their files.
         segments: results of `build_index_segment`, built on the layout if there is one.
-        kept: the indexes that the table may have; all others are dropped.
+        allowed: the indexes that the table may have; all others are dropped.
     """
     begun = layout or Layout.unchanged(table.ref)
     with reporting(table.datasets.root, table.ref.path):
         dataset = table.datasets.open_with_indexes(begun.ref)
         built: list[Index] = [pickle.loads(each) for each in segments]
-        gone = distinct_segments([*undeclared_segments(dataset, kept), *superseded(dataset, built)])
+        gone = distinct_segments([*undeclared_segments(dataset, allowed), *superseded(dataset, built)])
     return _Staging(table, begun, built, gone).stage(table.ref)
 
 

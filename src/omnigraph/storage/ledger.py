@@ -179,8 +179,8 @@ class LedgerVersion:
                 except UNDECODABLE as found:
                     return self._damaged([index], found, attempt)
         path = self._files[indexes[0]][0] if len(indexes) == 1 else self.path
-        said = error.message if isinstance(error, OmnigraphError) else f"{type(error).__name__}: {error}"
-        return DamagedFileError(self._checks.root, path, f"it cannot be read: {said}")
+        reason = error.message if isinstance(error, OmnigraphError) else f"{type(error).__name__}: {error}"
+        return DamagedFileError(self._checks.root, path, f"it cannot be read: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Ledger:
             return None
         directory = table_directory(self.path, branch)
         missing = f"there is no {directory}/_versions/{manifest_name(version)}"
-        raise VersionReclaimedError(f"version {version} of {directory} is gone: {missing}")
+        raise VersionReclaimedError(f"version {version} of {directory} no longer exists: {missing}")
 
     def _find(self, branch: str | None, version: int | None) -> LanceDataset | None:
         try:
@@ -299,7 +299,9 @@ class Ledger:
         found = int(dataset.version)
         if found == 0 or requested not in (None, found):
             damaged = latest_damage(self._root, directory, requested)
-            raise damaged or DamagedFileError(self._root, f"{directory}/_versions", "its newest file is no version")
+            raise damaged or DamagedFileError(
+                self._root, f"{directory}/_versions", "its newest file is not a valid version"
+            )
         fragments = tuple(fragment.metadata for fragment in dataset.get_fragments())
         path = f"{directory}/_versions/{manifest_name(found)}"
         sums = read_seal(dataset, self._root, path, found, fragments) or {}
@@ -326,7 +328,7 @@ class Ledger:
             return versions(found)
 
     def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
-        """The files of some versions, and those of the others."""
+        """The files of the versions that stay, and of the versions that are removed."""
         found = self._find(branch, None)
         if found is None:
             return Needs()
@@ -376,8 +378,8 @@ class Ledger:
                 for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
             ]
         fragments = [base._fragments[i] for i in keep] + added
-        kept = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
-        sums = kept | self._parts.sums(table_directory(self.path, base.branch), added)
+        recorded = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
+        sums = recorded | self._parts.sums(table_directory(self.path, base.branch), added)
         sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
         # Overwrite without retries is the only operation that Lance commits strictly.
         transaction = Transaction(base.version, LanceOperation.Overwrite(sealed, fragments))
@@ -425,7 +427,7 @@ class Ledger:
     def _main(self) -> LanceDataset:
         found = self._find(None, None)
         if found is None:
-            raise CorruptionError(f"{self.path} is gone", hint="the files were changed from outside")
+            raise CorruptionError(f"{self.path} is missing", hint="another program removed files")
         return found
 
     # Branches and tags
@@ -454,7 +456,9 @@ class Ledger:
         # An own handle: Lance cannot create a branch with a handle that another thread reads with.
         own = self._find(base.branch, base.version)
         if own is None:
-            raise VersionReclaimedError(f"version {base.version} of {table_directory(self.path, base.branch)} is gone")
+            raise VersionReclaimedError(
+                f"version {base.version} of {table_directory(self.path, base.branch)} no longer exists"
+            )
         with self._refs(write=True):
             made = own.create_branch(name, base.version)
         if self._sync is not None:

@@ -112,20 +112,20 @@ def _verify_versions(
         result.files += 1
         result.size += len(data)
         try:
-            manifest = _whole(data, version)
-            note = _note(manifest, version)
+            manifest = _parsed(data, version)
+            note = _sealed_parts(manifest, version)
             parts |= _parts(ledger, directory, manifest, note)
         except TornManifestError as error:
             result.add(path, str(error))
             continue
         except (CorruptionError, DamagedFileError) as error:
-            result.add(path, f"it says that {error.message}")
+            result.add(path, f"invalid content: {error.message}")
             continue
         if note is not None:
             sealed = True
         elif sealed:
             # A release that writes seals continues to do so.
-            result.add(path, "the note of its parts is missing")
+            result.add(path, "its seal is missing")
         else:
             unsealed.append(path)
     result.unsummed += len(unsealed)
@@ -145,34 +145,34 @@ def _contents(objects: ObjectStore, files: Iterable[tuple[int, str]]) -> Iterabl
         yield from readers.map(get, files)
 
 
-def _whole(data: bytes, version: int) -> ManifestFile:
+def _parsed(data: bytes, version: int) -> ManifestFile:
     reason = damage(data, version)
     if reason is not None:
         raise TornManifestError(reason)
     return read(data)
 
 
-def _note(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
+def _sealed_parts(manifest: ManifestFile, version: int) -> dict[str, _Part] | None:
     """The parts in the seal of a version; None for a version without a seal."""
     text = dict(entry(each) for each in manifest.metadata).get(SEAL.decode())
     if text is None:
         return None
     crc, _, note = text.partition(b" ")
     if crc != f"{zlib.crc32(note):08x}".encode():
-        raise TornManifestError("the note of its parts is not what was written")
-    said = orjson.loads(note)
-    if said["version"] != version:
-        raise TornManifestError(f"it was written as version {said['version']}, not {version}")
+        raise TornManifestError("the checksum of its seal does not match")
+    seal = orjson.loads(note)
+    if seal["version"] != version:
+        raise TornManifestError(f"it is the file of version {seal['version']}, not {version}")
     layouts = [fragment_layout(fragment) for fragment in manifest.fragments]
-    if [each[:-1] for each in said["parts"]] != [[part.path, part.size, part.rows] for part in layouts]:
-        raise TornManifestError("its parts are not those that were written")
-    numbers = list(range(len(said["columns"])))
-    named = [(number, each[0]) for number, each in zip(numbers, said["columns"], strict=True)]
+    if [each[:-1] for each in seal["parts"]] != [[part.path, part.size, part.rows] for part in layouts]:
+        raise TornManifestError("its parts do not match its seal")
+    numbers = list(range(len(seal["columns"])))
+    named = [(number, each[0]) for number, each in zip(numbers, seal["columns"], strict=True)]
     if [column(each) for each in manifest.columns] != named:
-        raise TornManifestError("its columns are not those that were written")
+        raise TornManifestError("its columns do not match its seal")
     if any(part.columns != numbers for part in layouts):
-        raise TornManifestError("the columns of its parts are not those that were written")
-    return {name: _Part(size, crc) for name, size, _, crc in said["parts"]}
+        raise TornManifestError("the columns of its parts do not match its seal")
+    return {name: _Part(size, crc) for name, size, _, crc in seal["parts"]}
 
 
 def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, _Part] | None) -> dict[str, _Part]:
@@ -181,7 +181,7 @@ def _parts(ledger: str, directory: str, manifest: ManifestFile, note: dict[str, 
     for fragment in manifest.fragments:
         part = fragment_layout(fragment)
         if part.base is not None and part.base not in manifest.bases:
-            raise TornManifestError(f"it lacks base directory {part.base}")
+            raise TornManifestError(f"it refers to base directory {part.base}, which does not exist")
         place = directory if part.base is None else below(manifest.bases[part.base], ledger)
         noted = None if note is None else note.get(part.path)
         found[f"{place}/data/{part.path}"] = noted or _Part(part.size, None)
@@ -200,7 +200,7 @@ def _verify_checksums(objects: ObjectStore, parts: Mapping[str, _Part], result: 
                 found = file_checksum(f"{root}/{path}")
                 size = found.size
                 if size == part.size and f"{found.crc:08x}" != part.crc:
-                    return size, "its checksum is not the recorded one"
+                    return size, "its checksum does not match"
         except FileNotFoundError:
             return 0, "it is missing"
         except OSError as error:

@@ -64,7 +64,7 @@ class Parts:
             refuse_forbidden(error, self.root, path)
             raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
         if f"{found.crc:08x}" != expected:
-            raise DamagedFileError(self.root, path, "its checksum is not the recorded one")
+            raise DamagedFileError(self.root, path, "its checksum does not match")
         self._sound.add(path)
 
 
@@ -72,8 +72,8 @@ def sealed_schema(
     schema: pa.Schema, version: int, parts: Sequence[FragmentMetadata], sums: Mapping[str, str | None]
 ) -> pa.Schema:
     """The schema of a version, with its seal."""
-    said = {"version": version, "columns": _columns(schema), "parts": [[*_said(p), _sum(p, sums)] for p in parts]}
-    note = orjson.dumps(said)
+    seal = {"version": version, "columns": _columns(schema), "parts": [[*_part_entry(p), _sum(p, sums)] for p in parts]}
+    note = orjson.dumps(seal)
     return schema.with_metadata({**(schema.metadata or {}), SEAL: f"{zlib.crc32(note):08x} ".encode() + note})
 
 
@@ -98,32 +98,32 @@ def read_seal(
         return None
     crc, _, note = text.partition(b" ")
     if crc != f"{zlib.crc32(note):08x}".encode():
-        raise DamagedFileError(root, path, "the note of its parts is not what was written")
-    said = orjson.loads(note)
-    if said["version"] != version:
-        raise DamagedFileError(root, path, f"it was written as version {said['version']}, not {version}")
-    if said["columns"] != _columns(schema):
-        raise DamagedFileError(root, path, "its columns are not those that were written")
-    if [each[:-1] for each in said["parts"]] != [_said(part) for part in parts]:
-        raise DamagedFileError(root, path, "its parts are not those that were written")
+        raise DamagedFileError(root, path, "the checksum of its seal does not match")
+    seal = orjson.loads(note)
+    if seal["version"] != version:
+        raise DamagedFileError(root, path, f"it is the file of version {seal['version']}, not {version}")
+    if seal["columns"] != _columns(schema):
+        raise DamagedFileError(root, path, "its columns do not match its seal")
+    if [each[:-1] for each in seal["parts"]] != [_part_entry(part) for part in parts]:
+        raise DamagedFileError(root, path, "its parts do not match its seal")
     # A part is written as a whole, so its columns are numbered from 0. Another number would mean another column, or
     # nulls.
     numbers = list(range(len(schema)))
     files = [part.files[0] for part in parts]
     if [member.id() for member in dataset.lance_schema.fields()] != numbers:
-        raise DamagedFileError(root, path, "the numbers of its columns are not those that were written")
+        raise DamagedFileError(root, path, "the numbers of its columns do not match its seal")
     if any(list(file.fields) != numbers or list(file.column_indices) != numbers for file in files):
-        raise DamagedFileError(root, path, "the columns of its parts are not those that were written")
+        raise DamagedFileError(root, path, "the columns of its parts do not match its seal")
     if any(len(part.files) != 1 or part.deletion_file is not None for part in parts):
-        raise DamagedFileError(root, path, "its parts have files that were not written")
-    return {each[0]: each[-1] for each in said["parts"]}
+        raise DamagedFileError(root, path, "its parts have unexpected files")
+    return {each[0]: each[-1] for each in seal["parts"]}
 
 
 def _columns(schema: pa.Schema) -> list[list[str]]:
     return [[field.name, str(field.type), "" if field.nullable else "not null"] for field in schema]
 
 
-def _said(part: FragmentMetadata) -> list[object]:
+def _part_entry(part: FragmentMetadata) -> list[object]:
     file = part.files[0]
     return [file.path, file.file_size_bytes, part.num_rows]
 

@@ -144,13 +144,13 @@ def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
 
 def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Table:
     """The rows of a stream whose column has one of many values. Only matching rows are kept in memory."""
-    kept: list[pa.Table] = [reader.schema.empty_table()]
+    found: list[pa.Table] = [reader.schema.empty_table()]
     held: list[pa.RecordBatch] = []
     count = 0
 
     def compare() -> None:
         rows = pa.Table.from_batches(held, reader.schema)
-        kept.append(rows.filter(pc.is_in(rows[name], value_set=values)))
+        found.append(rows.filter(pc.is_in(rows[name], value_set=values)))
 
     for batch in reader:
         held.append(batch)
@@ -160,7 +160,7 @@ def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Ta
             compare()
             held, count = [], 0
     compare()
-    return pa.concat_tables(kept)
+    return pa.concat_tables(found)
 
 
 def _column(batches: Iterator[pa.RecordBatch], name: str) -> pa.Array:

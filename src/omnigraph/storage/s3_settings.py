@@ -67,7 +67,7 @@ class S3Settings:
         for name in (_RETRIES, _RETRY_SECONDS):
             if name in settings and not settings[name].isdecimal():
                 raise InputError(
-                    f"the storage option {name} is not a whole number", hint="give a number of seconds or tries"
+                    f"the storage option {name} is not a whole number", hint="give a number of seconds or attempts"
                 )
         return cls(tuple(sorted(settings.items())))
 
@@ -121,8 +121,8 @@ def _endpoint(text: str) -> str:
         raise InputError("the S3 endpoint is not an address", hint="write it as https://host or http://host:port")
     if parts.username or parts.password:
         raise InputError(
-            "the S3 endpoint holds credentials",
-            hint="take out what stands before the @, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            "the S3 endpoint must not contain credentials",
+            hint="remove the text before the @, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     return text.rstrip("/")
 

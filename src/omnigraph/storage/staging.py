@@ -238,22 +238,24 @@ def stage_replaced(table: TableView, fragments: Sequence[str], gone: RemovedRows
 
 
 def stage_indexes(
-    table: TableView, specs: Sequence[IndexSpec], *, kept: Sequence[IndexSpec] | None = None
+    table: TableView, specs: Sequence[IndexSpec], *, allowed: Sequence[IndexSpec] | None = None
 ) -> Staged | None:
     """Build indexes for all rows that they do not cover, and drop damaged segments. None if nothing changes.
 
     Args:
         table: the version to index.
         specs: the indexes to build.
-        kept: the indexes that the table may have; all others are dropped. None keeps all.
+        allowed: the indexes that the table may have; all others are dropped. None keeps all.
     """
     dataset = table.dataset
     with table.reading():
         built = [index for spec in specs if (index := build(dataset, spec)) is not None]
         whole = table.datasets.open_with_indexes(table.ref)
         dropped = list(damaged_segments(whole, table.datasets.damaged_indexes(table.ref)))
-        dropped += [] if kept is None else undeclared_segments(whole, kept)
-        gone = distinct_segments([*dropped, *superseded(whole, built)]) if built or dropped or kept is not None else []
+        dropped += [] if allowed is None else undeclared_segments(whole, allowed)
+        gone = (
+            distinct_segments([*dropped, *superseded(whole, built)]) if built or dropped or allowed is not None else []
+        )
     if not built and not gone:
         return None
     return _index(table, built, gone)

@@ -67,9 +67,9 @@ def needs(
         bases = batch.column("base_uri")
         places = pa.array([below(base, path) for base in bases.dictionary.to_pylist()], pa.utf8())
         files = pc.binary_join_element_wise(places.take(bases.indices), batch.column("path"), "/")
-        goes = pc.is_in(batch.column("version"), value_set=going)
-        found.files.update(pc.unique(files.filter(pc.invert(goes))).to_pylist())
-        found.freed.update(pc.unique(files.filter(goes)).to_pylist())
+        removed = pc.is_in(batch.column("version"), value_set=going)
+        found.files.update(pc.unique(files.filter(pc.invert(removed))).to_pylist())
+        found.freed.update(pc.unique(files.filter(removed)).to_pylist())
     for version in stay:
         opened = at(version)
         if opened is not None:
@@ -83,7 +83,9 @@ def below(base: str, path: str) -> str:
     start = place.rfind(f"/{path}")
     found = place[start + 1 :]
     if start < 0 or not (found == path or found.startswith(f"{path}/tree/")):
-        raise CorruptionError(f"{path} has files at {base}", hint="a table lies below its graph; leave the files alone")
+        raise CorruptionError(
+            f"{path} has files at {base}", hint="a table must be below its graph; do not change its files"
+        )
     return found
 
 

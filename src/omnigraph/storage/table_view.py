@@ -275,11 +275,11 @@ class TableView:
         with self.reading():
             return uncovered_values(self.dataset, spec)
 
-    def lacks_indexes(self, specs: Sequence[IndexSpec], kept: Sequence[IndexSpec]) -> bool:
-        """Whether some indexes do not cover all rows, or the table has indexes that are not among `kept`."""
+    def lacks_indexes(self, specs: Sequence[IndexSpec], allowed: Sequence[IndexSpec]) -> bool:
+        """Whether some indexes do not cover all rows, or the table has indexes that are not allowed."""
         dataset = self.dataset
         with self.reading():
-            unwanted = any(True for _ in undeclared_segments(self.datasets.open_with_indexes(self.ref), kept))
+            unwanted = any(True for _ in undeclared_segments(self.datasets.open_with_indexes(self.ref), allowed))
             damaged = bool(self.datasets.damaged_indexes(self.ref))
             return unwanted or damaged or any(uncovered_fragments(dataset, spec) for spec in specs)
 

@@ -154,7 +154,7 @@ class TableStorage:
 
         Raises:
             TableConflictError: the table has a newer version. If Lance rebased the write onto a foreign version, the
-                table now has a version that nobody published; recovery undoes it.
+                table now has a version that no manifest points at; recovery undoes it.
             VersionReclaimedError: the base, or the version to restore, was removed.
         """
         base, restores = staged.base, staged.restores
@@ -197,7 +197,7 @@ class TableStorage:
             return file_checksums(self._root, [path for each in staged for step in each.steps for path in step.paths])
         except OSError as error:
             path = os.path.relpath(str(error.filename), self._root)
-            raise DamagedFileError(self._root, path, "it is gone before its write was committed") from error
+            raise DamagedFileError(self._root, path, "it was removed before its write was committed") from error
 
     def sealed(self, ref: TableRef) -> TableRef:
         """The version with the checksum of its manifest file, to be recorded in the graph's manifest.

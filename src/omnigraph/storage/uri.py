@@ -53,7 +53,7 @@ class GraphUri:
         """Parse an address.
 
         Args:
-            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: lives and dies with the
+            text: a path, `file:///path`, `s3://bucket/prefix`, or `memory://name` (for tests: exists as long as the
                 process).
             storage_options: options to reach the location; override the environment.
 
@@ -61,13 +61,13 @@ class GraphUri:
             InputError: it is not a valid graph address.
         """
         if not text or _CONTROL.search(text):
-            raise InputError("the address of a graph is empty or has control characters in it", hint=_FORMS)
+            raise InputError("the address of a graph is empty, or contains control characters", hint=_FORMS)
         options = dict(storage_options or {})
         match = _SCHEME.fullmatch(text)
         if match is None:
             unknown = _LIKE_A_SCHEME.match(text)
             if unknown is not None:
-                raise InputError(f"a graph cannot lie at {unknown[0]}…", hint=_FORMS)
+                raise InputError(f"{unknown[0]}… is not a valid address of a graph", hint=_FORMS)
             return cls(Scheme.LOCAL, "", _absolute(text), options)
         scheme, rest = match[1].lower(), match[2]
         if scheme.startswith("http"):
@@ -78,7 +78,9 @@ class GraphUri:
         host, slash, path = rest.partition("/")
         if scheme == "file":
             if host.lower() not in ("", "localhost") or not slash:
-                raise InputError("a file address has no host and an absolute path", hint="write file:///absolute/path")
+                raise InputError(
+                    "a file address must have no host and an absolute path", hint="write file:///absolute/path"
+                )
             return cls(Scheme.LOCAL, "", _absolute("/" + unquote(path)), options)
         return cls(Scheme(scheme), _authority(scheme, host), _prefix(scheme, path), options)
 
@@ -129,19 +131,19 @@ def _authority(scheme: str, host: str) -> str:
     # Not shown in the message: the text before an @ may be a password.
     if "@" in host:
         raise InputError(
-            "an address holds no credentials",
-            hint="take out what stands before the @, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            "an address must not contain credentials",
+            hint="remove the text before the @, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     if not host or re.search(r"[\s?#%:\\]", host):
         what = "bucket" if scheme == "s3" else "name"
-        raise InputError(f"the address names no {what}", hint=f"write {scheme}://{what}/prefix")
+        raise InputError(f"the address has no valid {what}", hint=f"write {scheme}://{what}/prefix")
     return host
 
 
 def _prefix(scheme: str, path: str) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "?" in path or "#" in path:
-        raise InputError(f"'..', '?' and '#' have no place in an {scheme}:// address", hint=_FORMS)
+        raise InputError(f"'..', '?' and '#' are not allowed in an {scheme}:// address", hint=_FORMS)
     return "/".join(parts)
 
 
@@ -162,4 +164,4 @@ def check_directory(uri: GraphUri) -> None:
         return
     except OSError as error:
         raise InputError(f"cannot read {cut(str(uri))}: {error.strerror}", hint="check the address") from error
-    raise InputError(f"{cut(str(uri))} is not a directory, and a graph is one", hint="check the address")
+    raise InputError(f"{cut(str(uri))} is not a directory; a local graph is a directory", hint="check the address")

@@ -224,7 +224,7 @@ class _Plan:
         ledgers: Lance branches of the manifest to remove.
         at_work: running work that protects files which are old enough to be removed.
         now: the current time, for the age of commits.
-        began: the same by the clock of the store, for the age of files.
+        began: the current time by the clock of the store, for the age of files.
         limit: orphan files older than this are removed, unless running work may have created them.
     """
 
@@ -256,7 +256,7 @@ class _Plan:
             store: the graph.
             policy: the commits to keep.
             now: the current time.
-            began: the same by the clock of the store.
+            began: the current time by the clock of the store.
             ended: names of dead work whose records were removed.
             only_alive: whether to ignore records of dead work; otherwise they are already removed.
         """
@@ -542,7 +542,7 @@ def _recover(store: Store) -> None:
 
 
 def _check_recovered(store: Store) -> None:
-    """The same check without changes. A running writer may have advanced a table, so a second read decides."""
+    """Check as `_recover`, without changes. A running writer may have advanced a table, so a second read decides."""
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
             for drift in _drift_errors(store, view := store.capture(branch)):
@@ -564,7 +564,7 @@ def _drift_errors(store: Store, view: Manifest) -> Iterator[CorruptionError | Dr
         head = store.tables.head(pin.ref.path, pin.ref.branch)
         if head is None or head < pin.ref.version:
             yield CorruptionError(
-                f"{key} has lost version {pin.ref.version}, which the graph points at",
+                f"{key} lacks version {pin.ref.version}, which the manifest points at",
                 hint="another program removed files; restore the table from a backup",
             )
         elif head > pin.ref.version:

@@ -125,7 +125,9 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
         existing = store.tables.versions(path, fork)
         lost = {ref for ref in heads if (ref.path, ref.branch) == (path, fork) and ref.version not in existing}
         if lost:
-            raise VersionReclaimedError(f"version {lost.pop().version} of {table_directory(path, fork)} is gone")
+            raise VersionReclaimedError(
+                f"version {lost.pop().version} of {table_directory(path, fork)} no longer exists"
+            )
         stay[fork] = sorted(versions.intersection(existing))  # without versions of the history that cleanup has removed
         needs.add(store.tables.needs(path, fork, stay[fork], [each for each in existing if each not in stay[fork]]))
     listed = store.objects.list(path)

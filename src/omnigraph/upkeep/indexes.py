@@ -135,8 +135,8 @@ class IndexPlan:
             chosen.append(index.spec)
             total = covered.covered + covered.uncovered
             self.built.append(IndexCoverage(pin.key, index.property, index.kind.value, total, 0))
-        kept = tuple(index.spec for index in indexes)
-        return BuildIndexes(pin.key, tuple(chosen), kept)
+        allowed = tuple(index.spec for index in indexes)
+        return BuildIndexes(pin.key, tuple(chosen), allowed)
 
     def _too_few(self, pin: TablePin, index: DeclaredIndex, rows: int) -> str | None:
         if index.kind is not IndexKind.VECTOR:

@@ -197,7 +197,7 @@ def optimize(
         WriteTimeoutError: it did not get the lease in time.
     """
     if rows_per_fragment < 1:
-        raise InputError("a file has at least one row")
+        raise InputError("rows_per_fragment must be at least 1")
     drifted = _drifted(store)
     plan = IndexPlan(store.tables, fewest_vectors)
     work = _Work(
@@ -286,7 +286,9 @@ class _Work:
             ref = pin.ref if layout is None else layout.ref
             planned[key] = self._plan.add(replace(pin, ref=ref), indexes.get(key, ()))
         built = self._build(workers, fresh, layouts, planned)
-        self._writes = kept | {key: Compact(key, layouts[key], tuple(built[key]), planned[key].kept) for key in fresh}
+        self._writes = kept | {
+            key: Compact(key, layouts[key], tuple(built[key]), planned[key].allowed) for key in fresh
+        }
         return list(self._writes.values())
 
     def _compact_jobs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[CompactJob]:

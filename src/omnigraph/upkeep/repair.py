@@ -27,7 +27,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease, owner_of
 from omnigraph.commit.lineage import find_in
 from omnigraph.commit.manifest import MAIN, Change, Commit, Manifest, TablePin
-from omnigraph.commit.recovery import is_permanent, obstacle, settle
+from omnigraph.commit.recovery import is_permanent, settle, unrecoverable_reason
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import (
     branch_ref_names,
@@ -37,7 +37,7 @@ from omnigraph.commit.refs import (
     tag_ref_names,
     tag_ref_path,
 )
-from omnigraph.commit.sidecar import Sidecar, WriterKind, sort_out
+from omnigraph.commit.sidecar import Sidecar, WriterKind, read_sidecars
 from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.table_writes import DropDamagedIndexes
 from omnigraph.commit.torn_versions import correct_hint, quarantine, quarantine_torn
@@ -152,7 +152,7 @@ class _Repair:
 
     def sidecars(self) -> None:
         """Quarantine unreadable sidecars, recover the others, and collect those that cannot be recovered."""
-        found, damaged = sort_out(self.store.objects)
+        found, damaged = read_sidecars(self.store.objects)
         for each in damaged:
             row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
             row.plan = "quarantine it; tables that its write advanced are classified below"
@@ -168,7 +168,7 @@ class _Repair:
     def _preview_branch(self, branch: str, sidecars: list[Sidecar]) -> None:
         at_work = owner_of(self.store.leases, branch)
         for sidecar in sidecars:
-            reason = None if sidecar.owner == at_work else obstacle(self.store, sidecar)
+            reason = None if sidecar.owner == at_work else unrecoverable_reason(self.store, sidecar)
             if reason is None:
                 self.waiting.append(sidecar)
             else:

@@ -24,7 +24,7 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import Catalog
 from omnigraph.lang.schema.catalog import NodeType, Property
 from omnigraph.lang.schema.type_key import node_key
-from omnigraph.storage.blobs import is_blob, kept, row_schema
+from omnigraph.storage.blobs import is_blob, row_schema, unchanged_cells
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
@@ -352,7 +352,7 @@ class Revision:
             if field.name in rows.column_names:
                 columns.append(rows[field.name].cast(field.type))
             elif is_blob(field.type):
-                columns.append(kept(rows.num_rows))
+                columns.append(unchanged_cells(rows.num_rows))
             else:
                 columns.append(others[field.name].cast(field.type))
         return pa.table(columns, schema=self.schema)

@@ -131,7 +131,7 @@ def _references(store: Store) -> Iterator[FileDamage]:
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:
-    found, unreadable = sidecar.sort_out(store.objects)
+    found, unreadable = sidecar.read_sidecars(store.objects)
     yield from (FileDamage(each.path, each.reason) for each in unreadable)
     for each in found:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
@@ -165,7 +165,7 @@ def _archived(store: Store) -> Iterator[FileDamage]:
 
 
 def _optional_objects(store: Store) -> Iterator[FileDamage]:
-    """Verify objects that are not required."""
+    """Verify checksum records, the removal list and work records. Their damage changes no result."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
             yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)

@@ -26,7 +26,7 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import edge_key
 from omnigraph.settings import LOAD_MEMORY
-from omnigraph.storage.blobs import is_blob, kept
+from omnigraph.storage.blobs import is_blob, unchanged_cells
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.pending_changes import Pending, without
 from omnigraph.write.receipt import other_request
@@ -51,7 +51,7 @@ class MutationReceipt:
 
     Attributes:
         affected_nodes: nodes that statements wrote or deleted; an insert and an update of one node count as two.
-        affected_edges: the same for edges, including edges that were deleted with their nodes.
+        affected_edges: edges that statements wrote or deleted, including edges that were deleted with their nodes.
         commit: the commit; None when nothing matched.
     """
 
@@ -310,7 +310,7 @@ class _Execution:
         schema = self.builder(kind, name).schema
         plain = [field.name for field in schema if not is_blob(field.type)]
         rows = self.snapshot.lookup(f"{kind}:{name}", "id", chunked(ids.unique()), columns=plain)
-        columns = [kept(rows.num_rows) if is_blob(field.type) else rows[field.name] for field in schema]
+        columns = [unchanged_cells(rows.num_rows) if is_blob(field.type) else rows[field.name] for field in schema]
         return pa.table(columns, schema=schema)
 
     def writes(self, blobs: BlobPolicy) -> Sequence[TableWrite]:

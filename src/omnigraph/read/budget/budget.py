@@ -185,7 +185,7 @@ class Spending:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Release at the end of a `with` block what was kept inside it."""
+        """At the end of a `with` block, release the memory that was reserved inside it."""
         before = self.kept
         try:
             yield

@@ -11,7 +11,7 @@ CHUNK_ROWS = 1 << 16
 
 
 def is_one_chunk(count: int) -> bool:
-    """Whether so many rows are processed at once, without chunks."""
+    """Whether `count` rows are processed at once, without chunks."""
     return count < 2 * CHUNK_ROWS
 
 

@@ -79,7 +79,7 @@ class ColumnCache:
                     del self._building[key]
 
     def fits(self, size: int) -> bool:
-        """Whether a value of so many bytes can be cached at all."""
+        """Whether a value of `size` bytes can be cached at all."""
         return size <= self._limit
 
     def find(self, key: Hashable) -> Any:
@@ -128,7 +128,7 @@ class ColumnCache:
         return True
 
     def would_rent(self, key: Hashable, rent: int, price: int) -> bool:
-        """The answer that `rents` would give, without recording the cost."""
+        """The result of `rents`, without recording the cost."""
         with self._lock:
             return (0 if key in self._outsized else self._paid.get(key, 0)) + rent <= price
 

@@ -94,7 +94,7 @@ class Stored:
         self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
         self._file = MappedFile(path)
         if self._file.size != self._end:
-            raise DamagedError(f"{path} has not the size that it should have")
+            raise DamagedError(f"{path} has the wrong size")
         self._bytes = memoryview(self._file.map)
 
     @property

@@ -235,7 +235,7 @@ class EntityTable:
         return self._snapshot.batches(self.key, columns=columns, after=after)
 
     def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
-        """The same as a table. A read that waits for it can be stopped."""
+        """As `batches`, as one table. A read that waits for it can be stopped."""
         return _all_of(self.batches(columns, after=after))
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
@@ -298,7 +298,7 @@ class EntityTable:
             raise
 
     def _expect(self, name: str, size: int) -> None:
-        """Check that a column of so many bytes fits the cache or the memory budget of the read.
+        """Check that a column of `size` bytes fits the cache or the memory budget of the read.
 
         Raises:
             BudgetExceededError: it fits neither.
@@ -346,7 +346,7 @@ class EntityTable:
         return self.numbers(found.astype(np.int64))
 
     def fits(self, size: int) -> bool:
-        """Whether a value of so many bytes can be cached."""
+        """Whether a value of `size` bytes can be cached."""
         return self._cache.fits(size)
 
     @cached_property
@@ -412,7 +412,7 @@ class EntityTable:
         return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
 
     def are_few(self, count: int) -> bool:
-        """Whether requesting so many values costs less than reading the column."""
+        """Whether requesting `count` values costs less than reading the column."""
         return _price(count) <= self.count
 
     def _ask(self, name: str, numbers: Numbers) -> pa.Array:

@@ -85,7 +85,7 @@ def _bits(count: int) -> int:
 
 
 def _places(words: Words, bits: int) -> Numbers:
-    """Sorted order of numbers. Each is sorted together with its position, which has so many bits."""
+    """Sorted order of numbers. The position of each number becomes its lowest `bits` bits."""
     keys = words << np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
     checkpoint()

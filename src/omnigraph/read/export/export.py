@@ -22,7 +22,7 @@ from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import ASIDE, joined, json_text, literal, quoted
 from omnigraph.read.export.ordered import MEMORY_BYTES, in_order
-from omnigraph.storage.blobs import CELL, MAX_MATERIALIZED_BYTES, is_kept
+from omnigraph.storage.blobs import CELL, MAX_MATERIALIZED_BYTES, has_no_content
 
 _ROW_ID = "_rowid"
 _ENDS = (("from", "src"), ("to", "dst"))
@@ -123,7 +123,7 @@ class TypeExport:
         """Property and entity of each blob that was left out, in text order."""
         left_out = []
         for place, name in enumerate(self._blobs):
-            found = is_kept(_whole(rows, name))
+            found = has_no_content(_whole(rows, name))
             ids = _whole(rows, "id").filter(found).to_pylist()
             left_out += [(entity_id, place, name) for entity_id in ids]
         return [(name, entity_id) for entity_id, _, name in sorted(left_out)]

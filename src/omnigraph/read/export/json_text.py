@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.storage.blobs import is_kept
+from omnigraph.storage.blobs import has_no_content
 
 NULL = "null"
 TEXT = pa.large_string()
@@ -121,5 +121,5 @@ def _blobs(cells: pa.Array) -> pa.Array:
         for value in pc.struct_field(cells, "data")
     ]
     content = pa.array(encoded, pa.large_binary()).cast(TEXT)
-    content = _around('"base64:', pc.if_else(is_kept(cells), ASIDE, content), '"')
+    content = _around('"base64:', pc.if_else(has_no_content(cells), ASIDE, content), '"')
     return pc.coalesce(content, quoted(pc.struct_field(cells, "uri")))

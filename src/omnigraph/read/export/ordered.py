@@ -140,10 +140,10 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
             writer.close()
     except OSError as error:
         raise StorageError(
-            f"rows cannot be put aside to be sorted: {error.strerror or error}",
+            f"rows cannot be spilled to disk for sorting: {error.strerror or error}",
             kind=StorageErrorKind.PERMANENT,
             uri=tempfile.gettempdir(),
-            hint="make room there, or name another directory in TMPDIR",
+            hint="free disk space there, or set TMPDIR to another directory",
         ) from error
     return [_File(path, count) for path, count in zip(paths, counts, strict=True) if count]
 

@@ -263,7 +263,7 @@ class _MarkPool:
         return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
 
     def take(self, size: int) -> tuple[Mask, Mask] | None:
-        """The smallest unused mark arrays for so many nodes, or None."""
+        """The smallest unused mark arrays with at least `size` slots, or None."""
         with self._lock:
             enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
             return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None

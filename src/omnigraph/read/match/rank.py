@@ -29,7 +29,7 @@ class Rank:
         var: the variable whose nodes it scores.
         count: counts the rows of each node.
         wanted: number of rows that are wanted.
-        nodes: estimated number of nodes that have so many rows.
+        nodes: estimated number of nodes that have the wanted rows.
         listing: lists the rows of the best nodes.
     """
 

@@ -77,7 +77,7 @@ def _pipeline_entries(pipeline: Pipeline, match: MatchRun) -> Iterator[Entry]:
 
 
 def _edge_access(operator: Operator, rows: float, context: Context) -> list[str]:
-    """How the edges of an operator would be found from so many rows."""
+    """The access paths that an operator would use for its edges, for a number of input rows."""
     ways = (
         context.topologies.way(step.edge, rows, inward=step.direction is ir.Direction.IN)
         for step in operator.edge_steps

@@ -127,7 +127,7 @@ class Estimates:
         return min(total, nodes)
 
     def block(self, block: ir.Block, rows: float) -> float:
-        """Cost of an inner block for so many outer rows."""
+        """Cost of an inner block, for a number of outer rows."""
         cost, inside = OPERATOR_COST_ROWS, rows
         for expand in block.expands:
             nodes = self._statistics.nodes

@@ -32,7 +32,7 @@ def first_portion(
         wanted: number of rows that are wanted.
         whole: the join order that lists all rows.
         nodes: cardinality of the variable whose property is the first sort key.
-        order_from: the join order that starts with so many nodes of that variable.
+        order_from: returns the join order that starts with a given number of nodes of that variable.
     """
     if whole.cost <= MIN_LISTING_COST_EDGES:
         return None

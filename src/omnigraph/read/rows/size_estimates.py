@@ -18,7 +18,7 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame
 
 _SMALL = 10_000
-"""Columns of tables with at most so many rows are read whole. For larger tables, few values are read one by one."""
+"""Columns of tables with at most this many rows are read whole. For larger tables, few values are read one by one."""
 
 
 def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
@@ -43,7 +43,7 @@ def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
 
 
 def chunk_bytes(expression: Expression, frame: Frame) -> int:
-    """The same for an expression that is evaluated in chunks whose values are not kept."""
+    """Bytes as for `materialized_bytes`, of one expression that is evaluated in chunks. Only one chunk is in memory."""
     size = materialized_bytes([expression], frame)
     return size if is_one_chunk(frame.count) else size * CHUNK_ROWS // frame.count
 

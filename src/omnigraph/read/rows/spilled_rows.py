@@ -14,7 +14,7 @@ from omnigraph.read.rows.frame import Binding, Frame, Path, concat_frames
 from omnigraph.storage.files.scratch import Scratch
 
 _WEIGHT = "weight"
-_DISK_HINT = "make room there, name another directory in TMPDIR, or give the query more memory"
+_DISK_HINT = "free disk space there, set TMPDIR to another directory, or give the query more memory"
 
 Weighted = tuple[Frame, Numbers]
 """Rows with weights: how many rows of the match each row stands for."""

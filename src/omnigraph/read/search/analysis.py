@@ -93,7 +93,7 @@ def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
 
 
 def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
-    """First and end (exclusive) of chunks of about so many bytes."""
+    """First and end (exclusive) of chunks of about `size` bytes."""
     ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(texts):
@@ -210,7 +210,7 @@ def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], 
 
 
 def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """The same for pieces of any number of tokens; also the position of each in its piece, and positions per piece."""
+    """Tokens of pieces with any number of tokens: the words, their pieces, their positions, and positions per piece."""
     for number in count(1_000_000):
         mark = str(number)
         found, places = words_of(f"{mark} " + "".join(f"{piece} {mark} " for piece in pieces), analyzer)

@@ -50,7 +50,7 @@ class ApproximateScores:
     error: float
 
     def front(self, count: int) -> float:
-        """Score beyond which entities are certainly not among the first `count`; infinity if there are not so many."""
+        """Score beyond which entities are certainly not among the first `count`; infinity if all are among them."""
         if count >= len(self.values):
             return np.inf
         last = float(nth_least(self.values, count)) if count else -np.inf

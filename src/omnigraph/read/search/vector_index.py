@@ -10,13 +10,12 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.search.vector_sketch import Vector
 
 _SEVERAL = 4
-"""The index returns so many times more results than wanted. If too few remain after filters, so many times more again.
-"""
+"""Factor between the requested and the wanted results of the index. It applies again if filters leave too few."""
 
 _FEWEST = 64
 _PARTITION_ROWS = 4096
 _PROBED = 4
-"""One of so many index partitions is probed, assuming the default number of partitions."""
+"""The index probes 1 / this of its partitions, assuming the default number of partitions."""
 
 
 def nearest_by_index(table: EntityTable, rank: ir.Nearest, query: Vector, numbers: Numbers, count: int) -> Mask | None:

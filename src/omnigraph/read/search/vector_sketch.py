@@ -62,7 +62,7 @@ class VectorSketch:
         directions = _directions(matrix[np.isfinite(lengths)], width)
         numbers = np.empty((len(matrix), width), np.float32)
         rest = np.empty(len(matrix), np.float32)
-        # Bound of the rounding error of a single-precision sum of so many products, times the number of sums.
+        # Bound of the rounding error of a single-precision sum of these products, times the number of sums.
         slack = float(np.sqrt(width)) * (dimension + 4) * 2.0**-22
         step = max(BLOCK_ELEMENTS // dimension, 1)
         for start in range(0, len(matrix), step):

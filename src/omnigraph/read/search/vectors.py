@@ -105,7 +105,7 @@ class Vectors:
             return ApproximateScores(self.distances(query, metric, numbers), 0.0)
         chosen = None if self._is_all(numbers) else numbers
         values = self._ordering(self._products(query, chosen), metric, chosen)
-        # Bound of the rounding error of a single-precision sum of so many products, in any order. Also covers distances
+        # Bound of the rounding error of a single-precision sum of these products, in any order. Also covers distances
         # that become equal by rounding.
         sums = (len(query) + 4) * 2.0**-23
         if metric is ir.Metric.L2:
@@ -116,7 +116,7 @@ class Vectors:
         return ApproximateScores(values, (sums + 2.0**-21) * self.longest * query_length + 2.0**-22)
 
     def approximate_top(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> ApproximateScores:
-        """The same for candidates for the top `count`; infinity for all others."""
+        """Approximate scores of the entities that can be among the top `count`; infinity for all others."""
         query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
         sketch = self._sketch(len(numbers), count)
         if sketch is None or not self._fits_single_precision(query_length):

@@ -50,13 +50,13 @@ SAMPLES_PER_PARTITION = 16
 _COPIES = 2
 """Copies of groups in memory while they are sorted."""
 
-_DISK_HINT = "make room there, name another directory in TMPDIR, or add a limit"
+_DISK_HINT = "free disk space there, set TMPDIR to another directory, or add a limit"
 
 Keys = Callable[[Frame], Sequence[Key]]
 
 
 def lists_more_than_disk(query: ReadQuery, size: float, context: Context) -> bool:
-    """Whether a read lists all its rows, and so many bytes of them exceed the disk budget."""
+    """Whether a read lists all its rows, and their size in bytes exceeds the disk budget."""
     disk, read = context.budget.budget.disk, query.read
     return not (read.grouped or read.distinct or read.limit) and disk is not None and size > disk
 

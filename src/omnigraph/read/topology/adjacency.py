@@ -245,7 +245,7 @@ def _bits(size: int) -> int:
 
 
 def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
-    """Pack two numbers into one; the second has so many bits."""
+    """Pack two numbers into one. The second takes the lowest `bits` bits."""
     keys = near.astype(np.uint64)
     keys <<= np.uint64(bits)
     keys |= far.astype(np.uint64)
@@ -255,7 +255,7 @@ def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
 def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
     """Stable sort order of keys. Overwrites the keys.
 
-    Each key is sorted together with its position, which has so many bits. That is faster than an indirect sort.
+    The position of each key becomes its lowest `bits` bits. That is faster than an indirect sort.
     """
     checkpoint()
     keys <<= np.uint64(bits)

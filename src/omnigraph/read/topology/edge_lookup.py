@@ -75,7 +75,7 @@ class End:
         return self.edges.uncovered_by(IndexSpec(self._by, IndexKind.BTREE))
 
     def rent(self, nodes: float) -> int:
-        """Cost of looking up the edges of so many nodes, where a topology build costs 1 per edge."""
+        """Cost of looking up the edges of a number of nodes. Building the topology costs 1 per edge."""
         return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
     def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:

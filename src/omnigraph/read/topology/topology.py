@@ -209,7 +209,7 @@ class Topologies:
         return self._direction(edge, inward=inward)
 
     def way(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
-        """The access path for the edges of so many nodes."""
+        """The access path for the edges of a number of nodes."""
         if edge in self._made:
             return EdgeAccess.TOPOLOGY
         inputs, cache = self._inputs(edge), self._tables.cache

@@ -145,7 +145,7 @@ class _Directories:
         try:
             return _local(place) if place.exists() and not place.is_dir() else None
         except OSError as error:
-            hint = "a text is the path of a file; what a file would hold is given as bytes"
+            hint = "a text is a path; give the content of a file as bytes"
             raise InputError(f"{cut(path)} cannot be read: {error.strerror}", hint=hint) from None
 
     def directory(self, path: str) -> Sequence[InputFile] | None:

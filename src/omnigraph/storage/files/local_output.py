@@ -38,7 +38,7 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         place = _place(path)
         if isinstance(place, int):
-            with _Through(os.dup(place)) as file:
+            with _DescriptorFile(os.dup(place)) as file:
                 yield cast(IO[bytes], file)
             return
         found = _status(place)
@@ -48,7 +48,7 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         elif stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         else:
-            with _Through(os.open(place, os.O_WRONLY)) as file:
+            with _DescriptorFile(os.open(place, os.O_WRONLY)) as file:
                 yield cast(IO[bytes], file)
     except OSError as error:
         raise _cannot_write(path, error) from error
@@ -82,16 +82,16 @@ def output_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     check_output_directory(path)
     try:
         target = Path(os.path.realpath(path))
-        beside = _beside(target)
-        beside.mkdir()
+        temporary = _temporary_name(target)
+        temporary.mkdir()
         try:
-            yield beside
-            for file in beside.rglob("*"):
+            yield temporary
+            for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            os.rename(beside, target)  # it may replace an empty directory
+            os.rename(temporary, target)  # it may replace an empty directory
         except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
     except OSError as error:
         raise _cannot_write(path, error) from error
@@ -111,7 +111,7 @@ def check_output_directory(path: str | os.PathLike[str]) -> None:
         if found is not None and (not stat.S_ISDIR(found.st_mode) or any(target.iterdir())):
             raise InputError(
                 f"{path} exists and is not an empty directory",
-                hint="name a new one: what is in a directory is loaded together",
+                hint="choose a new directory: load reads all files of a directory together",
             )
         os.stat(target.parent)
     except OSError as error:
@@ -161,21 +161,21 @@ def _status(place: Path) -> os.stat_result | None:
 
 @contextmanager
 def _replaced(place: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
-    beside = _beside(place)
+    temporary = _temporary_name(place)
     try:
-        with beside.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         if found is not None:
-            beside.chmod(stat.S_IMODE(found.st_mode))
-        beside.replace(place)
+            temporary.chmod(stat.S_IMODE(found.st_mode))
+        temporary.replace(place)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _beside(place: Path) -> Path:
+def _temporary_name(place: Path) -> Path:
     """A temporary name in the same directory; short, since the target's name may have the maximum length."""
     return place.with_name(f".{place.name[:100]}.{token_hex(4)}.partial")
 
@@ -186,14 +186,14 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-class _Through:
+class _DescriptorFile:
     """A descriptor as an output file. Counts bytes, because Parquet and Arrow writers ask for the position."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "wb")
         self._written = 0
 
-    def __enter__(self) -> _Through:
+    def __enter__(self) -> _DescriptorFile:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNFINISHED = "_unfinished"
 """Name of the marker. `load` skips names like this, and refuses a directory with this one."""
 _WHY = (
-    b"This is being written, or what wrote it was stopped. Nothing here is to be used: remove it when nobody writes.\n"
+    b"An export is writing this directory, or was interrupted. Do not use the files: remove them if no export runs.\n"
 )
 
 
@@ -38,7 +38,7 @@ def output_in_s3(target: str, options: Mapping[str, str]) -> S3Output | None:
     if "://" in target:
         raise InputError(
             f"cannot write {cut(target)}: an export is written to local files or to S3",
-            hint="name a path, or s3://bucket/path",
+            hint="give a path, or s3://bucket/path",
         )
     return None
 
@@ -126,7 +126,7 @@ class S3Output:
     def _refuse(self) -> None:
         raise InputError(
             f"{self} exists and is not an empty directory",
-            hint="name a new one: what is in a directory is loaded together",
+            hint="choose a new directory: load reads all files of a directory together",
         )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.errors import StorageError, StorageErrorKind
 
-_ADVICE = "make room there, name another directory in TMPDIR, or give it more memory"
+_ADVICE = "free disk space there, set TMPDIR to another directory, or raise the memory budget"
 
 
 class Scratch:
@@ -36,7 +36,7 @@ class Scratch:
         self._schema = schema
         self.size = 0
         """Bytes of rows written so far."""
-        with self._noticed():
+        with self._reporting():
             self._file = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
             self._writer: pa.RecordBatchStreamWriter | None = pa.ipc.new_stream(self._file, schema)
 
@@ -54,8 +54,8 @@ class Scratch:
         Raises:
             StorageError: the temporary directory is full.
         """
-        assert self._writer is not None, "it is read already"
-        with self._noticed():
+        assert self._writer is not None, "the rows are already being read"
+        with self._reporting():
             self._writer.write(rows)
         self.size += rows.nbytes
 
@@ -70,7 +70,7 @@ class Scratch:
         """Map the written rows into memory. The operating system pages them in and out."""
         self._finish()
         # The mapping survives the file object. The file is removed with the last array that uses it.
-        with self._noticed():
+        with self._reporting():
             mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         with pa.ipc.open_stream(pa.py_buffer(mapped)) as reader:
             return reader.read_all()
@@ -81,18 +81,18 @@ class Scratch:
 
     def _finish(self) -> None:
         if self._writer is not None:
-            with self._noticed():
+            with self._reporting():
                 self._writer.close()
                 self._file.flush()
             self._writer = None
 
     @contextmanager
-    def _noticed(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageError(
-                f"rows that exceed the memory budget cannot be put aside: {error.strerror or error}",
+                f"rows that exceed the memory budget cannot be spilled to disk: {error.strerror or error}",
                 kind=StorageErrorKind.PERMANENT,
                 uri=tempfile.gettempdir(),
                 hint=self._hint,

@@ -155,10 +155,11 @@ def normal_path(path: str, *, root: bool = False) -> str:
     """
     names = [name for name in path.split("/") if name not in ("", ".")]
     if path.startswith("/") or ".." in names:
-        raise InputError(f"'{path}' leads out of the graph", hint="paths are relative to the root, without '..'")
+        raise InputError(f"'{path}' is outside of the graph", hint="paths are relative to the root, without '..'")
     if _UNUSABLE.search(path) or any(name.startswith(INTERNAL) for name in names):
         raise InputError(
-            f"{path!r} cannot be the name of an object", hint=f"no control characters, no name in {INTERNAL}*"
+            f"{path!r} cannot be the name of an object",
+            hint=f"control characters and names that begin with {INTERNAL} are not allowed",
         )
     if not names and not root:
         raise InputError("the path of an object is empty", hint="name an object or a directory below the root")

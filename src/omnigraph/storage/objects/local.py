@@ -375,7 +375,7 @@ def _locked(directory: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                if _is_at(descriptor, name):
+                if _has_name(descriptor, name):
                     yield
                     return
             finally:
@@ -385,8 +385,8 @@ def _locked(directory: str) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _is_at(descriptor: int, name: str) -> bool:
-    """Whether the lock file is still the one that others would lock."""
+def _has_name(descriptor: int, name: str) -> bool:
+    """Whether an open lock file still has its name. If not, other processes lock a newer file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(name))
     except FileNotFoundError:
@@ -438,9 +438,9 @@ def _reclaim_empty(directory: str, before: float) -> None:
         for entry in list(_entries(directory)):
             if entry.is_dir(follow_symlinks=False):
                 _reclaim_empty(entry.path, before)
-        if _holds_nothing(directory):
+        if _has_no_objects(directory):
             with _locked(directory):
-                if _holds_nothing(directory):
+                if _has_no_objects(directory):
                     _remove_directory(directory)
 
 
@@ -461,7 +461,7 @@ def _remove_leftovers(directory: str) -> None:
                     os.unlink(entry.path)
 
 
-def _holds_nothing(directory: str) -> bool:
+def _has_no_objects(directory: str) -> bool:
     """Whether a directory has at most a lock file and remains of crashed writers."""
     stale = time.time() - _STALE_SECONDS
     return all(

@@ -14,7 +14,7 @@ from omnigraph.storage.uri import GraphUri
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     stored: StoredObject
     modified: datetime
 
@@ -23,7 +23,7 @@ class _Kept:
 class _Memory:
     lock: Lock = field(default_factory=Lock)
     versions: count[int] = field(default_factory=lambda: count(1))
-    objects: dict[str, _Kept] = field(default_factory=dict)
+    objects: dict[str, _Entry] = field(default_factory=dict)
 
 
 _memories: dict[str, _Memory] = {}
@@ -46,26 +46,26 @@ class MemoryObjectStore:
         return self._find(path).stored
 
     def head(self, path: str) -> ObjectInfo:
-        kept = self._find(path)
-        return ObjectInfo(normal_path(path), len(kept.stored.data), kept.modified)
+        entry = self._find(path)
+        return ObjectInfo(normal_path(path), len(entry.stored.data), entry.modified)
 
     def exists(self, path: str) -> bool:
         return self._key(path) in self._memory.objects
 
     def put(self, path: str, data: bytes) -> str:
         with self._memory.lock:
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def create(self, path: str, data: bytes) -> str:
         with self._memory.lock:
             if self.exists(path):
                 raise ObjectExistsError(str(self._uri), normal_path(path))
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def replace(self, path: str, data: bytes, etag: str) -> str:
         with self._memory.lock:
             self._expect(path, etag)
-            return self._keep(path, data)
+            return self._store(path, data)
 
     def delete(self, path: str) -> None:
         with self._memory.lock:
@@ -80,9 +80,9 @@ class MemoryObjectStore:
         below = self._below(prefix)
         start = len(self._uri.path) + 1 if self._uri.path else 0
         with self._memory.lock:
-            found = [(key, kept) for key, kept in self._memory.objects.items() if key.startswith(below)]
+            found = [(key, entry) for key, entry in self._memory.objects.items() if key.startswith(below)]
         return [
-            ObjectInfo(key[start:], len(kept.stored.data), kept.modified) for key, kept in sorted(found, key=_by_key)
+            ObjectInfo(key[start:], len(entry.stored.data), entry.modified) for key, entry in sorted(found, key=_by_key)
         ]
 
     def delete_prefix(self, prefix: str) -> None:
@@ -108,22 +108,22 @@ class MemoryObjectStore:
         key = self._uri.key(normal_path(prefix, root=True))
         return f"{key}/" if key else ""
 
-    def _find(self, path: str) -> _Kept:
-        kept = self._memory.objects.get(self._key(path))
-        if kept is None:
+    def _find(self, path: str) -> _Entry:
+        entry = self._memory.objects.get(self._key(path))
+        if entry is None:
             raise ObjectNotFoundError(str(self._uri), normal_path(path))
-        return kept
+        return entry
 
-    def _keep(self, path: str, data: bytes) -> str:
+    def _store(self, path: str, data: bytes) -> str:
         etag = str(next(self._memory.versions))
-        self._memory.objects[self._key(path)] = _Kept(StoredObject(bytes(data), etag), datetime.now(UTC))
+        self._memory.objects[self._key(path)] = _Entry(StoredObject(bytes(data), etag), datetime.now(UTC))
         return etag
 
     def _expect(self, path: str, etag: str) -> None:
-        kept = self._memory.objects.get(self._key(path))
-        if kept is None or kept.stored.etag != etag:
+        entry = self._memory.objects.get(self._key(path))
+        if entry is None or entry.stored.etag != etag:
             raise ObjectChangedError(str(self._uri), normal_path(path))
 
 
-def _by_key(found: tuple[str, _Kept]) -> str:
+def _by_key(found: tuple[str, _Entry]) -> str:
     return found[0]

@@ -21,14 +21,17 @@ _OS_KINDS: dict[int, tuple[StorageErrorKind, str]] = {
     errno.EISDIR: (_Kind.PERMANENT, "there is a directory of this name"),
     errno.ENOTDIR: (_Kind.PERMANENT, "there is a file where a directory is needed"),
     errno.ENAMETOOLONG: (_Kind.PERMANENT, "use shorter names"),
-    errno.ENOSPC: (_Kind.PERMANENT, "the disk is full: make room, say with 'omnigraph cleanup', then try again"),
-    errno.EDQUOT: (_Kind.PERMANENT, "the disk quota is used up: make room, then try again"),
+    errno.ENOSPC: (
+        _Kind.PERMANENT,
+        "the disk is full: free disk space, for example with 'omnigraph cleanup', then try again",
+    ),
+    errno.EDQUOT: (_Kind.PERMANENT, "the disk quota is exceeded: free disk space, then try again"),
     errno.EMFILE: (_Kind.TRANSIENT, "this process has too many files open; try again, or raise its limit"),
     errno.ENFILE: (_Kind.TRANSIENT, "the system has too many files open; try again"),
     errno.ENOMEM: (_Kind.TRANSIENT, "out of memory; try again"),
     errno.EAGAIN: (_Kind.TRANSIENT, "try again"),
     errno.EBUSY: (_Kind.TRANSIENT, "try again"),
-    errno.ESTALE: (_Kind.TRANSIENT, "the network file system lost track of the file; try again"),
+    errno.ESTALE: (_Kind.TRANSIENT, "the file handle of the network file system is stale; try again"),
     errno.ETIMEDOUT: (_Kind.TRANSIENT, "the network file system does not answer; try again"),
 }
 

@@ -30,16 +30,16 @@ def probe_create_if_absent(store: ObjectStore) -> None:
             store.create(path, b"first")
             break
     else:
-        raise _not_honoured(store, "a new object is reported to exist")
+        raise _conditions_ignored(store, "a new object is reported as existing")
     try:
         with suppress(ObjectExistsError):
             store.create(path, b"second")
-            raise _not_honoured(store, "an object can be created twice")
+            raise _conditions_ignored(store, "an object can be created twice")
         before = store.put(path, b"third")
         store.put(path, b"fourth")
         with suppress(ObjectChangedError):
             store.replace(path, b"fifth", before)
-            raise _not_honoured(store, "an object can be replaced that was changed meanwhile")
+            raise _conditions_ignored(store, "an object that has changed can be replaced")
         if store.uri.scheme is Scheme.S3:
             store.head(path)
             check_clock(store)
@@ -47,9 +47,9 @@ def probe_create_if_absent(store: ObjectStore) -> None:
         store.delete(path)
 
 
-def _not_honoured(store: ObjectStore, what: str) -> StorageError:
+def _conditions_ignored(store: ObjectStore, what: str) -> StorageError:
     return StorageError(
-        f"the store does not honour conditions on writes: {what}",
+        f"the store ignores the conditions of writes: {what}",
         kind=StorageErrorKind.CONFIGURATION,
         uri=str(store.uri),
         hint="a graph needs create-if-absent (If-None-Match) and replace-if-unchanged (If-Match); use another store",

@@ -239,7 +239,7 @@ class S3ObjectStore:
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
         # A folder made in a console is an empty object, which is listed without its final slash.
-        folders = {prefix, *(parent for info in infos for parent in _above(info.path))}
+        folders = {prefix, *(parent for info in infos for parent in _parents(info.path))}
         return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
     def _is_tombstone(self, path: str, size: int) -> bool:
@@ -313,11 +313,11 @@ class S3ObjectStore:
     def _etag(self, path: str, etag: str | None) -> str:
         if etag is None:
             raise StorageError(
-                "the store gives objects no etag",
+                "the store returns no etag",
                 kind=StorageErrorKind.CONFIGURATION,
                 uri=str(self._uri),
                 path=path,
-                hint="the store lacks something that a graph needs; use another one",
+                hint="the store lacks a feature that a graph needs; use another store",
             )
         return etag
 
@@ -364,8 +364,8 @@ def _client(bucket: str, settings: S3Settings, retries: int) -> S3Store:
     )
 
 
-def _above(path: str) -> Iterator[str]:
-    """The directories of a path."""
+def _parents(path: str) -> Iterator[str]:
+    """All directories above a path."""
     parent = path.rpartition("/")[0]
     while parent:
         yield parent

@@ -22,7 +22,7 @@ from obstore.exceptions import (
 from omnigraph.errors import StorageError, StorageErrorKind
 
 _Kind = StorageErrorKind
-_LOOK_FIRST = "it may or may not have taken effect: look before trying again"
+_LOOK_FIRST = "it may or may not have taken effect: read the graph before trying again"
 
 # The client's exceptions have only a message, so the status is parsed from it.
 
@@ -35,11 +35,11 @@ _CODES: dict[str, tuple[StorageErrorKind, str]] = {
     "InvalidAccessKeyId": (_Kind.CONFIGURATION, "check AWS_ACCESS_KEY_ID"),
     "SignatureDoesNotMatch": (_Kind.CONFIGURATION, "check AWS_SECRET_ACCESS_KEY"),
     "ExpiredToken": (_Kind.CONFIGURATION, "the session has expired: get new credentials"),
-    "AccessDenied": (_Kind.CONFIGURATION, "these credentials may not do that: check the policy of the bucket"),
+    "AccessDenied": (_Kind.CONFIGURATION, "the credentials do not allow this: check the policy of the bucket"),
     "PermanentRedirect": (_Kind.CONFIGURATION, "the bucket is in another region: set AWS_REGION"),
     "AuthorizationHeaderMalformed": (_Kind.CONFIGURATION, "the bucket may be in another region: set AWS_REGION"),
     "RequestTimeTooSkewed": (_Kind.CONFIGURATION, "set the clock of this machine"),
-    "NotImplemented": (_Kind.CONFIGURATION, "the store lacks something that a graph needs; use another one"),
+    "NotImplemented": (_Kind.CONFIGURATION, "the store lacks a feature that a graph needs; use another store"),
     "SlowDown": (_Kind.TRANSIENT, "the store is busy: try again later"),
     "ServiceUnavailable": (_Kind.TRANSIENT, "the store is busy: try again later"),
     "RequestLimitExceeded": (_Kind.TRANSIENT, "the store is busy: try again later"),
@@ -78,35 +78,47 @@ def _read(error: Exception) -> tuple[StorageErrorKind, str, str]:
     text = str(error)
     code = _code(error)
     status = _status(text)
-    said = f"the store answered {status}" + (f" {code}" if code else "") if status else ""
+    answer = f"the store answered {status}" + (f" {code}" if code else "") if status else ""
     if code in _CODES:
         kind, hint = _CODES[code]
-        return kind, said or f"the store answered {code}", hint
+        return kind, answer or f"the store answered {code}", hint
     if isinstance(error, UnknownConfigurationKeyError):
         key = re.search(r"key: '([\w.-]{1,64})'", text)
         return _Kind.CONFIGURATION, f"there is no storage option {key[1] if key else ''}".rstrip(), "check its spelling"
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in (401, 403):
-        return _Kind.CONFIGURATION, said or "the store refused the credentials", "check the credentials and the policy"
+        return (
+            _Kind.CONFIGURATION,
+            answer or "the store refused the credentials",
+            "check the credentials and the policy",
+        )
     if isinstance(error, (NotSupportedError, NotImplementedError)) or status in (405, 501):
-        return _Kind.CONFIGURATION, said or "the store cannot do that", "the store lacks something that a graph needs"
+        return (
+            _Kind.CONFIGURATION,
+            answer or "the store does not support the request",
+            "use a store with conditional writes",
+        )
     if isinstance(error, InvalidPathError):
         return _Kind.PERMANENT, "no object can have this name", "use another name"
     if status in (301, 302, 307, 308):
-        return _Kind.CONFIGURATION, said, "check the endpoint and AWS_REGION"
+        return _Kind.CONFIGURATION, answer, "check the endpoint and AWS_REGION"
     if status in (408, 425, 429) or (status or 0) >= 500:
-        return _Kind.TRANSIENT, said, "try again later"
+        return _Kind.TRANSIENT, answer, "try again later"
     if status:
-        return _Kind.PERMANENT, said, "check the endpoint: is it an S3 store?"
+        return _Kind.PERMANENT, answer, "check the endpoint: is it an S3 store?"
     if _CONNECT.search(text):
         return _Kind.TRANSIENT, "the store cannot be reached", "check the endpoint and the network, then try again"
     if "redirect" in text:
-        return _Kind.CONFIGURATION, "the store points elsewhere", "the bucket may be in another region: set AWS_REGION"
+        return (
+            _Kind.CONFIGURATION,
+            "the store redirects to another address",
+            "the bucket may be in another region: set AWS_REGION",
+        )
     if "BadScheme" in text or "builder error" in text:
         return _Kind.CONFIGURATION, "the endpoint cannot be used", "write it as https://host or http://host:port"
     if "redential" in text or "metadata" in text:
         return _Kind.CONFIGURATION, "no credentials were found", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if "HTTP error" in text or "imed out" in text or isinstance(error, TimeoutError):
-        return _Kind.TRANSIENT, "the connection to the store broke, or took too long", "try again later"
+        return _Kind.TRANSIENT, "the connection to the store failed or timed out", "try again later"
     return _Kind.UNKNOWN, f"the client failed with {type(error).__name__}", _LOOK_FIRST
 
 

@@ -77,8 +77,8 @@ class StoreClock:
             known = self._written.get(key)
             if known is None or known.etag != etag or not known.is_recent():
                 return
-            told = math.floor(modified.timestamp())
-            self._ahead = max(told - known.ended, 0.0) + min(told + 1 - known.began, 0.0)
+            seconds = math.floor(modified.timestamp())
+            self._ahead = max(seconds - known.ended, 0.0) + min(seconds + 1 - known.began, 0.0)
 
 
 def tolerance() -> float:
@@ -93,7 +93,9 @@ def tolerance() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise InputError(f"{CLOCK_TOLERANCE.name} is '{text}', which is no number of seconds", hint="for example 300")
+        raise InputError(
+            f"{CLOCK_TOLERANCE.name} is '{text}', which is not a number of seconds", hint="for example 300"
+        )
     return seconds
 
 
