@@ -13,6 +13,7 @@ import random
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             text = ast.get_docstring(node)
             if text:
                 yield body[0].lineno, f"{getattr(node, 'name', 'module')}: {text}"
-        for before, after in zip(body, body[1:], strict=False):
+        for before, after in pairwise(body):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if is_text and isinstance(before, ast.Assign | ast.AnnAssign):
                 yield after.lineno, f"{ast.unparse(before)[:80]}: {after.value.value}"
@@ -65,11 +66,11 @@ def _messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
         name = ast.unparse(node.func)
         if not (name.endswith("Error") or name in ("fail", "problem")):
             continue
-        texts = [part for part in [*node.args, *(each.value for each in node.keywords if each.arg == "hint")]]
-        said = [ast.unparse(text) for text in texts if isinstance(text, ast.Constant | ast.JoinedStr)]
-        said = [text for text in said if len(text) > _SHORTEST]
-        if said:
-            yield node.lineno, f"{name}: {' | '.join(said)}"
+        texts = [*node.args, *(each.value for each in node.keywords if each.arg == "hint")]
+        literals = [ast.unparse(text) for text in texts if isinstance(text, ast.Constant | ast.JoinedStr)]
+        literals = [text for text in literals if len(text) > _SHORTEST]
+        if literals:
+            yield node.lineno, f"{name}: {' | '.join(literals)}"
 
 
 def main() -> None:

@@ -72,11 +72,11 @@ OK: list[tuple[Step, Step]] = [
 ]
 LOST: list[tuple[Step, Step, str]] = [
     (("age", {"name": "ann", "age": 1}), ("age", {"name": "ann", "age": 2}), "node:Person 'ann'"),
-    (("remove", {"name": "ann"}), ("age", {"name": "ann", "age": 2}), "matches in node:Person"),
+    (("remove", {"name": "ann"}), ("age", {"name": "ann", "age": 2}), "matches of a condition on node:Person"),
     (("add", {"name": "dan", "age": 1}), ("add", {"name": "dan", "age": 2}), "node:Person 'dan'"),
-    (("add", {"name": "dan", "age": 99}), ("older", {"than": 15}), "matches in node:Person"),
+    (("add", {"name": "dan", "age": 99}), ("older", {"than": 15}), "matches of a condition on node:Person"),
     (("age", {"name": "cas", "age": 31}), ("older", {"than": 15}), "node:Person 'cas'"),
-    (("age", {"name": "ann", "age": 99}), ("older", {"than": 15}), "matches in node:Person"),
+    (("age", {"name": "ann", "age": 99}), ("older", {"than": 15}), "matches of a condition on node:Person"),
     (("lives", {"p": "ann", "c": "Oslo"}), ("remove", {"name": "ann"}), "edge:Lives"),
 ]
 

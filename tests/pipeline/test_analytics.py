@@ -219,7 +219,7 @@ def test_invalid_arguments_are_refused(graph: Graph) -> None:
         analyse(graph).shortest_paths("nobody")
     with pytest.raises(InputError, match="City and Person have a node 'ann'"):
         analyse(graph).shortest_paths("ann")
-    with pytest.raises(InputError, match="no direction"):
+    with pytest.raises(InputError, match="not a direction"):
         analyse(graph).shortest_paths("bob", direction="up")
     with pytest.raises(InputError, match="damping"):
         analyse(graph).pagerank(damping=1)
