@@ -1,4 +1,4 @@
-"""Print a random sample of docstrings, comments, error messages and guide pages, for a reader who does not know the code.
+"""Print a random sample of docstrings, comments, error messages and guide pages for a reader new to the code.
 
 The reader marks every sentence that cannot be understood without the code. The goal is at most 2 of 100.
 
