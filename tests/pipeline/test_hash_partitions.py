@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from tests.pipeline.in_process import Frame, InProcess
 from tests.pipeline.worlds import SCHEMA, Rows, graph_at, outcome, rows, write
-from tests.thresholds import Thresholds
 
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.errors import KeyConflictError
@@ -111,12 +110,12 @@ def _a_hub(content: Rows) -> None:
 CHANGES: list[Callable[[Rows], None]] = [_as_it_is, _nowhere, _shared, _twins, _same_ids, _a_hub]
 
 
-def _few_rows_at_once(thresholds: Thresholds) -> None:
-    thresholds(partition_task, HASH_ROWS=5)
+def _few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_task, "HASH_ROWS", 5)
 
 
-def _all_told_apart(thresholds: Thresholds) -> None:
-    thresholds(compare_columns, MAX_DISTINCT_FRACTION=2.0)
+def _all_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare_columns, "MAX_DISTINCT_FRACTION", 2.0)
 
 
 def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
