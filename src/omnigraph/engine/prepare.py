@@ -3,6 +3,8 @@
 A verb passes one of them to `engine.commit.write_tables`. `commit.attempts` calls it for every attempt.
 """
 
+# See docs/decisions/0155-attempts-are-prepared-by-values.md
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
