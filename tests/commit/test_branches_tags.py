@@ -181,7 +181,7 @@ def test_names_are_not_paths_below_each_other(graph: Graph) -> None:
     graph.branches.create("review/y")
     graph.branches.create("review-z")
     for name in ("review", "review/x/deep"):
-        with pytest.raises(ConflictError, match="path below"):
+        with pytest.raises(ConflictError, match="path prefix"):
             graph.branches.create(name)
     put(graph, ["own"], branch="review/y")
     graph.branches.delete("review/x")
