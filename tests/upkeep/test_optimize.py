@@ -220,7 +220,7 @@ def test_a_table_that_is_ahead_is_left_alone(graph: Graph) -> None:
 
 def test_it_is_refused(graph: Graph, tmp_path: Path) -> None:
     fill(graph, loads=2)
-    with pytest.raises(InputError, match="at least one row"):
+    with pytest.raises(InputError, match="rows_per_fragment must be at least 1"):
         graph.optimize(rows_per_fragment=0)
     with pytest.raises(ReadOnlyError):
         omnigraph.open(tmp_path / "g", read_only=True).optimize()
