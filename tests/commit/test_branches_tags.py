@@ -182,7 +182,7 @@ def test_a_branch_name_cannot_be_a_path_below_another_branch(graph: Graph) -> No
     graph.branches.create("review/y")
     graph.branches.create("review-z")
     for name in ("review", "review/x/deep"):
-        with pytest.raises(ConflictError, match="path below"):
+        with pytest.raises(ConflictError, match="path prefix"):
             graph.branches.create(name)
     put(graph, ["own"], branch="review/y")
     graph.branches.delete("review/x")

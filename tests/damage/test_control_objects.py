@@ -176,9 +176,9 @@ def test_a_reference_file_of_another_branch_or_tag_is_damaged(graph: Graph, plac
     for directory in ("__refs", "__tags"):
         (place / directory / "two.json").write_bytes((place / directory / "one.json").read_bytes())
     with open(place) as fresh:
-        with pytest.raises(DamagedFileError, match=r"__refs/two.json.*that of 'one'"):
+        with pytest.raises(DamagedFileError, match=r"__refs/two.json.*the reference of 'one'"):
             fresh.snapshot(branch="two")
-        with pytest.raises(DamagedFileError, match=r"__tags/two.json.*that of 'one'"):
+        with pytest.raises(DamagedFileError, match=r"__tags/two.json.*the reference of 'one'"):
             fresh.snapshot(commit="two")
         assert ids(fresh, branch="one") == sorted(SEED)
 

@@ -286,7 +286,7 @@ def test_a_forced_repair_drops_a_write_that_cannot_be_recovered(children: Childr
 def test_a_recovery_error_names_the_write_and_the_repair_command(children: Children, graph: Graph, place: Path) -> None:
     sidecar, _, _ = undo_without_a_way_back(children, graph)
     for attempt in (lambda: open(place), lambda: put(graph, ["more"]), graph.refresh):
-        with pytest.raises(CorruptionError, match=f"write {sidecar.stem} .* version 2 .* is missing") as refused:
+        with pytest.raises(CorruptionError, match=f"write {sidecar.stem} .* version 2 .* no longer exists") as refused:
             attempt()
         assert "omnigraph repair" in str(refused.value.hint)
         assert "may or may not" not in f"{refused.value} {refused.value.hint}"

@@ -596,7 +596,7 @@ def test_transaction_branches_cannot_be_named_by_users(graph: Graph) -> None:
             lambda: graph.load({"City": pa.table({"name": ["Oslo"]})}, mode="append", branch=name),
             lambda: omnigraph.open(graph.uri, branch=name),
         ):
-            with pytest.raises(InputError, match="the system's"):
+            with pytest.raises(InputError, match="are reserved"):
                 refused()
         for unknown in (
             lambda: graph.commits.get(inner.id),

@@ -220,7 +220,7 @@ def test_a_table_with_drift_is_skipped(graph: Graph) -> None:
 
 def test_invalid_options_and_read_only_handles_are_refused(graph: Graph, tmp_path: Path) -> None:
     fill(graph, loads=2)
-    with pytest.raises(InputError, match="at least one row"):
+    with pytest.raises(InputError, match="rows_per_fragment must be at least 1"):
         graph.optimize(rows_per_fragment=0)
     with pytest.raises(ReadOnlyError):
         omnigraph.open(tmp_path / "g", read_only=True).optimize()

@@ -159,7 +159,7 @@ def _unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
         own = wanted is not None and wanted.branch == table.base.branch and head is not None
         if own and wanted is not None and not store.tables.at(wanted).exists():
             directory = table_directory(wanted.path, wanted.branch)
-            return f"version {wanted.version} of {directory}, which has to be restored, is missing"
+            return f"version {wanted.version} of {directory}, which has to be restored, no longer exists"
     return None
 
 

@@ -199,7 +199,7 @@ class Datasets:
             raise InputError("files in an object store have no recorded checksums; they can only be read")
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
-            raise VersionReclaimedError(f"{ref.manifest_path} is missing", hint=DAMAGED_FILE_HINT)
+            raise VersionReclaimedError(f"{ref.manifest_path} no longer exists", hint=DAMAGED_FILE_HINT)
         return self._checks.verify(ref.path, ref.directory, manifest)
 
     def _check(self, ref: TableRef) -> bool:
