@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -77,3 +77,42 @@ def test_the_documentation_imports_only_from_omnigraph() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")]:
         found = re.findall(r"(?:from|import) omnigraph\.[\w.]+", page.read_text(encoding="utf-8"))
         assert found == [], page
+
+
+METHODS = [
+    (handle, name, request)
+    for handle in (omnigraph.Graph, omnigraph.BranchHandle, omnigraph.Transaction)
+    for name, request in (
+        ("query", requests.QueryRequest),
+        ("explain", requests.ExplainRequest),
+        ("mutate", requests.MutateRequest),
+        ("load", requests.LoadRequest),
+        ("merge", requests.MergeRequest),
+        ("embed", requests.EmbedRequest),
+        ("export", requests.ExportRequest),
+        ("optimize", requests.OptimizeRequest),
+    )
+    if hasattr(handle, name)
+]
+
+
+@pytest.mark.parametrize(
+    ("handle", "name", "request_type"), METHODS, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_handle_rejects_request_fields_that_are_not_its_options(handle: type, name: str, request_type: type) -> None:
+    """An accepted but ignored option would be worse than an error: `check=True` in a transaction writes no rows."""
+    method = getattr(handle, name)
+    hints = get_type_hints(method, include_extras=True)
+    options = get_args(hints["options"])[0] if "options" in hints else None
+    allowed = set(inspect.signature(method).parameters) - {"options"}
+    allowed |= set(get_type_hints(options)) if options else set()
+    unknown = {field.name for field in dataclasses.fields(request_type)} - allowed | {"nonsense"}
+    for field in sorted(unknown):
+        given: dict[str, object] = {"mode": "append"} if name == "load" else {}
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{field}'"):
+            method(object(), **given, **{field: None})
+
+
+def test_a_missing_option_is_named() -> None:
+    with pytest.raises(TypeError, match=r"Graph.load\(\) missing a required keyword argument: 'mode'"):
+        omnigraph.Graph.load(object(), [])  # type: ignore[call-arg, arg-type]

@@ -11,6 +11,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.engine_choice import choose_engine
+from omnigraph.engine.engines import Engine, parse_engine
 from omnigraph.engine.requests import ExportRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
@@ -39,6 +40,8 @@ def export(
     if request.target is not None:
         choice = choose_engine(session, request, lambda: _table_bytes(session, view, parts))
         return backend_of(choice, request).write_export(session, view, parts, request)
+    if parse_engine(request.engine) is Engine.SPARK:
+        raise InputError("Spark writes files, and there is no target", hint="give the path of a file or directory")
     if format is ExportFormat.NDJSON:
         return _recorded(session, view, (text for part in parts for text in part.lines()))
     if format is ExportFormat.ARROW:

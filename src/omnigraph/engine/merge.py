@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -24,6 +25,7 @@ from omnigraph.errors import InputError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.merge import Merge, compared_bytes
 from omnigraph.merge.receipt import LABEL, MergeReceipt, earlier_receipt
+from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -54,19 +56,23 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
-    size = partial(compared_bytes, store, session.schemas.of, source, target)
-    choice = choose_engine(session, request, size)
-    budget = memory_budget(request.memory_budget)
-    with backend_of(choice, request).comparer(session, budget) as comparer:
-        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))
-        prepare = PrepareMerge(session, request, work, source, choice, digest)
+    with ExitStack() as held:
+        # The work record protects both states from cleanup, also while the engine is chosen and started.
         if request.preview:
             if request.expect_head not in (None, target.head.id):
                 raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
-            with reading(store.leases, WorkKind.MERGE, source):
-                return prepare.receipt_of(work.against(target))
-        with at_work(store.leases, WorkKind.MERGE, source, target) as record:
-            commit = write_tables(session, replace(write, work=record), prepare)
+            held.enter_context(reading(store.leases, WorkKind.MERGE, source))
+        else:
+            write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, source, target)))
+        size = partial(compared_bytes, store, session.schemas.of, source, target, SPARK_THRESHOLD.amount)
+        choice = choose_engine(session, request, size)
+        budget = memory_budget(request.memory_budget)
+        comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
+        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))
+        prepare = PrepareMerge(session, request, work, source, choice, digest)
+        if request.preview:
+            return prepare.receipt_of(work.against(target))
+        commit = write_tables(session, write, prepare)
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
         receipt = last.committed(commit)

@@ -16,6 +16,7 @@ from omnigraph.engine.export import export
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
+from omnigraph.engine.options import takes
 from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
@@ -98,12 +99,14 @@ class BranchHandle:
         self, target: Target, *, format: ExportFormat | str = "ndjson", **options: Unpack[ExportOptions]
     ) -> ExportReceipt: ...
 
+    @takes(ExportOptions)
     def export(
         self, target: Target | None = None, *, format: ExportFormat | str = "ndjson", **options: Unpack[ExportOptions]
     ) -> ExportReceipt | Iterator[bytes] | Iterator[tuple[str, pa.RecordBatch]]:
         """Export the newest state of the branch. See `Graph.export`."""
         return export(self._session, ExportRequest(target, format, branch=self.name, **options))
 
+    @takes(QueryOptions)
     def query(
         self,
         text: QueryText,
@@ -115,6 +118,7 @@ class BranchHandle:
         """Run a query on the newest state, or on the state of a time or a manifest version."""
         return query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
 
+    @takes(QueryOptions)
     async def async_query(
         self,
         text: QueryText,
@@ -126,24 +130,29 @@ class BranchHandle:
         """Run a query in a thread. See `Graph.async_query`."""
         return await async_query(self._session, QueryRequest(text, params, branch=self.name, at=at, **options))
 
+    @takes(MutateOptions)
     def mutate(
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[MutateOptions]
     ) -> MutationReceipt:
         """Run a query that writes. See `Graph.mutate`."""
         return mutate(self._session, MutateRequest(text, params, branch=self.name, **options))
 
+    @takes(EmbedOptions)
     def embed(self, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
         """Update the vectors of the branch. See `Graph.embed`."""
         return embed(self._session, EmbedRequest(branch=self.name, **options))
 
+    @takes(LoadOptions)
     def load(self, source: LoadSource, **options: Unpack[LoadOptions]) -> LoadReceipt:
         """Load rows as one commit. See `Graph.load`."""
         return load(self._session, source, LoadRequest(branch=self.name, **options))
 
+    @takes(MergeOptions)
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge another branch into this one. See `Graph.merge`."""
         return merge(self._session, MergeRequest(source, self.name, **options))
 
+    @takes(WriteOptions)
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:
         """Run several writes as one commit. If the block ends with an error, nothing is written.
 

@@ -25,6 +25,7 @@ from omnigraph.engine.export import export
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
+from omnigraph.engine.options import takes
 from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
@@ -317,6 +318,7 @@ class Graph:
         **options: Unpack[ExportOptions],
     ) -> ExportReceipt: ...
 
+    @takes(ExportOptions)
     def export(
         self,
         target: Target | None = None,
@@ -386,6 +388,7 @@ class Graph:
         with at_work(self.session.store.leases, WorkKind.PIN, view.manifest):
             yield view
 
+    @takes(QueryOptions)
     def query(
         self,
         text: QueryText,
@@ -426,6 +429,7 @@ class Graph:
         """
         return query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
 
+    @takes(QueryOptions)
     async def async_query(
         self,
         text: QueryText,
@@ -438,6 +442,7 @@ class Graph:
         """Run `query` in a separate thread. Cancelling the task cancels the query."""
         return await async_query(self.session, QueryRequest(text, params, branch=branch, at=at, **options))
 
+    @takes(ExplainOptions)
     def explain(
         self,
         text: QueryText,
@@ -491,6 +496,7 @@ class Graph:
         """Read the newest state. A writable handle also runs recovery of interrupted writes."""
         return self.session.refresh()
 
+    @takes(LoadOptions)
     def load(self, source: LoadSource, *, branch: str | None = None, **options: Unpack[LoadOptions]) -> LoadReceipt:
         """Load rows as one commit. All rows are checked first. If one record is invalid, nothing is written.
 
@@ -541,6 +547,7 @@ class Graph:
         """
         return load(self.session, source, LoadRequest(branch=branch, **options))
 
+    @takes(MergeOptions)
     def merge(self, source: str, into: str = MAIN, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge a branch into another, as one commit.
 
@@ -598,6 +605,7 @@ class Graph:
         # Imported by name, because the pipeline is in a higher layer.
         return cast(Pipeline, import_module("omnigraph.pipeline.pipeline").Pipeline(self))
 
+    @takes(MutateOptions)
     def mutate(
         self,
         text: QueryText,
@@ -729,6 +737,7 @@ class Graph:
         """
         return maintenance.ensure_indexes(self.session, branch)
 
+    @takes(OptimizeOptions)
     def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
         """Compact the tables of `main` into few files, and update its indexes, as one commit.
 
@@ -830,6 +839,7 @@ class Graph:
         """
         return maintenance.backup(self.session, target, keep=keep, storage_options=storage_options)
 
+    @takes(EmbedOptions)
     def embed(self, *, branch: str | None = None, **options: Unpack[EmbedOptions]) -> EmbedReceipt:
         """Update the vectors of `@embed` properties as one commit, for example after a change of the model.
 

@@ -12,6 +12,7 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.load import load
 from omnigraph.engine.mutate import mutate
+from omnigraph.engine.options import takes
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
@@ -70,12 +71,14 @@ class Transaction:
             receipt = mutate(self._session, request, opened.mutations.append)
         return replace(receipt, branch=self.branch, commit=None)
 
+    @takes(RowOptions)
     def load(self, source: LoadSource, **options: Unpack[RowOptions]) -> LoadReceipt:
         """Load rows. See `Graph.load`. The receipt has no commit: the transaction commits later."""
         with self._writing() as (_, work):
             receipt = load(self._session, source, LoadRequest(branch=work, engine="local", **options))
         return replace(receipt, branch=self.branch, commit=None)
 
+    @takes(QueryOptions)
     def query(
         self, text: QueryText, params: Mapping[str, object] | None = None, **options: Unpack[QueryOptions]
     ) -> Result:

@@ -8,7 +8,7 @@ The commit of the source is fixed at the start. Each attempt reads the current s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,7 +31,6 @@ from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
 from omnigraph.merge.sides import differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
-from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import Describe, violations
@@ -255,16 +254,18 @@ class _Comparison:
         return self.found.entities()
 
 
-def compared_bytes(store: Store, schema_of: SchemaOf, source: Manifest, target: Manifest) -> int:
-    """The approximate size of the rows that a merge compares.
+def compared_bytes(
+    store: Store, schema_of: SchemaOf, source: Manifest, target: Manifest, exact_from: Callable[[], int]
+) -> int:
+    """The approximate size of the rows that a merge compares, in bytes.
 
-    The size of the differing tables is an upper bound. Only a bound that may choose Spark is refined: the exact changes
-    from the base are read.
+    The size of the differing tables is an upper bound. It is returned if it is below `exact_from`; else the changes
+    from the base are read, and their size is returned.
     """
     tables = store.tables
     pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
     refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
     bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
-    if bound < SPARK_THRESHOLD.amount():
+    if bound < exact_from():
         return bound
     return Merge(store, source, schema_of, Choices(), LocalComparer(tables), MemoryLimit()).weight(target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.engines import Engine, SparkOptions
+from omnigraph.engine.options import takes
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph.pipelines import (
@@ -57,6 +58,7 @@ class Pipeline:
         self._graph = graph
         self._session = spark
 
+    @takes(PipelineLoadOptions, without=("engine",))
     def load(
         self,
         source: LoadSource | Mapping[str, DataFrame] | DataFrame | None = None,
@@ -87,6 +89,7 @@ class Pipeline:
         rows = _source(source, nodes, edges)
         return self._graph.load(rows, branch=branch, **self._with_spark(options))
 
+    @takes(PipelineMergeOptions, without=("engine",))
     def merge(self, source: str, into: str = MAIN, **options: Unpack[PipelineMergeOptions]) -> MergeReceipt:
         """Merge a branch into another; tasks on Spark compare the tables. The result is that of `Graph.merge`.
 
@@ -100,6 +103,7 @@ class Pipeline:
         """
         return self._graph.merge(source, into, **self._with_spark(options))
 
+    @takes(PipelineEmbedOptions, without=("engine",))
     def embed(self, *, branch: str | None = None, **options: Unpack[PipelineEmbedOptions]) -> EmbedReceipt:
         """Compute vectors of `@embed` properties that are missing or out of date, by tasks on Spark. See `Graph.embed`.
 
@@ -114,6 +118,7 @@ class Pipeline:
         """
         return self._graph.embed(branch=branch, **self._with_spark(options))
 
+    @takes(PipelineOptimizeOptions, without=("engine",))
     def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt:
         """Compact tables and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
 
@@ -124,6 +129,7 @@ class Pipeline:
         """
         return self._graph.optimize(**self._with_spark(options))
 
+    @takes(PipelineExportOptions, without=("engine",))
     def export(
         self,
         target: str | os.PathLike[str],
@@ -145,6 +151,7 @@ class Pipeline:
         """
         return self._graph.export(target, format=format, branch=branch, at=at, **self._with_spark(options))
 
+    @takes(AnalyseOptions)
     def analyse(self, **options: Unpack[AnalyseOptions]) -> Analysis:
         """Graph algorithms over one snapshot: PageRank, components, labels, triangles and shortest paths.
 
@@ -164,6 +171,7 @@ class Pipeline:
         """
         return analyse(self._graph, session=self._session, **options)
 
+    @takes(RunOptions)
     def run(self, pipeline: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[RunOptions]) -> RunReceipt:
         """Run a declared pipeline: load its rows as one commit on a branch, check the branch, and merge or leave it.
 

@@ -1,0 +1,64 @@
+"""Check keyword options at run time. `Unpack` of a TypedDict is only a type hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def takes(options: type, *, without: Collection[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a method with `**options: Unpack[…]`: it rejects other keyword arguments, as a plain signature does.
+
+    >>> from typing import TypedDict
+    >>> class Size(TypedDict, total=False):
+    ...     rows: int
+    >>> @takes(Size)
+    ... def resize(table, **options):
+    ...     return options
+    >>> resize("t", rows=3)
+    {'rows': 3}
+    >>> resize("t", row=3)
+    Traceback (most recent call last):
+    TypeError: resize() got an unexpected keyword argument 'row'
+
+    Args:
+        options: the TypedDict.
+        without: keys of the TypedDict that the method does not accept.
+    """
+    # With postponed annotations, a TypedDict does not know which of its keys are required.
+    required = {name for name, kind in options.__annotations__.items() if "Required[" in str(kind)}
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        code = cast(Any, method).__code__
+        named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        allowed = {*options.__annotations__, *named} - set(without)
+
+        def check(given: Collection[str]) -> None:
+            for name in given:
+                if name not in allowed:
+                    raise TypeError(f"{method.__qualname__}() got an unexpected keyword argument '{name}'")
+            for name in sorted(required - set(given)):
+                raise TypeError(f"{method.__qualname__}() missing a required keyword argument: '{name}'")
+
+        if iscoroutinefunction(method):
+
+            @wraps(method)
+            async def checked_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                check(kwargs)
+                return await cast(Any, method)(*args, **kwargs)
+
+            return cast("Callable[P, T]", checked_async)
+
+        @wraps(method)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            check(kwargs)
+            return method(*args, **kwargs)
+
+        return checked
+
+    return decorate
