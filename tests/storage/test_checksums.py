@@ -18,7 +18,6 @@ from omnigraph.storage.checksums import (
     merge_records,
     record_names,
     record_path,
-    record_rewritten,
     write_record,
 )
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -109,7 +108,7 @@ def test_the_later_of_two_checksum_records_is_used(objects: ObjectStore, tmp_pat
     (tmp_path / "f").write_bytes(b"old")
     write_record(objects, name(1), file_checksums(str(tmp_path), ["f"]))
     (tmp_path / "f").write_bytes(b"new one")
-    record_rewritten(objects, str(tmp_path), ["f"])
+    write_record(objects, name(2), file_checksums(str(tmp_path), ["f"]))
     wanted = file_checksum(str(tmp_path / "f"))
     assert ChecksumIndex(str(tmp_path)).find("f") == wanted
     merge_records(objects, keep=lambda path: True)

@@ -137,19 +137,6 @@ def test_old_versions_do_not_change(tables: TableStorage, base: TableRef) -> Non
         tables.at(base.at(99)).scan()
 
 
-def test_a_scan_with_pending_rows_sees_them(tables: TableStorage, base: TableRef) -> None:
-    pending = rows(7, 10).set_column(1, "n", pa.array([70, 80, 90]))
-    seen = tables.at(base).scan_with_pending(pending, pa.array(["r0"]), columns=["id", "n"])
-    assert dict(zip(*(seen[name].to_pylist() for name in ("id", "n")), strict=True)) == {
-        **{f"r{i}": i for i in range(1, 7)},
-        "r7": 70,
-        "r8": 80,
-        "r9": 90,
-    }
-    large = tables.at(base).scan_with_pending(pending, pa.array(["r0"]), columns=["id"], filter=pc.field("n") > 5)
-    assert sorted(large["id"].to_pylist()) == ["r6", "r7", "r8", "r9"]
-
-
 def answers(tables: TableStorage, ref: TableRef) -> list[list[str]]:
     """Queries whose answers must not depend on index coverage."""
     near = tables.at(ref).nearest("vec", [4.2, 0.0], 3)["id"].to_pylist()

@@ -71,7 +71,6 @@ class WorkKind(StrEnum):
     PIPELINE = "pipeline"
     EXPORT = "export"
     BACKUP = "backup"
-    ANALYSIS = "analysis"
     VERIFY = "verify"
     SPARK_READ = "spark_read"
     QUERY = "query"

@@ -160,11 +160,6 @@ def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = 
         objects.delete(path)
 
 
-def record_rewritten(objects: ObjectStore, root: str, paths: Iterable[str]) -> None:
-    """Record new checksums of files that were rewritten on purpose. The later of two records is valid."""
-    write_record(objects, ulid_now(), file_checksums(root, paths))
-
-
 def _small(sizes: Mapping[str, int]) -> list[str]:
     """The records to merge: the smallest, and larger ones only if those are together at least half as large."""
     chosen: list[str] = []

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -446,10 +445,6 @@ class Ledger:
     def branch_ref(self, name: str) -> str:
         """Path of a branch's ref, below the root."""
         return f"{self.path}/{branch_ref_path(name)}"
-
-    def tag_ref(self, name: str) -> str:
-        """Path of a tag's ref, below the root."""
-        return f"{self.path}/_refs/tags/{quote(name, safe='')}.json"
 
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """Create a branch at a version. It exists as soon as its ref does."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pd
 from lance import LanceDataset
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
@@ -199,29 +198,6 @@ class TableView:
         with self.reading():
             chosen = any_null(without) if without else filter
             yield from read_fragments(self.dataset, numbers, columns, chosen, batch_rows)
-
-    def scan_with_pending(
-        self,
-        pending: pa.Table,
-        deleted: pa.Array,
-        *,
-        columns: Sequence[str],
-        filter: pc.Expression | None = None,
-    ) -> pa.Table:
-        """The rows that an uncommitted write sees: stored rows, overlaid with its own.
-
-        Args:
-            pending: rows of the write. They replace stored rows with the same id.
-            deleted: ids that the write deletes.
-            columns: the columns to return. Must not include blobs.
-            filter: a condition on stored and pending rows.
-        """
-        wanted = list(dict.fromkeys([_ID, *columns]))
-        stored = self.scan(columns=wanted, filter=filter)
-        superseded = pa.concat_arrays([pending[_ID].combine_chunks(), deleted])
-        stored = stored.filter(pc.invert(pc.is_in(stored[_ID], value_set=superseded)))
-        own = pd.dataset(pending).to_table(columns=wanted, filter=filter)
-        return pa.concat_tables([stored, own.cast(stored.schema)]).select(list(columns))
 
     # Blobs
 

@@ -156,16 +156,17 @@ def _components(block: ir.Block) -> list[set[str]]:
 
 def _joined(groups: list[set[str]], links: list[set[str]]) -> list[set[str]]:
     """Merge the groups that a link connects (union-find), in the order of first use."""
-    of = {name: group for group in groups for name in group}
+    number = {name: i for i, group in enumerate(groups) for name in group}
+    members = dict(enumerate(map(set, groups)))
     for link in links:
-        touched = {id(of[name]): of[name] for name in link if name in of}
+        touched = {number[name] for name in link if name in number}
         if len(touched) < 2:
             continue
-        first, *others = sorted(touched.values(), key=len, reverse=True)
-        for group in others:  # merge smaller groups into larger ones, so that each name moves rarely
-            first |= group
-            of |= dict.fromkeys(group, first)
-    return list({id(of[name]): of[name] for group in groups for name in group}.values())
+        first, *others = sorted(touched, key=lambda i: len(members[i]), reverse=True)
+        for other in others:  # merge smaller groups into the largest one, so that each name moves rarely
+            members[first] |= members[other]
+            number |= dict.fromkeys(members.pop(other), first)
+    return [members[i] for i in dict.fromkeys(number[name] for group in groups for name in group)]
 
 
 def _variables(node: object) -> Iterator[str]:

@@ -260,32 +260,30 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             ConstraintError: a constraint is broken.
         """
         found = list(self.check())
-        sought = [rows for rows, _ in found if isinstance(rows, ViolationSearch)]
-        all_candidates = list(
-            {id(rows.candidates): rows.candidates for rows in sought if rows.candidates is not None}.values()
-        )
-        at_once = [rows for rows in sought if rows.candidates is None]
+        searches = {i: rows for i, (rows, _) in enumerate(found) if isinstance(rows, ViolationSearch)}
+        shared = _distinct([rows.candidates for rows in searches.values() if rows.candidates is not None])
+        direct = [i for i, rows in searches.items() if rows.candidates is None]
         keys = list(self.changes) if all_new else []
         answers = self.shuffle.collect(
-            [rows.rows().first(rows.order, SHOWN) for rows in at_once]
-            + [candidates.block_counts() for candidates in all_candidates]
+            [searches[i].rows().first(searches[i].order, SHOWN) for i in direct]
+            + [candidates.block_counts() for candidates in shared]
             + [self.existing_ids(self.changes[key]) for key in keys]
         )
-        tables = {id(rows): table for rows, table in zip(at_once, answers, strict=False)}
-        counts = answers[len(at_once) : len(at_once) + len(all_candidates)]
-        some = {id(candidates) for candidates, count in zip(all_candidates, counts, strict=True) if total_rows(count)}
-        later = [rows for rows in sought if rows.candidates is not None and id(rows.candidates) in some]
-        answers_then = self.shuffle.collect([rows.rows().first(rows.order, SHOWN) for rows in later])
-        tables |= {id(rows): table for rows, table in zip(later, answers_then, strict=True)}
+        tables = dict(zip(direct, answers, strict=False))
+        counts = answers[len(direct) : len(direct) + len(shared)]
+        not_empty = [candidates for candidates, count in zip(shared, counts, strict=True) if total_rows(count)]
+        later = [i for i, rows in searches.items() if any(rows.candidates is each for each in not_empty)]
+        answers_later = self.shuffle.collect([searches[i].rows().first(searches[i].order, SHOWN) for i in later])
+        tables |= dict(zip(later, answers_later, strict=True))
         violations = Violations()
-        for rows, describe in found:
+        for i, (rows, describe) in enumerate(found):
             if isinstance(rows, FoundViolations):
                 violations.add(rows.first, describe, rows.total)
-            elif id(rows) in tables:
-                first, total = combine_first(tables[id(rows)], rows.order, SHOWN)
+            elif i in tables:
+                first, total = combine_first(tables[i], rows.order, SHOWN)
                 violations.add(first, describe, total)
         violations.refuse()
-        for key, ids in zip(keys, answers[len(at_once) + len(all_candidates) :], strict=True):
+        for key, ids in zip(keys, answers[len(direct) + len(shared) :], strict=True):
             if ids.num_rows:
                 return key, ids.sort_by("id")["id"][0].as_py()
         return None
@@ -366,6 +364,15 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
                 sides += self._removed_nodes(nodes)
             found = partial(self.shuffle.cogroup, sides, _outside(end, card))
             yield ViolationSearch(found, "node"), describe_cardinality(edge.name, end, card)
+
+
+def _distinct(relations: Sequence[Relation]) -> list[Relation]:
+    """Each relation once. Several searches may have the same candidates."""
+    found: list[Relation] = []
+    for relation in relations:
+        if not any(relation is each for each in found):
+            found.append(relation)
+    return found
 
 
 def stored_inputs(staging: Staging, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
