@@ -60,7 +60,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
     metadata = _decoded_lineage(rows["metadata"])
     if len(metadata) != len(rows):
         raise CorruptionError("the metadata of a commit contains a line break")
-    # A commit without a ledger name is in the ledger with the name of its branch.
+    # A commit of format 1 does not name the Lance branch of its manifest: it has the name of the branch.
     ledger = pc.coalesce(metadata["ledger"], rows["table_branch"])
     return pa.table(
         [
@@ -175,7 +175,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
     only: list[str] = []
     while waiting:
         name = heappop(queue)[1]
-        # A linear chain that is ahead of everything else needs no queue.
+        # Follow a chain of single parents without the queue, while its generations are the highest.
         while True:
             mark = marks[name]
             if mark < _OLDER:
@@ -184,7 +184,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
                     best.append(name)
                     mark |= _OLDER
                     if not waiting:
-                        break  # all others are ancestors of these
+                        break  # all queued commits are ancestors of the commits in `best`
                 elif mark == _SOURCE:
                     only.append(name)
             parents = known[name][0]
@@ -233,9 +233,9 @@ class _Rows:
             raise self._damaged(name, error) from error
 
     def of(self, names: Collection[str]) -> pa.Table:
-        """The rows of some commits that were read."""
+        """The rows of the given commits, from the rows that were read so far."""
         wanted = pa.array(names, pa.utf8())
-        # A branch without own commits has its head twice: as its head, and in its history.
+        # A branch without own commits stores its head twice: in the row of the head, and in its history.
         return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
 
     def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
@@ -273,7 +273,7 @@ class _Rows:
         return CorruptionError(f"commit {name} cannot be read: {error}", hint="another program changed the history")
 
     def _has(self, name: str, mark: int) -> bool:
-        """Whether a commit is known. Reads rows of a side until it is found."""
+        """Whether a manifest of the sides in `mark` has a commit. Reads more rows until the commit is found."""
         sides = [side for side in (_SOURCE, _TARGET) if mark & side]
         while name not in self._texts and any(self._left[side] for side in sides):
             for side in sides:
@@ -300,7 +300,7 @@ class _Rows:
 
 
 class _FullHistory:
-    """All ancestors of two heads, including those that only other branches know: for graphs of older releases."""
+    """All ancestors of two heads, for graphs of older releases. Searches all branches for missing ancestors."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._views = [source, target]
@@ -317,7 +317,7 @@ class _FullHistory:
                     self._views.append(view)
 
     def _lacks(self) -> bool:
-        """Whether a commit is known only as the parent of another."""
+        """Whether a commit names a parent that was not found in the manifests read so far."""
         return any(parent not in self._parents for parents in self._parents.values() for parent in parents)
 
     def _add(self, view: Manifest) -> None:
@@ -335,7 +335,7 @@ class _FullHistory:
         return CommonAncestors(tuple(sorted(both - older)), frozenset(left - right), certain)
 
     def _closure(self, heads: Iterable[str]) -> set[str]:
-        """Commits with all their ancestors, including those whose rows are missing."""
+        """The ids of the given commits and all their ancestors, including commits whose rows are missing."""
         found: set[str] = set()
         left = list(heads)
         while left:
@@ -392,7 +392,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def generation_of(store: Store, view: Manifest) -> int:
-    """Generation of the head of a manifest. Computed, if an older release made the commit."""
+    """Generation of the head of a manifest. It is computed if the commit of an older release does not store it."""
     if view.head.generation is not None:
         return view.head.generation
     return _FullHistory(store, view, view).generation(view.head.id)

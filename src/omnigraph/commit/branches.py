@@ -98,7 +98,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
         reach(Failpoint.BRANCH_LEDGER_CREATED)
-        # Only its creator uses a transaction branch, so it may be withdrawn although it exists.
+        # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
         hidden = name.startswith(SYSTEM)
         parent = base.branch, base.ledger.branch, base.version
         ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
@@ -142,7 +142,8 @@ def _confirm(store: Store, ref: BranchRef) -> BranchRef:
 def withdraw_pending(store: Store) -> None:
     """Remove pending references of interrupted creations. The caller holds the lease on references.
 
-    Creators hold this lease, too. So the creator is dead or has lost its lease; then it finds its reference missing.
+    Creators hold this lease, too. So the creator of a pending reference is dead or has lost its lease. A creator that
+    continues finds that its reference is missing, and fails.
     """
     if any(ref.pending for ref in list_all_branch_refs(store.objects).values()):
         with store.exclusive_refs():
@@ -152,7 +153,10 @@ def withdraw_pending(store: Store) -> None:
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
-    """Check that a name does not clash with other branches. Removes pending ones, unless the own reference exists."""
+    """Check that a name does not clash with other branches.
+
+    Without `mine`, the reference of this creation, it removes pending references that clash.
+    """
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
         if not (same or other.startswith(f"{name}/") or name.startswith(f"{other}/")):

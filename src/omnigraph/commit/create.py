@@ -1,4 +1,4 @@
-"""Creation of a graph: all objects are written first, and the manifest makes them a graph."""
+"""Creation of a graph: all other objects are written first. The graph exists when its manifest is written."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ WAIT_SECONDS = 60.0
 """Seconds that a writer waits for the lease."""
 
 _SWAPS = 100
-"""How often a change of the object is tried while others change it, too."""
+"""Maximum number of attempts to change the lease object while other processes change it, too."""
 
 _FIRST_PAUSE = 0.002
 _NEXT_PAUSE, _LATER_PAUSE, _LONGEST_PAUSE = 0.01, 0.05, 0.25
@@ -62,9 +62,9 @@ _ours: set[str] = set()
 
 
 def _is_certainly_dead(owner: Owner, name: str) -> bool:
-    """Whether an owner or waiter is certainly gone: its process died, or failed to remove itself from the object.
+    """Whether an owner or waiter is certainly dead: its process has ended, or this process does not use its id.
 
-    This process may have failed to release a lease because the disk was full, or because a response was late.
+    The object names an unused id of this process if a release failed: the disk was full, or a response was late.
     """
     return owner.is_dead() or (owner == Owner.here() and name not in _ours)
 
@@ -165,9 +165,9 @@ class Lease:
                 )
 
     def _is_ours(self) -> bool:
-        """Read the lease object.
+        """Read the lease object again. Returns whether this process still holds the lease.
 
-        Waiters change it, and so does a heartbeat whose response was lost; the lease is still held.
+        The object also changes when a waiter joins, or when a heartbeat takes effect but its response is lost.
         """
         try:
             found = self._store.get(self._path)
@@ -198,7 +198,7 @@ class Lease:
             with self._lock:
                 if self._lost:
                     return
-                # If the store cannot be reached, nothing is known. The check before publication decides.
+                # If the store cannot be reached, the lease may still be held. The check before the publish decides.
                 with suppress(OmnigraphError):
                     self._lost = not self._swap(lambda record: replace(record, beat=record.beat + 1))
             self._stop.wait(self._ttl / 3)
@@ -212,7 +212,7 @@ class Lease:
                 _ours.discard(self._holder)
                 return
             self._lost = True
-            # After a failure the lease expires, and this process knows that it is stale.
+            # If this fails, the lease expires. Its id is not in `_ours`, so this process counts it as stale.
             with suppress(OmnigraphError):
                 self._swap(LeaseRecord.released)
             _ours.discard(self._holder)
@@ -254,7 +254,7 @@ def acquire(
 
 
 def owner_of(store: ObjectStore, branch: str) -> Owner | None:
-    """The process that holds the lease of a branch, as far as known; None if it is free."""
+    """The process that holds the lease of a branch; None if the lease is free or its owner is dead."""
     try:
         owner = LeaseRecord.load(store.get(lease_path(branch)).data).owner
     except ObjectNotFoundError:

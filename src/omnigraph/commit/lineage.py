@@ -68,8 +68,8 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
     """The commit with an idempotency key on this branch, if there is one.
 
-    A key belongs to one branch: a new branch inherits commits, but not their keys. A commit that was undone does not
-    count. Its undo has the same key and the same operation.
+    A key belongs to one branch: a new branch inherits commits, but not their keys. An undone commit does not
+    count. The commit that undoes it has the same key and the same operation id, so it does not count, either.
     """
     if key is None:
         return None

@@ -1,9 +1,9 @@
 """Rollback: restore the pinned content of every table of a write, and publish the undo as a commit.
 
-A request whose response was lost may take effect later: a table that seems unchanged may move, and a manifest version
-may appear. Each such request names the version that it creates, and fails if that version exists. So an undo takes the
-next version of every table of the write, changed or not, and the next version of the manifest. Afterwards no request of
-the undone write can succeed, and its sidecar can be removed.
+A request whose response was lost may take effect later: a table that seems unchanged may get a new version, and so may
+the manifest. Each such request names the version that it creates, and fails if that version exists. So an undo takes
+the next version of every table of the write, changed or not, and the next version of the manifest. Afterwards no
+request of the undone write can succeed, and its sidecar can be removed.
 """
 
 # See docs/decisions/0139-an-undo-takes-the-next-versions.md
@@ -39,7 +39,7 @@ Found = tuple[TableIntent, str, int | None]
 def roll_back(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, *, settled: bool = False
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a write that is not visible. If it is `settled`, only restore the pinned content of its tables."""
+    """Undo a write that is not visible. With `settled`, it was settled before: undo only its late table versions."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     pins: list[TablePin] = []
@@ -62,7 +62,7 @@ def roll_back(
     if settled:
         commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
     undone = store.publish(view, Change(tuple(pins)), commit, held).head
-    # Only now: a recovery that lost its lease cannot publish, and must not remove forks that another one has published.
+    # Remove forks only after the publish: without the lease it fails, and another process may have published them.
     for table in forks:
         with suppress(OmnigraphError):  # cleanup removes leftovers
             drop_fork(store, table)
@@ -98,7 +98,7 @@ def undo(
     # A retry with the idempotency key of the write finds that it was undone.
     commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
     if published.merged_parent is not None:
-        # Nothing of the merged branch is left, so it must not count as merged.
+        # The undo removes all rows of the merged branch, so the branch must not count as merged.
         commit = replace(commit, parent=before.head.id)
     return store.publish(view, change, commit, held).head, outcomes
 
@@ -130,7 +130,7 @@ def republish(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Co
 
 
 def pin_of(view: Manifest, table: TableIntent) -> TablePin | None:
-    """The pin of a table in the graph, by identity: a schema change may have given its name to another table."""
+    """The pin of a table, found by its identity: after a schema change, another table may have its name."""
     return next((pin for pin in view.tables.values() if pin.id == table.id), None)
 
 
@@ -142,14 +142,14 @@ def drop_fork(store: Store, table: TableIntent) -> None:
 
 
 def restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
-    """Make the content of a version the newest of its table, in files that were flushed at the first attempt."""
+    """Restore the content of a version as the next version of its table, and flush it. Returns the new version."""
     for _ in range(_ATTEMPTS):
         staged = stage_restore(store.tables.at(base), version, visible=visible)
         try:
             for step in staged.steps:
                 made = store.tables.commit_staged(step)
         except TableConflictError:
-            # A late request was faster. The version that it could take is taken now, by the request or by us.
+            # A late request has created the version. Restore the content as the version after it.
             head = store.tables.head(base.path, base.branch)
             base = base if head is None else base.at(head)
             continue

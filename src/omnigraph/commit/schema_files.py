@@ -36,7 +36,7 @@ CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
 ARCHIVE = "__schemas"
 _LOOKS = 8
-"""Number of reads while other processes change the schema."""
+"""Maximum number of attempts to read the files while other processes change the schema."""
 
 Stamps = tuple[tuple[int, datetime, str | None] | None, ...]
 """Size, time and etag of each schema file; None for a missing one."""
@@ -215,7 +215,7 @@ class ContractWatch:
                 self.read(view)
             except OmnigraphError:
                 if self._main().version == view.version:
-                    raise  # otherwise another commit has just changed the schema
+                    raise  # if the version differs, a commit has just changed the schema
             else:
                 return
         self.read(self._main())

@@ -112,7 +112,7 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
         doubtful = False
         for found in list_all(store):
             if found.is_abandoned(silence):
-                # A branch that cannot be removed now does no harm, and is tried again.
+                # A branch that cannot be removed now does no harm. The next call tries again.
                 with suppress(OmnigraphError):
                     _remove(store, found.name, forks=None)
                     _watch.forget(found.name)
@@ -125,7 +125,7 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
 def remove(store: Store, branch: TransactionBranch) -> None:
     """Remove a transaction branch of any owner. In a copied graph, transaction branches have no owner."""
-    with suppress(OmnigraphError):  # does no harm, and is tried again
+    with suppress(OmnigraphError):  # a branch that stays does no harm
         _remove(store, branch.name, forks=None)
 
 

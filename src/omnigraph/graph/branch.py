@@ -157,7 +157,7 @@ class BranchHandle:
             timeout: the maximum time in seconds to wait for other writers at the end of the block; by default 60.
             idempotency_key: if a commit of the branch has this key, the block ends at its first write, and
                 `commit` is that commit.
-            options: the arguments above.
+            options: the keyword arguments listed above.
 
         Example:
             >>> import omnigraph, tempfile

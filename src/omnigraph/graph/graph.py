@@ -341,7 +341,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments `types`, and those from `engine` on.
+            options: the keyword arguments `types`, `engine`, `spark`, `cancel` and `chosen`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -405,7 +405,7 @@ class Graph:
             at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
             budget: the limits of time, memory and rows.
             cancel: cancels the query from another thread.
-            options: the arguments `name`, `budget` and `cancel`.
+            options: the keyword arguments `name`, `budget` and `cancel`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -524,7 +524,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the load from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `mode` on.
+            options: the keyword arguments listed above, from `mode` to `chosen`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -546,8 +546,8 @@ class Graph:
 
         This is a three-way merge. Rows are compared by id in three versions: in the best common ancestor of both heads,
         and in each branch. Several best common ancestors are first merged into a virtual base. A change of only one
-        branch is taken. Different changes of the same row are a conflict. Changes that together break a constraint are
-        a conflict, too. With an unresolved conflict, nothing is written.
+        branch is applied. Different changes of the same row are a conflict. Changes that together break a constraint
+        are a conflict, too. With an unresolved conflict, nothing is written.
 
         Args:
             source: the branch to merge. The merge uses the head at its start.
@@ -570,7 +570,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `strategy` on.
+            options: the keyword arguments listed above, from `strategy` to `chosen`.
 
         Example:
             >>> import tempfile
@@ -622,7 +622,7 @@ class Graph:
                 the first request.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
-            options: the arguments from `name` on.
+            options: the keyword arguments listed above, from `name` to `labels`.
 
         Example:
             >>> import tempfile
@@ -646,10 +646,11 @@ class Graph:
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check all files of a state, and all constraints of the schema on all its rows.
 
-        Every file that the state needs must exist, be readable, and have its recorded length and checksum: files of
-        tables, of the history of the branch, references, the audit, sidecars and schemas. If a file is damaged, the
-        constraints are not checked. Writes check only the rows that they change, so this finds more
-        violations: nodes without the edges that `@card(1..)` requires, and changes by other programs.
+        Every file that the state needs must exist and be readable, and on a local disk its length and checksum must be
+        those that were recorded when it was written. This includes the files of tables, history, references, the audit,
+        sidecars and schemas. If a file is damaged, the constraints are not checked. Writes check only the rows that
+        they change, so this finds more violations: nodes without the edges that `@card(1..)` requires, and changes by
+        other programs.
 
         Args:
             branch: check the newest state of this branch; by default the handle's branch.
@@ -671,7 +672,7 @@ class Graph:
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Compare every table of every branch with the manifest, and repair differences with `confirm`.
 
-        It handles three problems: a table has versions after the version in the manifest, without a sidecar; a table
+        It handles three problems: a table has newer versions than the manifest, and no sidecar belongs to them; a table
         cannot be read; an interrupted write can be neither completed nor undone. Without `confirm`, nothing is changed.
         No file is deleted: a file that blocks other work is renamed. If the graph cannot be opened for writing, use
         `omnigraph.repair`.
@@ -741,7 +742,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments above.
+            options: the keyword arguments listed above.
 
         Example:
             >>> import pyarrow, tempfile
@@ -788,7 +789,7 @@ class Graph:
 
         Raises:
             InputError: neither `keep` nor `older_than` is given.
-            DriftError: a table has versions that no commit or sidecar explains.
+            DriftError: a table has newer versions than the manifest, and no sidecar belongs to them.
             CorruptionError: an interrupted write can be neither completed nor undone.
         """
         policy = Policy(keep, older_than, orphans_older_than)
@@ -852,7 +853,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the work from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `which` on.
+            options: the keyword arguments listed above, from `which` to `chosen`.
 
         Example:
             >>> import pyarrow, tempfile
