@@ -1,8 +1,8 @@
 """Lineage: the ancestors of a head, and the best common ancestors of two heads.
 
 The manifest of a branch holds every ancestor of its head: its own commits, and merged commits as rows of kind
-`ancestor`. The generation of a commit is 1 more than the highest generation of its parents. A search in falling order
-of generation therefore visits all descendants of a commit before the commit itself, and can stop early.
+`ancestor`. The generation of a commit is 1 more than the highest generation of its parents. A search in descending
+order of generation therefore visits all descendants of a commit before the commit itself, and can stop early.
 """
 
 # See docs/decisions/0141-lineage-travels-with-a-merge.md
@@ -39,8 +39,10 @@ LINEAGE = pa.schema(
         ("is_ancestor", pa.bool_()),
     ]
 )
-"""One row per commit: its parents, its generation (null for commits of older releases), its branch, the Lance branch of
-the manifest (null for `main`) and the manifest version of its state, its time, and whether it was merged.
+"""One row per commit: its parents, its generation, its branch, the manifest version of its state, and its time.
+
+The generation is null for commits of older releases. `ledger` is the Lance branch of the manifest; null for `main`.
+`is_ancestor` is true for commits that a merge added to the branch.
 """
 
 _READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
@@ -93,13 +95,13 @@ def _decoded_lineage(texts: pa.ChunkedArray) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class CommonAncestors:
-    """The relation of two heads.
+    """The best common ancestors of two heads, and the commits that only the source has.
 
     Attributes:
         best: common ancestors that are not ancestors of another common ancestor, by id.
         source_only: ancestors of the source that are not ancestors of the target.
-        is_certain: whether all commits between the best ancestors and both heads are known. If not, better ancestors
-            may exist.
+        is_certain: whether all commits between the best ancestors and both heads were found. If not, a common ancestor
+            may be missing in `best`.
     """
 
     best: tuple[str, ...]
@@ -124,11 +126,11 @@ class History:
         self._full: _FullHistory | None = None
 
     def common(self) -> CommonAncestors:
-        """The relation of the source and the target."""
+        """The common ancestors of the source and the target."""
         return self.common_of([self.source.head.id], [self.target.head.id])
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-        """The relation of two groups of commits. A group stands for a merge of its commits."""
+        """The common ancestors of two groups of commits. Each group is treated as the parents of one merge commit."""
         if self._full is None:
             try:
                 return _search(self._rows, source, target)
@@ -156,7 +158,7 @@ class _UnnumberedError(Exception):
 
 
 def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-    """Search from both heads in falling order of generation, until only ancestors of common ancestors are left.
+    """Search from both heads in descending order of generation, until only ancestors of common ancestors are left.
 
     Raises:
         _UnnumberedError: a generation is unknown.
@@ -346,7 +348,7 @@ class _FullHistory:
         return found
 
     def generation(self, name: str) -> int:
-        """Generation of a commit, from the ancestors that are known."""
+        """Compute the generation of a commit from those of its ancestors that were found."""
         found: dict[str, int] = {}
         left = [name]
         while left:

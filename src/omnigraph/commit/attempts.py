@@ -1,14 +1,14 @@
 """Attempts of a write: prepare, wait for the lease, publish, and retry after a conflict.
 
-The first attempt prepares without the lease. With the lease, it checks whether the branch head has moved. Commits that
-did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
+The first attempt prepares without the lease. With the lease, it checks whether the branch has a new head. New commits
+that did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
 Otherwise the write is prepared again while it holds the lease, so that no other commit can conflict with it. A write
 that takes long to prepare first releases the lease and prepares a second time without it. If that attempt conflicts,
 too, the write keeps the lease for the next one.
 
-A write is refused only if it would overwrite or contradict rows that it never read: an overwrite of a table that
-changed, a precondition that no longer holds, or a write that must not be replayed. The timeout limits the time to wait
-for the lease and to retry under it. Time spent on preparation without the lease does not count.
+A write is refused only in three cases: it would overwrite a table that another commit changed, a precondition no longer
+holds, or the write must not be replayed. The timeout limits the time to wait for the lease and to retry under it. Time
+spent on preparation without the lease does not count.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
 
 
 class _RetryError(Exception):
-    """The attempt failed and left nothing behind: start another. Internal to this module."""
+    """The attempt failed and left nothing behind. Start another attempt. Internal to this module."""
 
     def __init__(self, conflict: ReadConflict) -> None:
         super().__init__(conflict.member)
@@ -168,7 +168,8 @@ class _Write:
                     raise retry
                 view = current
             try:
-                check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
+                # If these versions are missing, another attempt does not help.
+                check_present(store.objects, prepared.needs)
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
                 # From here on, recovery removes the forks and files of a failed write.
@@ -254,7 +255,7 @@ class _Write:
             current = self._store.capture(view.branch)
             if _is_same(view, current):
                 raise
-            # If the branch was deleted, its files are gone, too.
+            # Files may be missing because the branch was deleted.
             raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:

@@ -1,11 +1,11 @@
 """Branches of the whole graph: creation copies nothing, deletion removes the reference.
 
 A lease serialises changes of references, but is no fence: a process may be paused while it holds the lease. So every
-step is safe if it runs late. A new branch has a new incarnation id. Its reference is created as pending, if absent, and
-readers ignore pending references. If the base version is retained and the name does not clash, a compare-and-swap
-confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no write can
-follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch when nothing
-needs them.
+step is safe if it runs late. A new branch has a new incarnation id. Its reference is first created as pending, if
+absent, and readers ignore pending references. If the base version is retained and the name does not clash, a
+compare-and-swap confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no
+write can follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch
+when nothing needs them.
 """
 
 # See docs/decisions/0032-forks-are-named-by-identifier.md

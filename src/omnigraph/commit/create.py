@@ -46,9 +46,9 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
 
     Raises:
         CompileError: the schema does not compile.
-        AlreadyInitializedError: there is a graph, or remains of one.
+        AlreadyInitializedError: the location has a graph, or files of a failed creation.
         InitializationClaimedError: another process is creating one.
-        InitializationCommittedError: the graph exists, and something failed afterwards.
+        InitializationCommittedError: the graph was created, but a later step failed.
         InitializationIndeterminateError: it is unknown whether the graph exists.
     """
     accepted, files = contract_of(source, ulid_now())

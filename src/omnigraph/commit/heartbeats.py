@@ -1,7 +1,8 @@
 """Heartbeats: show other processes that the owner of a record is alive.
 
-The owner increments a counter in its record. A watcher compares the record at two times of its own monotonic clock. If
-the record has not changed for one lease time, its owner is dead. Clocks of different machines are never compared.
+The owner increments a counter in its record. A watcher reads the record repeatedly. If the record has not changed for
+one lease time (by default 30 seconds) on the clock of the watcher, its owner is dead. Clocks of different machines are
+never compared.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 The lease object of a branch is never deleted: it holds the fencing number, which only grows. A writer takes the lease
 by replacing the object (compare-and-swap by etag), sends heartbeats while it works, and releases it. If the lease is
 taken, the writer adds itself to the list of waiters in the object. A release hands the lease, with the next fencing
-number, to the oldest live waiter, so a writer that returns at once cannot overtake waiters.
+number, to the oldest live waiter, so a writer that asks again right after its release cannot overtake waiters.
 
-Liveness is decided without comparing clocks: on the same machine by the process, otherwise by the heartbeat, a counter
-in the object. A counter that does not change for one lease time, on the monotonic clock of the watcher, belongs to a
-dead process. The manifest refuses a publisher whose fencing number is lower than that of the last publisher.
+To decide whether an owner or waiter is alive, clocks of different machines are never compared. On the same machine, its
+process is checked. From another machine, its heartbeat is watched, a counter in the object. A counter that does not
+change for one lease time (by default 30 seconds) on the clock of the watcher belongs to a dead process. The manifest
+refuses a publisher whose fencing number is lower than that of the last publisher.
 """
 
 # See docs/decisions/0031-leases-are-kept.md
@@ -51,7 +52,7 @@ _SWAPS = 100
 
 _FIRST_PAUSE = 0.002
 _NEXT_PAUSE, _LATER_PAUSE, _LONGEST_PAUSE = 0.01, 0.05, 0.25
-"""Seconds between polls of a waiter: the next in line, those behind it, and after a long wait."""
+"""Seconds between polls: of the first waiter, of each waiter behind it, and of all waiters after a long wait."""
 
 _REMOTE = 4
 """Factor for the poll intervals in object stores, where every poll is a paid request."""
@@ -278,7 +279,7 @@ class _Watch:
 
 
 class _Acquisition:
-    """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease in turn."""
+    """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease when it is first."""
 
     def __init__(self, store: ObjectStore, branch: str, at_least: Callable[[], int], wait: float, ttl: float) -> None:
         self._store = store
@@ -303,7 +304,8 @@ class _Acquisition:
                     return taken
         except BaseException:
             if self._joined:
-                with suppress(OmnigraphError):  # a waiter that stays in the list sends no more heartbeats
+                # If this fails, other writers remove the waiter because its heartbeat stops.
+                with suppress(OmnigraphError):
                     self._leave()
             _ours.discard(self._me.id)
             raise
@@ -345,7 +347,7 @@ class _Acquisition:
         return True
 
     def _sleep(self, place: int, now: float) -> None:
-        """The next in line polls often, the others rarely. After a long wait, all poll rarely."""
+        """Sleep until the next poll: short for the first waiter, longer for later waiters and after a long wait."""
         waited = (now - self._began) / 20
         longest = max(_NEXT_PAUSE if place == 0 else min(_LATER_PAUSE * place, _LONGEST_PAUSE), waited)
         self._pause = min(self._pause * 1.5, longest, _LONGEST_PAUSE)

@@ -178,7 +178,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
     """Parse a version of the manifest.
 
     Raises:
-        DamagedFileError: a file of it is damaged.
+        DamagedFileError: a file of that version is damaged.
     """
     last = len(ledger.parts) - 1
     return ledger.decoded(ledger.read_part(last), lambda state: _read_state(branch, incarnation, ledger, state), [last])
@@ -243,7 +243,7 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
 
 
 def read_commits(rows: pa.Table) -> list[Commit]:
-    """The commits in some rows, in order. Skips rows of other kinds."""
+    """The commits in some rows, in the order of the rows. Skips rows of other kinds."""
     kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
     return [read_commit(row) for row in rows.to_pylist() if row["object_type"] in kinds]
 

@@ -1,7 +1,7 @@
 """Migrations from each older format to the next.
 
-A step writes the format number last. It may be interrupted and run again, and several processes may start it at once: a
-step holds the leases that it needs, and every action of a step is safe even if it takes effect late.
+A step writes the format number last. It may be interrupted and run again. Several processes may start it at once: a
+step holds the leases that it needs, and each of its actions is safe even if it takes effect late.
 """
 
 from __future__ import annotations

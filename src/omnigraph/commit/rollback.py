@@ -30,7 +30,7 @@ from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 _ATTEMPTS = 8
-"""Maximum number of attempts to restore a table, while late requests create versions of it."""
+"""Maximum number of attempts to restore a table while late requests of the undone write create versions of it."""
 
 Found = tuple[TableIntent, str, int | None]
 """A table of the write, its state, and its newest version."""

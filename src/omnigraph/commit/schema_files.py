@@ -1,4 +1,4 @@
-"""The schema contract: three files that must agree with each other and with the tables."""
+"""The schema files: source text, compiled schema and state. They must agree with each other and with the tables."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
 
 
 class ContractWatch:
-    """Detects changes of the schema files under an open handle, at the cost of three `head` requests.
+    """Detects changes of the schema files while a graph is open. A check costs three `head` requests.
 
     The files are those of `main`. A branch with an older schema reads it from the archive, but a writer to that branch
     still detects changed files.
@@ -261,7 +261,7 @@ def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) 
     """Promote the staged files to their final paths. May be interrupted and run again.
 
     Raises:
-        StorageError: for example, another process has written the files meanwhile.
+        StorageError: the files cannot be written, or another process has written them meanwhile.
     """
     # Read before the staged files, so that files of a later schema change are never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]

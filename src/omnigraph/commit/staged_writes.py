@@ -49,7 +49,7 @@ class _Entry:
 class StagedWrites:
     """The staged writes of one attempt, and the forks that were made for them.
 
-    A retry reuses the rows of an earlier attempt, if it writes the same rows to the same files.
+    A retry reuses the staged files of an earlier attempt, if it writes the same rows to the same branch.
 
     Attributes:
         view: the state that they are staged against.

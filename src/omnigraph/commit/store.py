@@ -380,7 +380,8 @@ class Store:
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
         """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
-        A publisher that loses a race reads again, and retries while its expectations hold.
+        If another version was published first, it reads the manifest again. It retries while the branch head and the
+        tables are those that the write expects.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.

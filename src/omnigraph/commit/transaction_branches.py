@@ -1,8 +1,8 @@
 """Transaction branches: a transaction writes to its own branch until it is merged.
 
 It is a normal branch with a reserved name. A record names its owner. The record is created before the branch and
-removed after it, so remains of a dead process are found by listing the records. Any process may remove them, any number
-of times.
+removed after it, so the branches of dead processes are found by listing the records. Any process may remove
+such a branch, and an interrupted removal can be repeated.
 """
 
 # See docs/decisions/0034-transactions-work-on-hidden-branches.md
@@ -105,7 +105,8 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
     Args:
         store: the graph.
-        watch: wait, up to one lease time, until the state of every process on other machines is known.
+        watch: wait until the heartbeat of every process on other machines has changed, or has not changed for one lease
+            time.
     """
     silence = store.timeouts.ttl
     while True:

@@ -9,9 +9,9 @@ fails with `VersionReclaimedError`. Cleanup writes the list first and reads the 
 afterwards. So either cleanup sees the record, or the work sees the list.
 
 To decide whether work is still running, clocks of different machines are never compared. On the same machine, the
-process is checked. From another machine, the heartbeat is watched: if it has not changed for one lease time on the
-watcher's clock, the work counts as dead. Cleanup removes the record of dead work. If the work was only paused, it then
-notices before its publish that its record is missing.
+process is checked. From another machine, the heartbeat is watched: if it has not changed for one lease time (by default
+30 seconds) on the watcher's clock, the work counts as dead. Cleanup removes the record of dead work. If the work was
+only paused, it then notices before its publish that its record is missing.
 """
 
 # See docs/decisions/0148-work-leaves-a-record.md
@@ -53,7 +53,7 @@ BEAT_SECONDS = TTL_SECONDS / 3
 """Interval between renewals of a record."""
 
 LONG_SECONDS = 5.0
-"""A query that runs longer than this gets a record. Shorter ones cost nothing."""
+"""A query that runs longer than this many seconds gets a record. A shorter query writes no record."""
 
 _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _VERSION = 1
@@ -514,7 +514,7 @@ watch = Watch()
 
 
 def remove_dead(objects: ObjectStore, records: Iterable[WorkRecord]) -> list[WorkRecord]:
-    """Remove the records of dead work. Returns the records whose heartbeat has changed meanwhile: these stay."""
+    """Remove the records of dead work. Returns the records that stay because their heartbeat has changed."""
     awake = []
     for record in records:
         try:

@@ -233,10 +233,11 @@ class Graph:
             branch: read the newest state of this branch; by default the handle's branch.
             commit: read this commit. A tag name works, too.
             version: read this manifest version of the branch.
-            at: read the branch at this time, a datetime or a text: `2026-03-14T09:30:00Z`. The default zone is UTC.
+            at: read the branch at this time, a datetime or a text: `2026-03-14T09:30:00Z`. The default time zone is
+                UTC.
 
         Raises:
-            NotFoundError: there is no such commit, branch or time.
+            NotFoundError: there is no such commit or branch, or the branch has no commit that early.
             VersionReclaimedError: cleanup has removed the state.
         """
         return self.session.snapshot(branch=branch, commit=commit, version=version, at=at)
@@ -361,8 +362,8 @@ class Graph:
     def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
         """A snapshot that cleanup does not remove while the block runs.
 
-        Exports, merges and loads pin their snapshots themselves, and a query does so after some seconds. Use this for
-        other long reads: several queries on one state, or Spark jobs.
+        Exports, merges and loads pin their snapshots themselves. A query pins its snapshot after some seconds. Use this
+        for other long reads: several queries on one state, or Spark jobs.
 
         Args:
             branch: read the newest state of this branch; by default the handle's branch.
@@ -378,7 +379,7 @@ class Graph:
             0
 
         Raises:
-            NotFoundError: there is no such commit, branch or time.
+            NotFoundError: there is no such commit or branch, or the branch has no commit that early.
             VersionReclaimedError: cleanup has removed the state.
             StorageError: the work record of the pin cannot be written.
         """
@@ -506,9 +507,9 @@ class Graph:
             base: if the target does not exist, create it as a branch of this branch. If the load fails, the new branch
                 is deleted.
             expect_head: load only if this commit is the branch head.
-            unchanged_since: write only if the data that the load depends on is unchanged since this commit: the rows
-                that it touches, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the load depends on is unchanged since this commit. This data
+                is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first load.
@@ -553,16 +554,17 @@ class Graph:
             source: the branch to merge. The merge uses the head at its start.
             into: the branch that gets the commit.
             strategy: the side that wins every conflict: `ours` is the target, `theirs` the source.
-            resolutions: the side that wins single conflicts, by conflict (as a preview lists them) or by type and id.
-                They override the strategy.
+            resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
+                conflict
+                from a preview, or a pair of type and id. These choices override the strategy.
             preview: report the changes and conflicts, but write nothing.
             delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
             expect_head: merge only if this commit is the head of the target.
-            unchanged_since: write only if the data that the merge depends on is unchanged since this commit: the rows
-                that it touches, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the merge depends on is unchanged since this commit. This data
+                is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the target has this key, nothing is written.
             memory_budget: the memory for rows. Rows beyond it spill to temporary files.
@@ -614,9 +616,9 @@ class Graph:
             name: the name of the query in the text.
             branch: the branch to write to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
-            unchanged_since: write only if the data that the query depends on is unchanged since this commit: the rows
-                that it touches, the matches of each of its conditions, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the query depends on is unchanged since this commit. This data
+                is the rows that it touches, the matches of each of its conditions, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first request.
