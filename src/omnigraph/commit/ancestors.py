@@ -62,7 +62,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
     metadata = _decoded_lineage(rows["metadata"])
     if len(metadata) != len(rows):
         raise CorruptionError("the metadata of a commit contains a line break")
-    # A commit of format 1 does not name the Lance branch of its manifest: it has the name of the branch.
+    # A commit of format 1 does not record its Lance branch, which has the name of the graph branch.
     ledger = pc.coalesce(metadata["ledger"], rows["table_branch"])
     return pa.table(
         [

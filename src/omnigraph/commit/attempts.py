@@ -4,7 +4,7 @@ The first attempt prepares without the lease. With the lease, it checks whether 
 that did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
 Otherwise the write is prepared again while it holds the lease, so that no other commit can conflict with it. A write
 that takes long to prepare first releases the lease and prepares a second time without it. If that attempt conflicts,
-too, the write keeps the lease for the next one.
+too, the write keeps the lease for the next attempt.
 
 A write is refused only in three cases: it would overwrite a table that another commit changed, a precondition no longer
 holds, or the write must not be replayed. The timeout limits the time to wait for the lease and to retry under it. Time
@@ -152,7 +152,7 @@ class _Write:
                 if _is_same(view, current):
                     break
                 try:
-                    held.check()  # a writer that was paused past its lease waits for it again
+                    held.check()  # if the lease expired during a pause, wait for it again
                 except LeaseLostError:
                     raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
@@ -192,7 +192,7 @@ class _Write:
         return _RetryError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
     def _allow_restaging(self, error: StagedFilesRemovedError) -> None:
-        """Allow to stage missing files again. Raises if a file is missing for the second time.
+        """Allow staging missing files again. Raises if a file is missing for the second time.
 
         Files that other processes wrote cannot be written again by this process.
         """

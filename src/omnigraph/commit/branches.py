@@ -254,7 +254,7 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
 
 
 def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
-    """The reference of a branch that nothing depends on."""
+    """Check that no branch, tag or transaction depends on a branch. Returns its reference."""
     existing = list_branch_refs(store.objects)
     ref = existing.get(name)
     if ref is None:

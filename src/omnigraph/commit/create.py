@@ -169,7 +169,7 @@ def _release(store: Store, made: dict[str, str]) -> None:
 
 
 def _roll_back(store: Store, error: Exception, made: dict[str, str]) -> None:
-    """After a failure: remove own objects if there certainly is no graph, otherwise leave everything."""
+    """After a failure: remove the objects of this process if no graph exists. If that is unknown, keep all objects."""
     try:
         exists = store.manifest.open() is not None
     except Exception as probe:

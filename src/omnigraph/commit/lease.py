@@ -213,7 +213,7 @@ class Lease:
                 _ours.discard(self._holder)
                 return
             self._lost = True
-            # If this fails, the lease expires. Its id is not in `_ours`, so this process counts it as stale.
+            # If this fails, the lease expires. This process can take it at once: the id is not in `_ours` any more.
             with suppress(OmnigraphError):
                 self._swap(LeaseRecord.released)
             _ours.discard(self._holder)

@@ -38,7 +38,7 @@ from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
-    """The version of a table, relative to the manifest's pin and the sidecar's intent."""
+    """How the newest version of a table compares with the manifest and with the version that the sidecar names."""
 
     NO_MOVEMENT = "NoMovement"
     ROLLED_PAST_EXPECTED = "RolledPastExpected"
@@ -65,7 +65,7 @@ class Settlement:
 def recover_all(store: Store) -> list[Settlement]:
     """Settle all writes without a live writer. A live writer keeps its sidecar."""
     if store.objects.uri.scheme is Scheme.LOCAL:
-        with suppress(StorageError):  # they do no harm
+        with suppress(StorageError):  # leftover files do no harm
             local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
@@ -127,7 +127,7 @@ def is_permanent(error: OmnigraphError) -> bool:
 
 
 def unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
-    """The reason why a write can be neither finished nor undone, without changing anything; None if there is none."""
+    """Find out why a write can be neither finished nor undone; None if it can. Changes nothing."""
     try:
         return _unrecoverable_reason(store, sidecar)
     except OmnigraphError as error:
@@ -139,7 +139,7 @@ def _unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return None
     if intends_torn(store, sidecar):
-        return None  # torn files are quarantined first
+        return None  # recovery quarantines the torn file and can then continue
     view, found = _read_states(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     settled = _settled_before(view, sidecar)
@@ -285,14 +285,14 @@ def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
     if undone is not None:
         return Settlement(Settled.BACK, undone)
     published = find_in(view, sidecar.commit.id)
-    # Later commits that are based on a rollback-only write have read it from disk. Only then it counts as settled.
+    # A rollback-only write counts as settled only if there are later commits: they have read it from disk.
     if published is not None and not (sidecar.rollback_only and view.head.id == published.id):
         return Settlement(Settled.FORWARD, published)
     return None
 
 
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
-    """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
+    """Compare a table's newest version with the manifest and with the version that the sidecar names."""
     head = store.tables.head(table.base.path, table.base.branch)
     pin = pin_of(view, table)
     pinned = pin.ref if pin is not None else None

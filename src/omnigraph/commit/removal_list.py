@@ -81,7 +81,7 @@ class RemovalList:
 
     Attributes:
         number: a counter of proposals, for information. Restarts if the object is lost or damaged.
-        token: identifies a proposal. Stays until the next one.
+        token: identifies a proposal. It stays until the next proposal.
         tables: removals by path of the dataset. Lance branches of the manifest are under `__manifest`.
         etag: etag of the object that was read; None if there is none.
         readable: whether the object could be read.

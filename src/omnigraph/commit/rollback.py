@@ -62,7 +62,8 @@ def roll_back(
     if settled:
         commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
     undone = store.publish(view, Change(tuple(pins)), commit, held).head
-    # Remove forks only after the publish: without the lease it fails, and another process may have published them.
+    # Remove forks only after the publish. If the lease was lost, the publish fails, and another process may have
+    # published the forks.
     for table in forks:
         with suppress(OmnigraphError):  # cleanup removes leftovers
             drop_fork(store, table)
@@ -72,7 +73,7 @@ def roll_back(
 def undo(
     store: Store, sidecar: Sidecar, view: Manifest, published: Commit, found: list[Found], held: Lease
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a visible write that was not acknowledged, by the commit after it."""
+    """Undo a visible write that was not acknowledged. Publishes the undo as the next commit."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     before = state_before(store, sidecar, published)
@@ -164,7 +165,7 @@ def _undoing(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
 
 
 def recovery_commit(store: Store, view: Manifest, message: str, writer: str, operation_id: str) -> Commit:
-    """A recovery commit after a state."""
+    """The commit that recovery publishes after a state."""
     return Commit(
         id=ulid_now(),
         branch=view.branch,

@@ -143,7 +143,7 @@ def _find(objects: ObjectStore, path: str) -> bytes | None:
 def _matching_contract(
     objects: ObjectStore, paths: Sequence[str], schema_hash: str
 ) -> tuple[str, AcceptedSchema] | None:
-    """The contract in three files, if they are complete and belong to a schema."""
+    """The schema in three files, if they are complete and the schema has the given hash; else None."""
     try:
         source, accepted = _read(objects, paths)
     except (NotFoundError, CatalogError):
@@ -162,7 +162,7 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
                 hint="restore the three schema files from a backup, or rebuild the graph from an export",
             ) from None
     source, ir, state = contents
-    accepted = check_contract(source, ir, state)  # checked first: text that was never accepted need not be valid
+    accepted = check_contract(source, ir, state)  # before the decoding: an edited file may not be UTF-8
     return source.decode(), accepted
 
 
@@ -263,7 +263,7 @@ def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) 
     Raises:
         StorageError: the files cannot be written, or another process has written them meanwhile.
     """
-    # Read before the staged files, so that files of a later schema change are never replaced.
+    # Read the etags before the staged files, so that files of a later schema change are never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]
     if staged_contract(objects, schema_hash, operation_id) is not None:
         for path, staged, etag in zip(CONTRACT, staged_paths(operation_id), etags, strict=True):

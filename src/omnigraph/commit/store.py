@@ -167,14 +167,14 @@ class Store:
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was acknowledged, but its file is missing. The number in Lance's hint file may be wrong."""
+        """Whether a version was acknowledged, but its file is missing. Lance's hint file alone proves nothing."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
         return not self._unacknowledged(branch, version)
 
     def _hint(self, name: str | None, *, cold: bool) -> int:
-        """The newest version according to Lance's hint file; 0 if unknown. Read it before the versions are listed."""
+        """The newest version according to Lance's hint file; 0 if unknown. Read before the versions are listed."""
         scheme = self.objects.uri.scheme
         if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
             return 0
@@ -337,7 +337,7 @@ class Store:
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
 
     def exclusive_to_remove(self, branch: str) -> AbstractContextManager[Lease]:
-        """The right to remove a branch, if it is free. Does not read the branch, which may be damaged."""
+        """The right to remove a branch, if its lease is free. Does not read the branch, which may be damaged."""
         return self._alone(branch, lambda: 0, 0)
 
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:

@@ -95,7 +95,7 @@ class TableWrite(ABC):
         return False
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
-        """Ids of the rows that the write inserts, changes or deletes; None if unknown, or for all rows.
+        """Ids of the rows that the write inserts, changes or deletes; None if unknown or if it replaces the table.
 
         Args:
             table: the version that the write applies to.

@@ -270,7 +270,7 @@ def at_work(
     """Keep a record while the block runs.
 
     Args:
-        objects: the graph's objects. A record need not survive a power failure, because its process does not either.
+        objects: the graph's objects. A record need not survive a power failure, because its process ends, too.
         kind: the kind of work.
         needs: the states, or table versions, to keep.
         name: a ULID in lower case, if the work has one already.
