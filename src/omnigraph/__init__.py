@@ -1,6 +1,6 @@
 """OmniGraph: a typed property graph on Lance, with branches over the whole graph.
 
-Everything that a user names is here, and is imported when it is first used: `import omnigraph` stays light.
+All public names are here. Each is imported at its first use, so that `import omnigraph` is fast.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ def test_work_whose_record_was_removed_fails(graph: Graph) -> None:
         work.check()
         graph.session.store.objects.delete(work_records.record_path(work.name))
         work.renew()
-        with pytest.raises(VersionReclaimedError, match="took this load for dead"):
+        with pytest.raises(VersionReclaimedError, match="counted this load as dead"):
             work.check()
         with pytest.raises(VersionReclaimedError):
             work.need(graph.snapshot().manifest)

@@ -1,8 +1,8 @@
 """The file of ancestors that a merge is about to publish.
 
 With it, recovery can finish the merge without the source branch. It is written before the sidecar, which names it, and
-removed after the sidecar. A file that is left without a sidecar is below `__staging`, where cleanup removes old
-directories.
+removed after the sidecar. The file is below `__staging`, so cleanup removes
+it with the old directories if no sidecar names it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> 
 
 
 def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
-    """Read the rows of a file. None if it is missing or damaged: then the merge cannot be finished."""
+    """Read the rows of a file. Returns None if the file is missing or damaged: the merge then cannot be finished."""
     try:
         data = objects.get(path).data
     except ObjectNotFoundError:

@@ -1,8 +1,8 @@
 """Lineage: the ancestors of a head, and the best common ancestors of two heads.
 
 The manifest of a branch holds every ancestor of its head: its own commits, and merged commits as rows of kind
-`ancestor`. The generation of a commit is 1 more than the highest generation of its parents. A search in falling order
-of generation therefore visits all descendants of a commit before the commit itself, and can stop early.
+`ancestor`. The generation of a commit is 1 more than the highest generation of its parents. A search in descending
+order of generation therefore visits all descendants of a commit before the commit itself, and can stop early.
 """
 
 # See docs/decisions/0141-lineage-travels-with-a-merge.md
@@ -39,8 +39,10 @@ LINEAGE = pa.schema(
         ("is_ancestor", pa.bool_()),
     ]
 )
-"""One row per commit: its parents, its generation (null for commits of older releases), its branch, the Lance branch of
-the manifest (null for `main`) and the manifest version of its state, its time, and whether it was merged.
+"""One row per commit: its parents, its generation, its branch, the manifest version of its state, and its time.
+
+The generation is null for commits of older releases. `ledger` is the Lance branch of the manifest; null for `main`.
+`is_ancestor` is true for commits that a merge added to the branch.
 """
 
 _READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
@@ -60,7 +62,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
     metadata = _decoded_lineage(rows["metadata"])
     if len(metadata) != len(rows):
         raise CorruptionError("the metadata of a commit contains a line break")
-    # A commit without a ledger name is in the ledger with the name of its branch.
+    # A commit of format 1 does not record its Lance branch, which has the name of the graph branch.
     ledger = pc.coalesce(metadata["ledger"], rows["table_branch"])
     return pa.table(
         [
@@ -93,13 +95,13 @@ def _decoded_lineage(texts: pa.ChunkedArray) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class CommonAncestors:
-    """The relation of two heads.
+    """The best common ancestors of two heads, and the commits that only the source has.
 
     Attributes:
         best: common ancestors that are not ancestors of another common ancestor, by id.
         source_only: ancestors of the source that are not ancestors of the target.
-        is_certain: whether all commits between the best ancestors and both heads are known. If not, better ancestors
-            may exist.
+        is_certain: whether all commits between the best ancestors and both heads were found. If not, a common ancestor
+            may be missing in `best`.
     """
 
     best: tuple[str, ...]
@@ -124,11 +126,11 @@ class History:
         self._full: _FullHistory | None = None
 
     def common(self) -> CommonAncestors:
-        """The relation of the source and the target."""
+        """The common ancestors of the source and the target."""
         return self.common_of([self.source.head.id], [self.target.head.id])
 
     def common_of(self, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-        """The relation of two groups of commits. A group stands for a merge of its commits."""
+        """The common ancestors of two groups of commits. Each group is treated as the parents of one merge commit."""
         if self._full is None:
             try:
                 return _search(self._rows, source, target)
@@ -156,7 +158,7 @@ class _UnnumberedError(Exception):
 
 
 def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> CommonAncestors:
-    """Search from both heads in falling order of generation, until only ancestors of common ancestors are left.
+    """Search from both heads in descending order of generation, until only ancestors of common ancestors are left.
 
     Raises:
         _UnnumberedError: a generation is unknown.
@@ -175,7 +177,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
     only: list[str] = []
     while waiting:
         name = heappop(queue)[1]
-        # A linear chain that is ahead of everything else needs no queue.
+        # Follow a chain of single parents without the queue, while its generations are the highest.
         while True:
             mark = marks[name]
             if mark < _OLDER:
@@ -184,7 +186,7 @@ def _search(rows: _Rows, source: Sequence[str], target: Sequence[str]) -> Common
                     best.append(name)
                     mark |= _OLDER
                     if not waiting:
-                        break  # all others are ancestors of these
+                        break  # all queued commits are ancestors of the commits in `best`
                 elif mark == _SOURCE:
                     only.append(name)
             parents = known[name][0]
@@ -233,9 +235,9 @@ class _Rows:
             raise self._damaged(name, error) from error
 
     def of(self, names: Collection[str]) -> pa.Table:
-        """The rows of some commits that were read."""
+        """The rows of the given commits, from the rows that were read so far."""
         wanted = pa.array(names, pa.utf8())
-        # A branch without own commits has its head twice: as its head, and in its history.
+        # A branch without own commits stores its head twice: in the row of the head, and in its history.
         return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
 
     def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
@@ -273,7 +275,7 @@ class _Rows:
         return CorruptionError(f"commit {name} cannot be read: {error}", hint="another program changed the history")
 
     def _has(self, name: str, mark: int) -> bool:
-        """Whether a commit is known. Reads rows of a side until it is found."""
+        """Whether a manifest of the sides in `mark` has a commit. Reads more rows until the commit is found."""
         sides = [side for side in (_SOURCE, _TARGET) if mark & side]
         while name not in self._texts and any(self._left[side] for side in sides):
             for side in sides:
@@ -300,7 +302,7 @@ class _Rows:
 
 
 class _FullHistory:
-    """All ancestors of two heads, including those that only other branches know: for graphs of older releases."""
+    """All ancestors of two heads, for graphs of older releases. Searches all branches for missing ancestors."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._views = [source, target]
@@ -317,7 +319,7 @@ class _FullHistory:
                     self._views.append(view)
 
     def _lacks(self) -> bool:
-        """Whether a commit is known only as the parent of another."""
+        """Whether a commit names a parent that was not found in the manifests read so far."""
         return any(parent not in self._parents for parents in self._parents.values() for parent in parents)
 
     def _add(self, view: Manifest) -> None:
@@ -335,7 +337,7 @@ class _FullHistory:
         return CommonAncestors(tuple(sorted(both - older)), frozenset(left - right), certain)
 
     def _closure(self, heads: Iterable[str]) -> set[str]:
-        """Commits with all their ancestors, including those whose rows are missing."""
+        """The ids of the given commits and all their ancestors, including commits whose rows are missing."""
         found: set[str] = set()
         left = list(heads)
         while left:
@@ -346,7 +348,7 @@ class _FullHistory:
         return found
 
     def generation(self, name: str) -> int:
-        """Generation of a commit, from the ancestors that are known."""
+        """Compute the generation of a commit from those of its ancestors that were found."""
         found: dict[str, int] = {}
         left = [name]
         while left:
@@ -392,7 +394,7 @@ def _once(rows: pa.Table) -> pa.Table:
 
 
 def generation_of(store: Store, view: Manifest) -> int:
-    """Generation of the head of a manifest. Computed, if an older release made the commit."""
+    """Generation of the head of a manifest. It is computed if the commit of an older release does not store it."""
     if view.head.generation is not None:
         return view.head.generation
     return _FullHistory(store, view, view).generation(view.head.id)

@@ -1,13 +1,14 @@
 """Attempts of a write: prepare, wait for the lease, publish, and retry after a conflict.
 
-The first attempt prepares without the lease. With the lease, it checks whether the branch head has moved. Commits that
-did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
-Otherwise the write is prepared again while it holds the lease, so it cannot lose a second time. A write that takes long
-to prepare releases the lease once and prepares without it. If it loses again, it keeps the lease.
+The first attempt prepares without the lease. With the lease, it checks whether the branch has a new head. New commits
+that did not change its read set do not matter: the staged transactions are rebased onto the new head and published.
+Otherwise the write is prepared again while it holds the lease, so that no other commit can conflict with it. A write
+that takes long to prepare first releases the lease and prepares a second time without it. If that attempt conflicts,
+too, the write keeps the lease for the next attempt.
 
-A write is refused only if it would overwrite or contradict rows that it never read: an overwrite of a table that
-changed, a precondition that no longer holds, or a write that must not be replayed. The timeout limits the time to wait
-for the lease and to retry under it. Time spent on preparation without the lease does not count.
+A write is refused only in three cases: it would overwrite a table that another commit changed, a precondition no longer
+holds, or the write must not be replayed. The timeout limits the time to wait for the lease and to retry under it. Time
+spent on preparation without the lease does not count.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def write(store: Store, request: WriteRequest, prepare: Prepare) -> Commit | Non
 
 
 class _RetryError(Exception):
-    """The attempt failed and left nothing behind: start another. Internal to this module."""
+    """The attempt failed and left nothing behind. Start another attempt. Internal to this module."""
 
     def __init__(self, conflict: ReadConflict) -> None:
         super().__init__(conflict.member)
@@ -89,9 +90,9 @@ class _Write:
         """Seconds left to wait for the lease and to retry."""
         self._staging = StagedWrites(store, request.work)
         self._only_at: str | None = None
-        """The only head that the write may be staged for again, if it must not be replayed on another."""
+        """The only head for which the write may be staged again, if it must not be replayed on a later head."""
         self._removed: set[str] = set()
-        """Staged files that were missing under the lease."""
+        """Paths of staged files that were missing when they were checked under the lease."""
         self._tries = 0
         self._last_conflict: ReadConflict | None = None
         self._seen: Manifest | None = None
@@ -151,7 +152,7 @@ class _Write:
                 if _is_same(view, current):
                     break
                 try:
-                    held.check()  # a writer that was paused past its lease waits for it again
+                    held.check()  # if the lease expired during a pause, wait for it again
                 except LeaseLostError:
                     raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from None
                 repeated = self._before(current)
@@ -167,7 +168,8 @@ class _Write:
                     raise retry
                 view = current
             try:
-                check_present(store.objects, prepared.needs)  # if these are missing, staging again does not help
+                # If these versions are missing, another attempt does not help.
+                check_present(store.objects, prepared.needs)
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
                 # From here on, recovery removes the forks and files of a failed write.
@@ -176,13 +178,13 @@ class _Write:
             except CleanupStartedError as error:
                 raise self._restage(error) from error
             except ReadSetChangedError as error:
-                # The interrupted commit is already settled here; otherwise it raises another error.
+                # If the commit had begun, it is rolled back by now. Otherwise `commit_staged` raises another error.
                 if isinstance(error, StagedFilesRemovedError):
                     self._allow_restaging(error)
                 raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
 
     def _restage(self, error: CleanupStartedError) -> _RetryError:
-        """No other write was published, so even a write that must not be replayed is staged again."""
+        """Stage the write again. No other write was published, so this is allowed even if `replayable` is false."""
         if self._tries >= _MOST_CLEANUPS:
             message = "cleanups repeatedly removed the staged files of this write"
             raise RetryableError(message, hint="try again") from error
@@ -190,7 +192,7 @@ class _Write:
         return _RetryError(ReadConflict(GRAPH_HEAD, error.head, error.head))
 
     def _allow_restaging(self, error: StagedFilesRemovedError) -> None:
-        """Stage missing files again. Raises if they are missing twice.
+        """Allow staging missing files again. Raises if a file is missing for the second time.
 
         Files that other processes wrote cannot be written again by this process.
         """
@@ -230,7 +232,7 @@ class _Write:
             if self._seen.incarnation != view.incarnation:
                 raise ReadSetChangedError(GRAPH_HEAD, self._seen.head.id, view.head.id)
             conflict = ReadSet(set(self._replaced)).find_conflict(self._store.tables, self._seen, view)
-            if conflict is not None:  # it would overwrite rows that it never read
+            if conflict is not None:  # the write would overwrite rows that it never read
                 raise ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         return None
 
@@ -253,7 +255,7 @@ class _Write:
             current = self._store.capture(view.branch)
             if _is_same(view, current):
                 raise
-            # If the branch was deleted, its files are gone, too.
+            # Files may be missing because the branch was deleted.
             raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
@@ -316,22 +318,24 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
             try:
                 held.check()
             except LeaseLostError as lost:
-                # This writer was paused past its lease, and the new holder has moved the table.
+                # This writer was paused until its lease expired, and the new holder has written to the table.
                 raise ReadSetChangedError(intent.key, intent.base.version, head) from lost
             waiting = _interrupted(store, view, intent)
             settled = settle_late_versions(store, view, held) if waiting is None else None
             if settled is not None:
                 raise ReadSetChangedError(GRAPH_HEAD, view.head.id, settled.head.id)
-            hint = waiting or "no write of this graph explains it: run 'omnigraph repair'"
+            hint = waiting or "no interrupted write caused this: run 'omnigraph repair'"
             raise DriftError(intent.key, intent.base.version, head, hint=hint)
 
 
 def _interrupted(store: Store, view: Manifest, intent: TableIntent) -> str | None:
-    """Hint for a table that an interrupted write may have moved; None if there certainly is no such write."""
+    """Hint for a table that an interrupted write may have changed; None if there certainly is no such write."""
     try:
         waiting = [sidecar for sidecar in pending(store.objects) if sidecar.branch == view.branch]
     except OmnigraphError:
-        return "the writes in flight cannot be read: open the graph again for writing, then run 'omnigraph repair'"
+        return (
+            "the sidecars in __recovery cannot be read: open the graph again for writing, then run 'omnigraph repair'"
+        )
     if any(table.id == intent.id for sidecar in waiting for table in sidecar.tables):
-        return "an interrupted write moved it: open the graph again for writing, which recovers it"
+        return "an interrupted write changed the table: open the graph again for writing, which runs recovery"
     return None

@@ -1,11 +1,11 @@
 """Branches of the whole graph: creation copies nothing, deletion removes the reference.
 
 A lease serialises changes of references, but is no fence: a process may be paused while it holds the lease. So every
-step is safe if it runs late. A new branch has a new incarnation id. Its reference is created as pending, if absent, and
-readers ignore pending references. If the base version is retained and the name does not clash, a compare-and-swap
-confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no write can
-follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch when nothing
-needs them.
+step is safe if it runs late. A new branch has a new incarnation id. Its reference is first created as pending, if
+absent, and readers ignore pending references. If the base version is retained and the name does not clash, a
+compare-and-swap confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no
+write can follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch
+when nothing needs them.
 """
 
 # See docs/decisions/0032-forks-are-named-by-identifier.md
@@ -98,7 +98,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
         reach(Failpoint.BRANCH_LEDGER_CREATED)
-        # Only its creator uses a transaction branch, so it may be withdrawn although it exists.
+        # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
         hidden = name.startswith(SYSTEM)
         parent = base.branch, base.ledger.branch, base.version
         ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
@@ -142,7 +142,8 @@ def _confirm(store: Store, ref: BranchRef) -> BranchRef:
 def withdraw_pending(store: Store) -> None:
     """Remove pending references of interrupted creations. The caller holds the lease on references.
 
-    Creators hold this lease, too. So the creator is dead or has lost its lease; then it finds its reference missing.
+    Creators hold this lease, too. So the creator of a pending reference is dead or has lost its lease. A creator that
+    continues finds that its reference is missing, and fails.
     """
     if any(ref.pending for ref in list_all_branch_refs(store.objects).values()):
         with store.exclusive_refs():
@@ -152,7 +153,10 @@ def withdraw_pending(store: Store) -> None:
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
-    """Check that a name does not clash with other branches. Removes pending ones, unless the own reference exists."""
+    """Check that a name does not clash with other branches.
+
+    Without `mine`, the reference of this creation, it removes pending references that clash.
+    """
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
         if not (same or other.startswith(f"{name}/") or name.startswith(f"{other}/")):
@@ -250,7 +254,7 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
 
 
 def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
-    """The reference of a branch that nothing depends on."""
+    """Check that no branch, tag or transaction depends on a branch. Returns its reference."""
     existing = list_branch_refs(store.objects)
     ref = existing.get(name)
     if ref is None:

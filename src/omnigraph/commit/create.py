@@ -1,4 +1,4 @@
-"""Creation of a graph: all objects are written first, and the manifest makes them a graph."""
+"""Creation of a graph: all other objects are written first. The graph exists when its manifest is written."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
 
     Raises:
         CompileError: the schema does not compile.
-        AlreadyInitializedError: there is a graph, or remains of one.
+        AlreadyInitializedError: the location has a graph, or files of a failed creation.
         InitializationClaimedError: another process is creating one.
-        InitializationCommittedError: the graph exists, and something failed afterwards.
+        InitializationCommittedError: the graph was created, but a later step failed.
         InitializationIndeterminateError: it is unknown whether the graph exists.
     """
     accepted, files = contract_of(source, ulid_now())
@@ -169,7 +169,7 @@ def _release(store: Store, made: dict[str, str]) -> None:
 
 
 def _roll_back(store: Store, error: Exception, made: dict[str, str]) -> None:
-    """After a failure: remove own objects if there certainly is no graph, otherwise leave everything."""
+    """After a failure: remove the objects of this process if no graph exists. If that is unknown, keep all objects."""
     try:
         exists = store.manifest.open() is not None
     except Exception as probe:

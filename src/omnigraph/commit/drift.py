@@ -1,9 +1,9 @@
-"""Drift: a table has versions after the one that the graph points at, and no sidecar explains them.
+"""Drift: a table has versions after the version in the manifest, and no sidecar belongs to them.
 
-A request to storage may take effect long after its sender gave up or was paused. Then the table has a version of ours
-that no commit will ever publish. The holder of the lease, after it has settled all sidecars of the branch, knows that
-no process will publish the version, and restores the pinned content as the next version. `omnigraph repair` handles
-versions of other programs.
+A request to storage may take effect long after its sender gave up or was paused. Then OmniGraph has written a table
+version that no commit will ever publish. Once the holder of the lease has settled all sidecars of the branch, no
+process can publish that version any more. So the holder restores the pinned content as the next version. `omnigraph
+repair` handles versions that other programs wrote.
 """
 
 # See docs/decisions/0150-late-table-versions-are-undone.md
@@ -39,7 +39,7 @@ def _next_version(view: Manifest) -> str:
 
 
 def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest | None:
-    """Undo versions of ours that arrived late. Returns the next manifest; None if there were none.
+    """Undo table versions of OmniGraph that arrived late. Returns the next manifest; None if there were none.
 
     Args:
         store: the graph.

@@ -1,9 +1,9 @@
 """Failpoints: named places where tests make a write fail or the process die.
 
-Off unless the environment variable `OMNIGRAPH_FAILPOINT` names one. `name=kill` ends the process with SIGKILL,
-`name=error` raises an error that the writer may handle, `name=crash` raises one that it does not handle, like an
-interrupt, and `name=hold:PATH` creates a file and waits until it is removed. A count (`name#2=kill`) triggers at the
-second pass.
+A failpoint is off unless the environment variable `OMNIGRAPH_FAILPOINT` names it. `name=kill` ends the process with
+SIGKILL. `name=error` raises an error that the writer may handle. `name=crash` raises an error that no writer handles,
+as an interrupt would. `name=hold:PATH` creates the file PATH and waits until it is removed. With a count, as in
+`name#2=kill`, the failpoint acts when it is reached for the second time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Heartbeats: show other processes that the owner of a record is alive.
 
-The owner increments a counter in its record. A watcher compares the record at two times of its own monotonic clock. If
-the record has not changed for one lease time, its owner is dead. Clocks of different machines are never compared.
+The owner increments a counter in its record. A watcher reads the record repeatedly. If the record has not changed for
+one lease time (by default 30 seconds) on the clock of the watcher, its owner is dead. Clocks of different machines are
+never compared.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class HeartbeatSender:
             objects: the store of the record.
             path: its path.
             dump: returns its content for a counter value.
-            etag: its current etag, with counter 0.
+            etag: its current etag. Its counter is 0.
             seconds: the interval between heartbeats.
         """
         with self._changed:
             self._records[name] = _Record(objects, path, dump, etag, seconds, time.monotonic() + seconds)
-            if self._thread is None or not self._thread.is_alive():  # also in a forked child process
+            if self._thread is None or not self._thread.is_alive():  # a forked child process has no thread
                 self._thread = threading.Thread(target=self._run, name="omnigraph heartbeats", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -77,18 +78,18 @@ class HeartbeatSender:
     def _beat(self, name: str, record: _Record) -> None:
         record.due = time.monotonic() + record.seconds
         try:
-            # Never created again: a process that took the owner for dead may have removed it.
+            # Only replace the record: a process that considers the owner dead may have removed it.
             record.etag = record.objects.replace(record.path, record.dump(record.beat + 1), record.etag)
             record.beat += 1
         except ObjectChangedError:
-            with suppress(OmnigraphError):  # a heartbeat whose response was lost
+            with suppress(OmnigraphError):  # the response of the last heartbeat may have been lost
                 found = record.objects.get(record.path)
                 if found.data == record.dump(record.beat + 1):
                     record.etag, record.beat = found.etag, record.beat + 1
                     return
             self.drop(name)
         except OmnigraphError:
-            return  # a store that cannot be reached is tried again
+            return  # the next heartbeat tries again
 
 
 class HeartbeatWatch:

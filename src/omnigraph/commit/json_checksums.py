@@ -1,6 +1,6 @@
 """Checksums inside small JSON objects: references, sidecars, work records and the removal list.
 
-One member of the object is the checksum of all others, so a flipped bit is found even if the JSON is still valid.
+One field of the object is the checksum of all other fields, so a flipped bit is found even if the JSON is still valid.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHECKSUM = "crc32"
 
 
 def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of an object, with their checksum."""
+    """The fields of a JSON object, and their checksum as another field."""
     return {**members, CHECKSUM: checksum(members)}
 
 
@@ -32,5 +32,5 @@ def verify_checksum(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def checksum(members: Mapping[str, Any]) -> str:
-    """Checksum of the members, in any order."""
+    """Checksum of the fields. It does not depend on their order."""
     return f"{zlib.crc32(orjson.dumps(members, option=orjson.OPT_SORT_KEYS)):08x}"

@@ -3,11 +3,12 @@
 The lease object of a branch is never deleted: it holds the fencing number, which only grows. A writer takes the lease
 by replacing the object (compare-and-swap by etag), sends heartbeats while it works, and releases it. If the lease is
 taken, the writer adds itself to the list of waiters in the object. A release hands the lease, with the next fencing
-number, to the oldest live waiter, so a writer that returns at once cannot overtake waiters.
+number, to the oldest live waiter, so a writer that asks again right after its release cannot overtake waiters.
 
-Liveness is decided without comparing clocks: on the same machine by the process, otherwise by the heartbeat, a counter
-in the object. A counter that does not change for one lease time, on the monotonic clock of the watcher, belongs to a
-dead process. The manifest refuses a publisher whose fencing number is lower than that of the last publisher.
+To decide whether an owner or waiter is alive, clocks of different machines are never compared. On the same machine, its
+process is checked. From another machine, its heartbeat is watched, a counter in the object. A counter that does not
+change for one lease time (by default 30 seconds) on the clock of the watcher belongs to a dead process. The manifest
+refuses a publisher whose fencing number is lower than that of the last publisher.
 """
 
 # See docs/decisions/0031-leases-are-kept.md
@@ -47,11 +48,11 @@ WAIT_SECONDS = 60.0
 """Seconds that a writer waits for the lease."""
 
 _SWAPS = 100
-"""How often a change of the object is tried while others change it, too."""
+"""Maximum number of attempts to change the lease object while other processes change it, too."""
 
 _FIRST_PAUSE = 0.002
 _NEXT_PAUSE, _LATER_PAUSE, _LONGEST_PAUSE = 0.01, 0.05, 0.25
-"""Seconds between polls of a waiter: the next in line, those behind it, and after a long wait."""
+"""Seconds between polls: of the first waiter, of each waiter behind it, and of all waiters after a long wait."""
 
 _REMOTE = 4
 """Factor for the poll intervals in object stores, where every poll is a paid request."""
@@ -62,9 +63,9 @@ _ours: set[str] = set()
 
 
 def _is_certainly_dead(owner: Owner, name: str) -> bool:
-    """Whether an owner or waiter is certainly gone: its process died, or failed to remove itself from the object.
+    """Whether an owner or waiter is certainly dead: its process has ended, or this process does not use its id.
 
-    This process may have failed to release a lease because the disk was full, or because a response was late.
+    The object names an unused id of this process if a release failed: the disk was full, or a response was late.
     """
     return owner.is_dead() or (owner == Owner.here() and name not in _ours)
 
@@ -165,9 +166,9 @@ class Lease:
                 )
 
     def _is_ours(self) -> bool:
-        """Read the lease object.
+        """Read the lease object again. Returns whether this process still holds the lease.
 
-        Waiters change it, and so does a heartbeat whose response was lost; the lease is still held.
+        The object also changes when a waiter joins, or when a heartbeat takes effect but its response is lost.
         """
         try:
             found = self._store.get(self._path)
@@ -198,7 +199,7 @@ class Lease:
             with self._lock:
                 if self._lost:
                     return
-                # If the store cannot be reached, nothing is known. The check before publication decides.
+                # If the store cannot be reached, the lease may still be held. The check before the publish decides.
                 with suppress(OmnigraphError):
                     self._lost = not self._swap(lambda record: replace(record, beat=record.beat + 1))
             self._stop.wait(self._ttl / 3)
@@ -212,7 +213,7 @@ class Lease:
                 _ours.discard(self._holder)
                 return
             self._lost = True
-            # After a failure the lease expires, and this process knows that it is stale.
+            # If this fails, the lease expires. This process can take it at once: the id is not in `_ours` any more.
             with suppress(OmnigraphError):
                 self._swap(LeaseRecord.released)
             _ours.discard(self._holder)
@@ -254,7 +255,7 @@ def acquire(
 
 
 def owner_of(store: ObjectStore, branch: str) -> Owner | None:
-    """The process that holds the lease of a branch, as far as known; None if it is free."""
+    """The process that holds the lease of a branch; None if the lease is free or its owner is dead."""
     try:
         owner = LeaseRecord.load(store.get(lease_path(branch)).data).owner
     except ObjectNotFoundError:
@@ -278,7 +279,7 @@ class _Watch:
 
 
 class _Acquisition:
-    """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease in turn."""
+    """The acquisition by one writer: poll, join the queue, send heartbeats, and take the lease when it is first."""
 
     def __init__(self, store: ObjectStore, branch: str, at_least: Callable[[], int], wait: float, ttl: float) -> None:
         self._store = store
@@ -303,7 +304,8 @@ class _Acquisition:
                     return taken
         except BaseException:
             if self._joined:
-                with suppress(OmnigraphError):  # a waiter that stays in the list sends no more heartbeats
+                # If this fails, other writers remove the waiter because its heartbeat stops.
+                with suppress(OmnigraphError):
                     self._leave()
             _ours.discard(self._me.id)
             raise
@@ -345,7 +347,7 @@ class _Acquisition:
         return True
 
     def _sleep(self, place: int, now: float) -> None:
-        """The next in line polls often, the others rarely. After a long wait, all poll rarely."""
+        """Sleep until the next poll: short for the first waiter, longer for later waiters and after a long wait."""
         waited = (now - self._began) / 20
         longest = max(_NEXT_PAUSE if place == 0 else min(_LATER_PAUSE * place, _LONGEST_PAUSE), waited)
         self._pause = min(self._pause * 1.5, longest, _LONGEST_PAUSE)

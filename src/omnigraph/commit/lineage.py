@@ -17,7 +17,7 @@ from omnigraph.lang.names import did_you_mean
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
-    """All ancestors on the branch, newest first. Reads older parts when they are reached."""
+    """All commits on the branch, newest first. Reads each older part of the manifest when it is needed."""
     yield from reversed(view.recent)
     for index in reversed(range(len(view.ledger.parts) - 1)):
         rows = view.ledger.read_part(index)
@@ -35,7 +35,7 @@ def find_in(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
-    """Find an ancestor of a manifest's head: in its own history, or merged."""
+    """Find an ancestor of a manifest's head, among its own commits and the merged commits."""
     if view.head.id == commit_id:
         return view.head
     rows = view.ledger.read(filter=pc.field("object_id") == commit_id)
@@ -68,8 +68,8 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:
     """The commit with an idempotency key on this branch, if there is one.
 
-    A key belongs to one branch: a new branch inherits commits, but not their keys. A commit that was undone does not
-    count. Its undo has the same key and the same operation.
+    A key belongs to one branch: a new branch inherits commits, but not their keys. An undone commit does not
+    count. The commit that undoes it has the same key and the same operation id, so it does not count, either.
     """
     if key is None:
         return None

@@ -2,12 +2,12 @@
 
 The stamp `__graph.json` records where the graph was opened for writing. The first time it is opened for writing at
 another location, the base paths of its forks are rewritten. If it is a copy, the leases, transactions and work records
-of processes at the original location are ended. The stamp is written last, so an interrupted adoption runs again. Reads
-do not need any of this: base paths are also replaced in memory when a dataset is opened.
+of processes at the original location are removed. The stamp is written last, so an interrupted adoption runs again. A
+read needs no adoption: base paths are also replaced in memory when a dataset is opened.
 
-A directory can have several names: a symbolic link, a second mount, a path inside a container. The stamp has all names
-that were used, so two names never rewrite the same files in turn. Inode numbers distinguish a copy from another name of
-the same directory.
+A directory can have several names: a symbolic link, a second mount, a path inside a container. The stamp lists all
+names that were used, so opening the graph with another of these names does not rewrite files again. Inode numbers
+distinguish a copy from another name of the same directory.
 """
 
 # See docs/decisions/0134-a-copy-is-known-by-inodes.md
@@ -159,7 +159,7 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
         return None
     refuse_incomplete_copy(store.objects)  # an incomplete copy has no stamp
     with store.exclusive_place() as held:
-        # Read before the stamp: until the stamp has this location, no process has worked in it.
+        # Read the work before the stamp: if the stamp lacks this location, no process has worked here yet.
         left = _CopiedWork.of(store)
         stamp = read_stamp(store)
         known = stamp.names(here)
@@ -225,7 +225,7 @@ class _CopiedWork:
         leases: leases with an owner or waiters.
         transactions: transaction branches.
         records: work records.
-        rows: staging directories, except those that recovery needs to finish a merge.
+        rows: paths of staging directories, except those that recovery needs to finish a merge.
     """
 
     leases: tuple[tuple[str, StoredObject], ...]
@@ -244,7 +244,7 @@ class _CopiedWork:
         )
 
     def end(self, store: Store) -> None:
-        """End all of it. Names are never reused and leases are replaced by etag, so new work here is not affected."""
+        """Remove this work. Names are never reused, and leases are replaced by etag, so new work is not affected."""
         _end_leases(store, self.leases)
         for branch in self.transactions:
             transaction_branches.remove(store, branch)

@@ -52,7 +52,7 @@ class TableId:
 
 
 Models = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-"""The models that computed the vectors of a table: by property, the model and the property with the texts."""
+"""The models of the vectors in a table: for each vector property, pairs of a model and the property with the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ class Commit:
         parent: the previous commit on the branch; None for the first commit of the graph.
         merged_parent: for a merge, the head of the merged branch.
         created_at: microseconds since 1970, UTC.
-        ledger: the Lance branch of the manifest that holds the version; None for `main`. It survives the branch.
+        ledger: the Lance branch of the manifest that holds the version; None for `main`. It stays
+            when the branch is deleted.
         generation: 1 more than the highest generation of its parents; None for a commit of an older release.
     """
 
@@ -114,9 +115,9 @@ class Manifest:
         fence: fencing number of the last publisher.
         tables: the table versions by type key, in key order.
         dropped: dropped tables, with their last version in the graph.
-        recent: the commits in the state, oldest first.
+        recent: the commits in the last part of the manifest (the state), oldest first.
         closed: the branch is deleted. Nothing can be published after this version.
-        ancestors: rows of merged commits in the state.
+        ancestors: rows of merged commits in the last part of the manifest.
     """
 
     branch: str
@@ -175,9 +176,9 @@ def commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def default_ledger(branch: str) -> str | None:
-    """The Lance branch of the manifest with the commits of a branch, for commits that do not name it.
+    """The Lance branch of the manifest for a commit that does not record it; None for `main`.
 
-    Commits of format 1 do not name it: it has the name of the branch.
+    Commits of format 1 do not record it: their Lance branch has the name of the graph branch.
     """
     return None if branch == MAIN else branch
 

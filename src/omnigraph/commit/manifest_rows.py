@@ -1,7 +1,7 @@
 """The rows of a manifest: encoding and parsing.
 
-The last part of the ledger is the *state*: one row per table and version pointer, the head, and the most recent
-commits. Earlier parts hold older commits, and merged commits as rows of kind `ancestor`.
+The rows are stored in parts. The last part is the *state*: the rows of all tables and their versions, the head, and the
+most recent commits. Earlier parts hold older commits, and merged commits as rows of kind `ancestor`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def state_rows(
     *,
     closed: bool = False,
 ) -> pa.Table:
-    """The rows of a state."""
+    """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
     for pin in tables:
         rows += _pin_rows(pin)
@@ -135,7 +135,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
 
 
 def ancestor_rows(rows: pa.Table) -> pa.Table:
-    """Rows of commits or ancestors, as ancestor rows of another branch. Without their idempotency keys."""
+    """Convert rows of commits and ancestors to ancestor rows of another branch. Drops their idempotency keys."""
     columns_by_name = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
     columns_by_name["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
     columns_by_name["table_key"] = pa.repeat("", rows.num_rows)
@@ -178,7 +178,7 @@ def read_manifest(branch: str, incarnation: str, ledger: LedgerVersion) -> Manif
     """Parse a version of the manifest.
 
     Raises:
-        DamagedFileError: a file of it is damaged.
+        DamagedFileError: a file of that version is damaged.
     """
     last = len(ledger.parts) - 1
     return ledger.decoded(ledger.read_part(last), lambda state: _read_state(branch, incarnation, ledger, state), [last])
@@ -243,7 +243,7 @@ def _read_pin(row: dict[str, Any], locations: Mapping[TableId, tuple[str, str]])
 
 
 def read_commits(rows: pa.Table) -> list[Commit]:
-    """The commits in some rows, in order. Skips rows of other kinds."""
+    """The commits in some rows, in the order of the rows. Skips rows of other kinds."""
     kinds = (RowKind.GRAPH_COMMIT, RowKind.ANCESTOR)
     return [read_commit(row) for row in rows.to_pylist() if row["object_type"] in kinds]
 

@@ -1,7 +1,7 @@
 """The next version of a manifest.
 
-A publish replaces only the state, so its cost does not depend on the length of the history. When the state has many
-commits, they move to a part of their own, and small parts are merged into larger ones.
+A publish replaces only the last part of the manifest, the state. So its cost does not depend on the length of the
+history. When the state has many commits, they move to a new part, and small parts are merged into larger ones.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from omnigraph.commit.manifest_rows import commit_rows, state_rows
 from omnigraph.storage.ledger import LedgerVersion
 
 TAIL_COMMITS = 64
-"""Number of recent commits and ancestors in the state before they move to a part of their own."""
+"""Maximum number of commits and ancestors in the state. If there are more, they move to a new part."""
 
 FAN_IN = 8
-"""Number of parts of one size before they are merged into a larger part."""
+"""Number of parts that are merged into one larger part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     tables |= {pin.key: pin for pin in renamed}
     tables |= {pin.key: pin for pin in change.pins}
     tables = dict(sorted(tables.items()))
-    # A table that returns, because the commit that dropped it is undone, is not dropped any more.
+    # If the commit that dropped a table is undone, the table is in the manifest again. Remove its tombstone.
     live = {pin.id for pin in tables.values()}
     dropped = [gone for gone in dropped if gone[1] not in live]
     commits = (*manifest.recent, commit)
@@ -92,7 +92,13 @@ def closing(manifest: Manifest, fence: int) -> Successor:
 
 
 def _fold(ledger: LedgerVersion, keep: list[int], rows: int) -> tuple[list[int], list[pa.Table]]:
-    """The parts to merge into a new part of commits: the newest ones, while there are many that are not larger."""
+    """Choose the parts to merge into a new part that gets `rows` commits.
+
+    Takes the newest `FAN_IN - 1` parts while none of them has more rows than the new part.
+
+    Returns:
+        The indexes of the parts to keep, and the rows of the parts to merge.
+    """
     taken: list[int] = []
     while len(keep) >= FAN_IN - 1 and all(ledger.parts[i] <= rows for i in keep[-(FAN_IN - 1) :]):
         newest = keep[-(FAN_IN - 1) :]

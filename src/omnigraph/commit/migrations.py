@@ -1,7 +1,7 @@
 """Migrations from each older format to the next.
 
-A step writes the format number last. It may be interrupted and run again, and several processes may run it at once: it
-holds the leases, and every action is safe if it runs late.
+A step writes the format number last. It may be interrupted and run again. Several processes may start it at once: a
+step holds the leases that it needs, and each of its actions is safe even if it takes effect late.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ Migration = Callable[[Store], None]
 
 
 def _references(store: Store) -> None:
-    """Format 1 to 2: branches and tags become objects. They were references of the Lance dataset.
+    """Format 1 to 2: store branches and tags as objects instead of references of the Lance dataset.
 
-    A branch keeps the Lance branch of its name, which no later branch uses, and the prefix of its table forks.
+    The manifest of a branch stays in the Lance branch with the name of the graph branch. New branches never use such a
+    name. The table forks of the branch keep their prefix.
     """
     with store.exclusive(MAIN), store.exclusive_refs():
         for branch in store.manifest.branches().values():
@@ -32,7 +33,7 @@ def _references(store: Store) -> None:
             ref = BranchRef(
                 branch.name, branch.identifier, branch.name, parent, branch.parent, branch.parent_version, None
             )
-            with suppress(ObjectExistsError):  # an earlier run did this; a deleted branch stays closed
+            with suppress(ObjectExistsError):  # an earlier run wrote the reference
                 create_branch_ref(store.objects, ref)
             reach(Failpoint.MIGRATION_REF_WRITTEN)
         for tag in store.manifest.tags().values():
@@ -52,7 +53,7 @@ def _migrate_tag(store: Store, tag: LedgerTag) -> None:
     except ObjectExistsError:
         return
     if tag.name not in store.manifest.tags():
-        # Another process finished this migration, and the tag was deleted since. That deletion removed both.
+        # Another process has finished this migration, and a user has deleted the tag: remove its reference again.
         with suppress(ObjectChangedError):
             delete_tag_ref(store.objects, made)
 

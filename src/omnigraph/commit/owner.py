@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Identifies a process across its machine."""
+    """Identifies a process: its machine, its process id and its start time."""
 
     host: str
     pid: int
@@ -22,7 +22,7 @@ class Owner:
         return cls(_host(), os.getpid(), _start_time(os.getpid()) or "")
 
     def is_dead(self) -> bool:
-        """Whether the process is certainly dead. Unknown for processes on other machines."""
+        """Whether the process is certainly dead. False for processes on other machines, whose state is unknown."""
         if self.host != _host():
             return False
         if not _process_exists(self.pid):

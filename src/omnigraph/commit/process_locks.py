@@ -1,7 +1,7 @@
 """In-process locks: the threads of one process take turns on a branch, first come, first served.
 
-A thread takes this lock before it waits for the lease. So a process waits for the lease once, however many threads it
-has, and its threads do not delay other processes longer than one process does.
+A thread takes this lock before it waits for the lease. So a process has only one place in the queue for the
+lease, however many threads it has, and a process with many threads does not delay other processes longer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FairLock:
         return not self._left(turn)
 
     def _left(self, turn: Event) -> bool:
-        """Stop waiting. False if the lock was handed over just now."""
+        """Stop waiting. Returns False if the lock was already handed to this thread."""
         with self._lock:
             if turn.is_set():
                 return False

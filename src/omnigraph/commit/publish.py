@@ -51,11 +51,14 @@ def commit_staged(
     staging: StagedWrites,
     held: Lease,
 ) -> Commit:
-    """Run phases A to D. After the sidecar is written, the commit is either finished here or left to recovery."""
+    """Write the sidecar, commit the tables, publish the manifest, and remove the sidecar.
+
+    If a step after the sidecar fails, this function settles the write, or leaves it to recovery.
+    """
     file = None
     try:
         sidecar = _sidecar(store, request, prepared, view, staging)
-        commit_rows([sidecar.commit])  # check before the sidecar promises it
+        commit_rows([sidecar.commit])  # raises before the sidecar is written if the manifest cannot store the commit
         if prepared.ancestors is not None and prepared.ancestors.num_rows:
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
@@ -63,14 +66,14 @@ def commit_staged(
         record_checksums(store, sidecar.operation_id, staging.staged)
         store.objects.create(sidecar.path, sidecar.dump())
     except BaseException:
-        # If the sidecar exists anyway, or appears later, none of its tables has moved: recovery rolls it back.
+        # If the sidecar exists anyway, or appears later, recovery rolls it back: no table has a new version yet.
         staging.abandon()
         remove_ancestors(store.objects, file)
         raise
     try:
         staging.check_files()
     except (CleanupStartedError, VersionReclaimedError):
-        # No table has moved, so removing the sidecar undoes the write.
+        # No table has a new version yet, so removing the sidecar undoes the write.
         store.objects.delete(sidecar.path)
         staging.abandon()
         remove_ancestors(store.objects, file)
@@ -80,7 +83,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # staged schema files of a writer without the lease would never be removed
+            held.check()  # without the lease, the staged schema files would never be removed
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
@@ -121,7 +124,7 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
     unflushed = error if isinstance(error, FlushFailedError) else None
     try:
         if unflushed is not None:
-            # First of all: from here on, no process may roll the write forward.
+            # Mark the sidecar first, so that no process rolls the write forward.
             sidecar = mark_rollback_only(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)
@@ -143,13 +146,13 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
 def _overtaken(
     store: Store, sidecar: Sidecar, lost: LeaseLostError | StorageError, unflushed: FlushFailedError | None
 ) -> Commit:
-    """Find the outcome of a write after another writer took the lease: that writer has to settle it before its own."""
+    """Find the outcome of a write whose lease passed to another writer. That writer settles it before it writes."""
     try:
         if not store.objects.exists(sidecar.path):
             current = store.capture(sidecar.branch)
             published = find_in(current, sidecar.commit.id)
             if published is not None and unflushed is not None:
-                # The other process flushed the files successfully after our flush failed. That proves nothing.
+                # This flush failed, so a later successful flush of another process does not prove that data is stored.
                 raise FlushFailedError(
                     unflushed.reason,
                     uri=unflushed.uri,
@@ -160,7 +163,7 @@ def _overtaken(
             if published is not None:
                 return published
             if unflushed is None and current.incarnation == sidecar.branch_identifier:
-                # It was rolled back, so it can be tried again.
+                # The write was rolled back, so it can be tried again.
                 raise ReadSetChangedError(GRAPH_HEAD, sidecar.base_head, current.head.id) from lost
             raise lost
     except FlushFailedError:

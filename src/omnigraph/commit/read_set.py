@@ -33,7 +33,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadConflict:
-    """A conflict: a member of the read set that changed.
+    """A conflict: a table or the schema in the read set has changed.
 
     Attributes:
         member: the type key of a table, or `schema`.
@@ -189,5 +189,5 @@ def pins(view: Manifest) -> Mapping[str, TablePin]:
 
 
 def reads_of(view: Manifest) -> ReadSet:
-    """The read set of a manifest; an unused one if the manifest does not track reads."""
+    """The read set of a manifest. If the manifest does not track reads, a new one that nobody uses."""
     return view.tables.reads if isinstance(view.tables, TrackedTables) else ReadSet()

@@ -38,7 +38,7 @@ from omnigraph.storage.uri import Scheme
 
 
 class TableState(StrEnum):
-    """The version of a table, relative to the manifest's pin and the sidecar's intent."""
+    """How the newest version of a table compares with the manifest and with the version that the sidecar names."""
 
     NO_MOVEMENT = "NoMovement"
     ROLLED_PAST_EXPECTED = "RolledPastExpected"
@@ -65,11 +65,11 @@ class Settlement:
 def recover_all(store: Store) -> list[Settlement]:
     """Settle all writes without a live writer. A live writer keeps its sidecar."""
     if store.objects.uri.scheme is Scheme.LOCAL:
-        with suppress(StorageError):  # they do no harm
+        with suppress(StorageError):  # leftover files do no harm
             local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
-        # Do this even if the branch does not exist: it may be created and written at the same time.
+        # Take the lease even if the branch does not exist: another process may create it and write to it now.
         with suppress(LeaseTimeoutError), store.exclusive(branch, wait=0) as held:
             settlements += recover_branch(store, branch, held)
     return settlements
@@ -127,7 +127,7 @@ def is_permanent(error: OmnigraphError) -> bool:
 
 
 def unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
-    """The reason why a write can be neither finished nor undone, without changing anything; None if there is none."""
+    """Find out why a write can be neither finished nor undone; None if it can. Changes nothing."""
     try:
         return _unrecoverable_reason(store, sidecar)
     except OmnigraphError as error:
@@ -139,7 +139,7 @@ def _unrecoverable_reason(store: Store, sidecar: Sidecar) -> str | None:
     if store.branch_identifier(sidecar.branch) != sidecar.branch_identifier:
         return None
     if intends_torn(store, sidecar):
-        return None  # torn files are quarantined first
+        return None  # recovery quarantines the torn file and can then continue
     view, found = _read_states(store, sidecar)
     published = find_in(view, sidecar.commit.id)
     settled = _settled_before(view, sidecar)
@@ -222,7 +222,7 @@ def _decide(
         try:
             return _roll_forward(store, sidecar, view, found, ancestors, held)
         except FlushFailedError:
-            # A failed flush is never trusted, and the write may have been published by now.
+            # After a failed flush the write must be undone, even if the manifest was published.
             sidecar = mark_rollback_only(store, sidecar)
             view, found = _read_states(store, sidecar)
     published = find_in(view, sidecar.commit.id)
@@ -236,7 +236,7 @@ def _decide(
 def _roll_forward(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None, held: Lease
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Publish a write whose tables have all moved as intended."""
+    """Publish a write whose tables all have the versions that its sidecar names."""
     # The writer may have died before its tables were flushed.
     store.objects.sync_files(sorted({table_directory(t.base.path, t.base.branch) for t in sidecar.tables}))
     held.check()
@@ -249,15 +249,15 @@ def _roll_forward(
 def _settled_again(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, settled: Settlement
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Make sure that an earlier settlement is on disk, and that no table has moved since."""
+    """Complete an earlier settlement: flush it to disk, and undo table versions that were created since."""
     if any(state is not TableState.NO_MOVEMENT for _, state, _ in found):
-        # An earlier recovery was interrupted, and its publish arrived late, after it had moved tables.
+        # The publish of an earlier recovery took effect late, after tables had got further versions.
         _, outcomes = roll_back(store, sidecar, view, found, held, settled=True)
         return settled, outcomes
     try:
         store.manifest.make_durable(view.ledger)
     except FlushFailedError:
-        # The write may be acknowledged, so it stays. The next version holds it, too, in new files.
+        # The write may be acknowledged, so do not undo it. Publish the same state again, in new files.
         republish(store, sidecar, view, held)
     return settled, [TableOutcome(t.key, state, head, head) for t, state, head in found]
 
@@ -265,9 +265,9 @@ def _settled_again(
 def _is_complete(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], ancestors: pa.Table | None
 ) -> bool:
-    """Whether everything that the write intended exists, and only its publication is missing."""
+    """Whether all tables and files of the write exist, so that only its publish is missing."""
     if sidecar.ancestors is not None and ancestors is None:
-        return False  # a merge without the lineage of the merged branch would mislead later merges
+        return False  # without the lineage of the merged branch, later merges would find wrong bases
     if view.head.id != sidecar.base_head:
         return False
     if any(state is not TableState.ROLLED_PAST_EXPECTED for _, state, _ in found):
@@ -279,20 +279,20 @@ def _is_complete(
 
 
 def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
-    """The outcome that the branch already shows: the writer published the write, or a recovery was interrupted."""
+    """The outcome of a write that its writer published, or that an earlier recovery settled; None if there is none."""
     commits = (view.head, *view.recent)
     undone = next((c for c in commits if c.operation_id == sidecar.operation_id and c.id != sidecar.commit.id), None)
     if undone is not None:
         return Settlement(Settled.BACK, undone)
     published = find_in(view, sidecar.commit.id)
-    # A rollback-only write counts as settled only if later commits are based on it: they read it from disk.
+    # A rollback-only write counts as settled only if there are later commits: they have read it from disk.
     if published is not None and not (sidecar.rollback_only and view.head.id == published.id):
         return Settlement(Settled.FORWARD, published)
     return None
 
 
 def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableState, int | None]:
-    """Compare a table's newest version with the manifest's pin and the sidecar's intent."""
+    """Compare a table's newest version with the manifest and with the version that the sidecar names."""
     head = store.tables.head(table.base.path, table.base.branch)
     pin = pin_of(view, table)
     pinned = pin.ref if pin is not None else None
@@ -313,7 +313,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
 
 
 def _discard(store: Store, sidecar: Sidecar) -> Settlement:
-    """A write to a branch that does not exist any more is never visible."""
+    """Discard a write to a branch that does not exist any more."""
     outcomes = []
     for table in sidecar.tables:
         if table.forked:

@@ -13,9 +13,9 @@ SYSTEM = "__"
 
 _PART = re.compile(r"[\w.-]+")
 _LONGEST = 200
-"""Maximum length in a file name, which is quoted twice and has a suffix during a write.
+"""Maximum length of a name in bytes, after it is percent-encoded twice for file names.
 
-File systems allow 255 bytes.
+File systems allow 255 bytes, and a file name has a suffix while the file is written.
 """
 
 

@@ -210,7 +210,7 @@ def _find(objects: ObjectStore, path: str, kind: Callable[..., Ref]) -> Ref | No
         stored = objects.get(path)
     except ObjectNotFoundError:
         return None
-    if stored.data == TOMBSTONE:  # copied from an object store to a disk; removed when the graph is opened for writing
+    if stored.data == TOMBSTONE:  # the graph was copied from an object store to a disk
         return None
     return _load(objects, path, stored, kind)
 

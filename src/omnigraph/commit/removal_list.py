@@ -81,7 +81,7 @@ class RemovalList:
 
     Attributes:
         number: a counter of proposals, for information. Restarts if the object is lost or damaged.
-        token: identifies a proposal. Stays until the next one.
+        token: identifies a proposal. It stays until the next proposal.
         tables: removals by path of the dataset. Lance branches of the manifest are under `__manifest`.
         etag: etag of the object that was read; None if there is none.
         readable: whether the object could be read.
@@ -172,7 +172,7 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bo
             raise _reclaimed(ref, f"{PATH} is damaged, and cleanup may be about to remove it: run 'omnigraph cleanup'")
         if listed.removes(ref):
             raise _reclaimed(ref, "cleanup is about to remove it")
-    # Check the files after the list: a version that was removed before the list was emptied is missing.
+    # Check the files after the list: when a cleanup has emptied the list, its versions are already removed.
     ordered = sorted(refs, key=lambda ref: (ref.path, ref.branch or "", ref.version))
     for ref, present in zip(ordered, _present(objects, ordered), strict=True):
         if not present:
@@ -201,12 +201,12 @@ def files_token(objects: ObjectStore) -> str | None:
     """The token of the list. A write reads it before it stages its first file, and again after its sidecar is written.
 
     If the tokens differ, a cleanup has started in between and may remove the staged files. If not, a later cleanup sees
-    the sidecar, and an earlier one does not know the files.
+    the sidecar, and an earlier cleanup has not listed the files.
     """
     if objects.uri.scheme is Scheme.MEMORY:
         return None
     listed = read(objects)
-    # Only a cleanup replaces an unreadable list: the list may be final, with a cleanup that is still running.
+    # An unreadable list may be final, and its cleanup may be running. Only another cleanup replaces it.
     return listed.token if listed.readable else f"damaged {listed.etag}"
 
 
@@ -231,7 +231,7 @@ def read(objects: ObjectStore) -> RemovalList:
 
 
 def propose(objects: ObjectStore, before: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
-    """Write the proposed removals of a cleanup. The list before must be finished, or only proposed.
+    """Write the proposed removals of a cleanup. The previous list must not be final.
 
     Raises:
         ObjectChangedError: another cleanup replaced the list first.
@@ -254,7 +254,7 @@ def finish(objects: ObjectStore, done: RemovalList) -> RemovalList:
     """Empty the list after all removals, or discard a proposal.
 
     Raises:
-        ObjectChangedError: another cleanup has done so.
+        ObjectChangedError: another cleanup has replaced the list.
     """
     return _write(objects, replace(done, state=ListState.NONE, tables={}))
 

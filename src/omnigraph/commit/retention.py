@@ -1,8 +1,8 @@
 """Retention: the commits that later merges may need as a merge base.
 
-A merge uses the best common ancestors of two heads, and if there are several, those of these, too. A commit can be one
-of them only if none of its children is an ancestor of all heads that the commit is an ancestor of. All such commits are
-kept. The same rule then applies with the kept commits as heads, until nothing is added.
+A merge uses the best common ancestors of two heads. If there are several, it also uses their best common ancestors. A
+commit can be one of them only if none of its children is an ancestor of all heads that the commit is an ancestor of.
+All such commits are kept. The same rule then applies with the kept commits as heads, until nothing is added.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _children_first(parents: Mapping[str, Sequence[str]], heads: Sequence[str]) 
 def _kept(
     parents: Mapping[str, Sequence[str]], order: Sequence[str], children: Mapping[str, int], heads: set[str]
 ) -> set[str]:
-    """The heads, and the commits none of whose children leads to the same kept commits.
+    """The heads, and each commit with more kept descendants than any of its children.
 
-    A commit comes after all its children, and only they decide whether it is kept. So one pass is enough: a kept commit
-    counts as a head for the rest. Sets of heads are the bits of integers. A commit with one child that is no head has
-    the set of its child, so sets are compared only at merges and forks, and are dropped when all parents have used
-    them.
+    In `order`, a commit comes after all its children, and only they decide whether it is kept. So one pass is enough: a
+    kept commit counts as a head for the commits after it, and as its own descendant. A set of kept commits is stored as
+    the bits of an integer. The sets are compared only for commits with several children. A set is dropped when its
+    commit was processed.
     """
     reached: dict[str, int] = {}
     covered: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
 """Rollback: restore the pinned content of every table of a write, and publish the undo as a commit.
 
-A request whose response was lost may take effect later: a table that seems unchanged may move, and a manifest version
-may appear. Each such request names the version that it creates, and fails if that version exists. So an undo takes the
-next version of every table of the write, changed or not, and the next version of the manifest. Afterwards no request of
-the undone write can succeed, and its sidecar can be removed.
+A request whose response was lost may take effect later: a table that seems unchanged may get a new version, and so may
+the manifest. Each such request names the version that it creates, and fails if that version exists. So an undo takes
+the next version of every table of the write, changed or not, and the next version of the manifest. Afterwards no
+request of the undone write can succeed, and its sidecar can be removed.
 """
 
 # See docs/decisions/0139-an-undo-takes-the-next-versions.md
@@ -30,7 +30,7 @@ from omnigraph.storage.table_ref import TableRef
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 _ATTEMPTS = 8
-"""Maximum number of attempts to restore a table, while late requests create versions of it."""
+"""Maximum number of attempts to restore a table while late requests of the undone write create versions of it."""
 
 Found = tuple[TableIntent, str, int | None]
 """A table of the write, its state, and its newest version."""
@@ -39,7 +39,7 @@ Found = tuple[TableIntent, str, int | None]
 def roll_back(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, *, settled: bool = False
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a write that is not visible. If it is `settled`, only restore the pinned content of its tables."""
+    """Undo a write that is not visible. With `settled`, it was settled before: undo only its late table versions."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     pins: list[TablePin] = []
@@ -62,7 +62,8 @@ def roll_back(
     if settled:
         commit = replace(commit, message=f"late requests of write {sidecar.operation_id} undone", operation_id=None)
     undone = store.publish(view, Change(tuple(pins)), commit, held).head
-    # Only now: a recovery that lost its lease cannot publish, and must not remove forks that another one has published.
+    # Remove forks only after the publish. If the lease was lost, the publish fails, and another process may have
+    # published the forks.
     for table in forks:
         with suppress(OmnigraphError):  # cleanup removes leftovers
             drop_fork(store, table)
@@ -72,7 +73,7 @@ def roll_back(
 def undo(
     store: Store, sidecar: Sidecar, view: Manifest, published: Commit, found: list[Found], held: Lease
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a visible write that was not acknowledged, by the commit after it."""
+    """Undo a visible write that was not acknowledged. Publishes the undo as the next commit."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     before = state_before(store, sidecar, published)
@@ -98,7 +99,7 @@ def undo(
     # A retry with the idempotency key of the write finds that it was undone.
     commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
     if published.merged_parent is not None:
-        # Nothing of the merged branch is left, so it must not count as merged.
+        # The undo removes all rows of the merged branch, so the branch must not count as merged.
         commit = replace(commit, parent=before.head.id)
     return store.publish(view, change, commit, held).head, outcomes
 
@@ -130,7 +131,7 @@ def republish(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Co
 
 
 def pin_of(view: Manifest, table: TableIntent) -> TablePin | None:
-    """The pin of a table in the graph, by identity: a schema change may have given its name to another table."""
+    """The pin of a table, found by its identity: after a schema change, another table may have its name."""
     return next((pin for pin in view.tables.values() if pin.id == table.id), None)
 
 
@@ -142,14 +143,14 @@ def drop_fork(store: Store, table: TableIntent) -> None:
 
 
 def restored(store: Store, base: TableRef, version: int, *, visible: bool = False) -> TableRef:
-    """Make the content of a version the newest of its table, in files that were flushed at the first attempt."""
+    """Restore the content of a version as the next version of its table, and flush it. Returns the new version."""
     for _ in range(_ATTEMPTS):
         staged = stage_restore(store.tables.at(base), version, visible=visible)
         try:
             for step in staged.steps:
                 made = store.tables.commit_staged(step)
         except TableConflictError:
-            # A late request was faster. The version that it could take is taken now, by the request or by us.
+            # A late request has created the version. Restore the content as the version after it.
             head = store.tables.head(base.path, base.branch)
             base = base if head is None else base.at(head)
             continue
@@ -164,7 +165,7 @@ def _undoing(store: Store, sidecar: Sidecar, view: Manifest) -> Commit:
 
 
 def recovery_commit(store: Store, view: Manifest, message: str, writer: str, operation_id: str) -> Commit:
-    """A recovery commit after a state."""
+    """The commit that recovery publishes after a state."""
     return Commit(
         id=ulid_now(),
         branch=view.branch,

@@ -1,4 +1,4 @@
-"""The schema contract: three files that must agree with each other and with the tables."""
+"""The schema files: source text, compiled schema and state. They must agree with each other and with the tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONTRACT = (SOURCE_PATH, IR_PATH, STATE_PATH)
 STAGED = ".staging"
 ARCHIVE = "__schemas"
 _LOOKS = 8
-"""Number of reads while other processes change the schema."""
+"""Maximum number of attempts to read the files while other processes change the schema."""
 
 Stamps = tuple[tuple[int, datetime, str | None] | None, ...]
 """Size, time and etag of each schema file; None for a missing one."""
@@ -143,7 +143,7 @@ def _find(objects: ObjectStore, path: str) -> bytes | None:
 def _matching_contract(
     objects: ObjectStore, paths: Sequence[str], schema_hash: str
 ) -> tuple[str, AcceptedSchema] | None:
-    """The contract in three files, if they are complete and belong to a schema."""
+    """The schema in three files, if they are complete and the schema has the given hash; else None."""
     try:
         source, accepted = _read(objects, paths)
     except (NotFoundError, CatalogError):
@@ -162,12 +162,12 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
                 hint="restore the three schema files from a backup, or rebuild the graph from an export",
             ) from None
     source, ir, state = contents
-    accepted = check_contract(source, ir, state)  # checked first: text that was never accepted need not be valid
+    accepted = check_contract(source, ir, state)  # before the decoding: an edited file may not be UTF-8
     return source.decode(), accepted
 
 
 class ContractWatch:
-    """Detects changes of the schema files under an open handle, at the cost of three `head` requests.
+    """Detects changes of the schema files while a graph is open. A check costs three `head` requests.
 
     The files are those of `main`. A branch with an older schema reads it from the archive, but a writer to that branch
     still detects changed files.
@@ -215,7 +215,7 @@ class ContractWatch:
                 self.read(view)
             except OmnigraphError:
                 if self._main().version == view.version:
-                    raise  # otherwise another commit has just changed the schema
+                    raise  # if the version differs, a commit has just changed the schema
             else:
                 return
         self.read(self._main())
@@ -261,9 +261,9 @@ def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) 
     """Promote the staged files to their final paths. May be interrupted and run again.
 
     Raises:
-        StorageError: for example, another process has written the files meanwhile.
+        StorageError: the files cannot be written, or another process has written them meanwhile.
     """
-    # Read before the staged files, so that files of a later schema change are never replaced.
+    # Read the etags before the staged files, so that files of a later schema change are never replaced.
     etags = [_etag(objects, path) for path in CONTRACT]
     if staged_contract(objects, schema_hash, operation_id) is not None:
         for path, staged, etag in zip(CONTRACT, staged_paths(operation_id), etags, strict=True):

@@ -45,8 +45,8 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
 def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: TableId) -> TablePin:
     """Create an empty table. No reader sees it until a manifest points at it.
 
-    The directory name has the identity and a number of this attempt. So a late creator cannot touch a table that
-    another one has published.
+    The directory name has the identity and a unique id of this attempt. So a process that creates it late cannot
+    change a table that another process has published.
     """
     kind, name = TypeKey.parse(key)
     path = f"{kind}s/{identity}-{ulid_now().lower()}"
@@ -54,7 +54,7 @@ def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: Tab
 
 
 def identity_in(path: str) -> str:
-    """The identity in the name of a table directory. Directories of format 1 have nothing else.
+    """The identity in the name of a table directory. In format 1, the whole name is the identity.
 
     >>> identity_in("nodes/0000000000000001-0000000000000002-01jd0000000000000000000000")
     'nodes/0000000000000001-0000000000000002'

@@ -1,4 +1,4 @@
-"""Sidecars: the intent of a write, recorded before the first table moves. Any process can finish or undo it."""
+"""Sidecars: records of writes, stored before their first table changes, so that any process can settle them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omnigraph.storage.table_ref import TableRef
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
 ROLLBACK_VERSION = 2
-"""Version of a rollback-only sidecar, so that a release that does not know the mark refuses it."""
+"""Version number of a rollback-only sidecar. Older releases, which would ignore the mark, refuse this version."""
 
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
@@ -44,10 +44,10 @@ class TableIntent:
     Attributes:
         pin: the version in the manifest before the write.
         base: the version that the write was staged against: the pin, or the fork that was made from it.
-        transaction_id: identifies the commit of this write.
+        transaction_id: id of the Lance transaction that commits this write to the table.
         row_count: number of entities after the write.
         models: the models that computed the vectors after the write.
-        commits: number of table commits. The transaction id is that of the last one.
+        commits: number of Lance transactions. `transaction_id` is the id of the last one.
     """
 
     key: str
@@ -91,16 +91,16 @@ class SchemaIntent:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """One write in flight.
+    """The content of a sidecar: one write that is running or was interrupted.
 
     Attributes:
         owner: the process that writes.
         branch_identifier: distinguishes the branch from a later one with the same name.
         base_head: the branch head that the write was prepared against.
         commit: the commit to publish.
-        schema: the schema change, if it is one.
-        ancestors: path of the ancestor rows of a merge, if it has any.
-        rollback_only: whether a flush of its files failed, so that it must never be rolled forward.
+        schema: the schema change; None if the write does not change the schema.
+        ancestors: for a merge, path of the file with the rows of the merged commits; None if there are none.
+        rollback_only: whether a flush of its files failed, so that the write must never be rolled forward.
     """
 
     operation_id: str
@@ -122,7 +122,7 @@ class Sidecar:
 
     @property
     def change(self) -> Change:
-        """The change of the manifest after all tables have moved."""
+        """The change of the manifest after all tables have their new versions."""
         if self.schema is None:
             return Change(tuple(table.pinned(table.key) for table in self.tables))
         names = dict(self.schema.renames)
@@ -147,7 +147,7 @@ class Sidecar:
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
                 raise ValueError(f"sidecar version {version} is not known to this release")
             commit = _commit(members["commit"])
-            commit_rows([commit])  # otherwise it could never be published
+            commit_rows([commit])  # raises if the manifest cannot store the commit
             return cls(
                 members["operation_id"],
                 Owner(**members["owner"]),
@@ -170,7 +170,7 @@ class Sidecar:
 
 
 def pending(objects: ObjectStore) -> list[Sidecar]:
-    """All writes in flight, oldest first. Skips files that are not named like a sidecar."""
+    """The sidecars of all running and interrupted writes, oldest first. Skips files with other names."""
     found: list[Sidecar] = []
     for info in objects.list(RECOVERY_DIRECTORY):
         if _NAME.fullmatch(info.path) is None:
@@ -183,7 +183,7 @@ def pending(objects: ObjectStore) -> list[Sidecar]:
 
 
 def paths(objects: ObjectStore) -> list[str]:
-    """Paths of the sidecars of all writes in flight, including unreadable ones."""
+    """Paths of all sidecars, including unreadable ones."""
     return [info.path for info in objects.list(RECOVERY_DIRECTORY) if _NAME.fullmatch(info.path) is not None]
 
 

@@ -98,7 +98,7 @@ class Snapshot:
         return self._untracked_pin(key).models
 
     def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
-        """Whether a type has no entities at all, and so none of the ids."""
+        """Whether a type has no entities at all. Adds the ids to the read set of a write."""
         reads_of(self._manifest).add_lookup(key, "id", ids)
         return self._untracked_pin(key).row_count == 0
 

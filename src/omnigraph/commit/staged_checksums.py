@@ -1,4 +1,4 @@
-"""Record the checksums of staged files before the first table moves."""
+"""Record the checksums of staged files before the first table changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drop_checksums(store: Store) -> None:
 def compact_checksums(store: Store) -> None:
     """Compact the records if there are many. The write is done, so a failure is ignored.
 
-    The records are counted by a listing, once in a while.
+    Only some of the calls list the records to count them.
     """
     global _written
     _written += 1

@@ -2,7 +2,7 @@
 
 A cleanup that does not spare recent files (`orphans_older_than=0`) removes files that a write has staged but not
 committed. Lance commits such a write anyway, and its rows are lost. So the files are checked under the lease, before
-any table moves. On S3 this runs in parallel with the other checks, and takes no extra time.
+any table changes. On S3 this runs in parallel with the other checks, and takes no extra time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from omnigraph.storage.uri import Scheme
 
 _AT_ONCE = 16
 _ASKED_ONE_BY_ONE = 64
-"""With more files than this in one directory, the directory is listed instead."""
+"""Maximum number of files of one directory that are looked up one by one. For more files, the directory is listed."""
 
 
 @contextmanager
 def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[Staged]) -> Iterator[None]:
-    """Check that staged files exist, while the block runs its own checks.
+    """Check that staged files exist. On S3, this happens while the block of the `with` statement runs.
 
     Raises:
         StagedFilesRemovedError: a file is missing. Nothing has happened, and the write may be staged again.

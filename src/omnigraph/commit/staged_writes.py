@@ -49,7 +49,7 @@ class _Entry:
 class StagedWrites:
     """The staged writes of one attempt, and the forks that were made for them.
 
-    A retry reuses the rows of an earlier attempt, if it writes the same rows to the same files.
+    A retry reuses the staged files of an earlier attempt, if it writes the same rows to the same branch.
 
     Attributes:
         view: the state that they are staged against.
@@ -119,7 +119,7 @@ class StagedWrites:
 
         Raises:
             CleanupStartedError: a cleanup may have removed them; stage everything again.
-            VersionReclaimedError: a cleanup took the process that wrote the files for dead.
+            VersionReclaimedError: a cleanup has removed the work record, and perhaps the files.
         """
         if self._work is not None:
             self._work.check()
@@ -137,10 +137,10 @@ class StagedWrites:
         return write.restage(self.store.tables.at(pin.ref), earlier.staged, base)
 
     def rebase(self, view: Manifest) -> str | None:
-        """Move the staged writes onto a later state. Nothing in the read set may differ.
+        """Rebase the staged writes onto a later state, in which the rows of the read set are the same.
 
         Returns:
-            The key of a table whose write cannot be moved; None on success.
+            The key of a table whose write cannot be rebased; None on success.
         """
         entries = []
         for entry in self._entries:
@@ -164,8 +164,8 @@ class StagedWrites:
         fork = write.fork
         if fork is None:
             raise InputError(
-                f"{write.key} has no files of its own on '{self.view.branch}', so its fragments are elsewhere",
-                hint="write some rows of the type to the branch first, and the fragments for that version",
+                f"{write.key} has no files of its own on branch '{self.view.branch}', so it cannot get fragments",
+                hint="first write some rows of the type to the branch, then write the fragments again",
             )
         if self.view.owns(pin) or (fork.path, fork.version) != (pin.ref.path, pin.ref.version):
             raise ReadSetChangedError(write.key, fork.version, pin.ref.version)
@@ -207,7 +207,7 @@ class StagedWrites:
             self._drop_fork(fork)
 
     def drop_unused_forks(self) -> None:
-        """Remove the forks of earlier attempts. The others belong to the commit."""
+        """Remove the forks that only earlier attempts used."""
         used = {entry.intent.base for entry in self._entries}
         for fork in [fork for fork in self._forks if fork not in used]:
             self._drop_fork(fork)

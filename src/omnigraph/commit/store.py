@@ -63,11 +63,11 @@ class Store:
     """The storage of one graph. Safe to use from many threads.
 
     Attributes:
-        objects: control objects.
+        objects: small objects, such as references and sidecars.
         leases: the lease objects. They need not survive a power failure: the manifest has the last fencing number.
         tables: node and edge tables.
-        manifest: the ledger of published states.
-        audit: the ledger of settled writes.
+        manifest: the table of published states of all branches.
+        audit: the table of writes that recovery has settled.
         closed: whether the graph is closed. Captured states can still be read.
     """
 
@@ -123,7 +123,7 @@ class Store:
         return self._remember(view)
 
     def newest(self, branch: str, name: str | None, known: LedgerVersion | None = None) -> LedgerVersion | None:
-        """The newest version of a branch's ledger; None if there is none.
+        """The newest version of a branch's manifest; None if there is none.
 
         A damaged or missing newest version is an error, unless a sidecar shows that its write was never acknowledged.
 
@@ -154,7 +154,7 @@ class Store:
         return found
 
     def _damaged(self, name: str | None, error: StorageError) -> StorageError:
-        """The error for a ledger that cannot be opened. Names the newest file, if it is torn."""
+        """The error for a manifest that cannot be opened. Names the file of the newest version, if it is torn."""
         exact = isinstance(error, DamagedFileError) and not error.path.endswith(VERSIONS)
         if exact or error.kind is not StorageErrorKind.PERMANENT:
             return error
@@ -167,14 +167,14 @@ class Store:
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was created and acknowledged, and is missing. Lance's hint alone may be wrong."""
+        """Whether a version was acknowledged, but its file is missing. Lance's hint file alone proves nothing."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
         return not self._unacknowledged(branch, version)
 
     def _hint(self, name: str | None, *, cold: bool) -> int:
-        """The newest version in Lance's hint. Read before the versions are listed, so it cannot be ahead of them."""
+        """The newest version according to Lance's hint file; 0 if unknown. Read before the versions are listed."""
         scheme = self.objects.uri.scheme
         if scheme is Scheme.MEMORY or (scheme is Scheme.S3 and not cold):
             return 0
@@ -186,7 +186,7 @@ class Store:
         return read_hint(data) or 0
 
     def _unacknowledged(self, branch: str, version: int) -> bool:
-        """Whether an interrupted write intends a manifest version."""
+        """Whether a manifest version belongs to an interrupted write, so that it was never acknowledged."""
         waiting = [sidecar for sidecar in pending(self.objects) if sidecar.branch == branch]
         return any(sidecar.commit.manifest_version == version for sidecar in waiting)
 
@@ -337,7 +337,7 @@ class Store:
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
 
     def exclusive_to_remove(self, branch: str) -> AbstractContextManager[Lease]:
-        """The right to remove a branch, if it is free. Does not read the branch, which may be damaged."""
+        """The right to remove a branch, if its lease is free. Does not read the branch, which may be damaged."""
         return self._alone(branch, lambda: 0, 0)
 
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
@@ -380,7 +380,8 @@ class Store:
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
         """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
-        A publisher that loses a race reads again, and retries while its expectations hold.
+        If another version was published first, it reads the manifest again. It retries while the branch head and the
+        tables are those that the write expects.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
@@ -422,7 +423,7 @@ class Store:
 
 
 def _with_repair_hint(error: StorageError, name: str | None) -> StorageError:
-    """The error for a damaged newest manifest of `main`, with a hint: only `repair` works without it."""
+    """Add a hint to the error if the newest manifest of `main` is damaged: then only `repair` works."""
     if name is not None or not isinstance(error, DamagedFileError):
         return error
     hint = "restore the file from a backup; 'omnigraph repair' can go back to the version before it"
@@ -437,7 +438,7 @@ def _overtaken(branch: str) -> LeaseLostError:
 
 def _check_expectations(base: Manifest, current: Manifest, change: Change, held: Lease) -> None:
     if current.incarnation != base.incarnation:
-        # The branch was deleted and created again, perhaps at the same commit. The write belongs to the old one.
+        # The branch was deleted and created again, perhaps at the same commit. The write belongs to the old branch.
         raise BranchNotFoundError(base.branch, hint="it was deleted and created again during the write")
     if current.fence > held.fence:
         raise _overtaken(base.branch)

@@ -95,7 +95,7 @@ class TableWrite(ABC):
         return False
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
-        """Ids of the rows that the write inserts, changes or deletes; None if they are not known, or all rows are.
+        """Ids of the rows that the write inserts, changes or deletes; None if unknown or if it replaces the table.
 
         Args:
             table: the version that the write applies to.
@@ -169,7 +169,7 @@ class Overwrite(_RowsWrite):
         return stage_overwrite(table, self.rows)
 
     def is_retry_of(self, earlier: TableWrite) -> bool:
-        return False  # it depends on the rows that it replaces
+        return False  # an overwrite also depends on the rows that it replaces
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
         return None
@@ -231,7 +231,7 @@ class Change(TableWrite):
         return bool(self.fragments)
 
     def is_empty(self, table: TableView, row_count: int) -> bool:
-        no_rows = isinstance(self.rows, pa.Table) and self.rows.num_rows == 0  # a source has to be read to know
+        no_rows = isinstance(self.rows, pa.Table) and self.rows.num_rows == 0  # the size of a `RowSource` is unknown
         return no_rows and not self.fragments and len(self.deleted) == 0
 
     def stage(self, table: TableView) -> Staged | None:

@@ -26,7 +26,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     """Name a commit.
 
     The reference is written first and the commit is checked afterwards. Cleanup lists versions for removal before it
-    reads the references, so one of the two sees the other.
+    reads the references. So either cleanup sees the tag and keeps its versions, or this check sees the removal list.
 
     Raises:
         ConflictError: the name exists.
@@ -44,7 +44,7 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     try:
         guard.check()
     except OmnigraphError:
-        with suppress(ObjectChangedError):  # another process has deleted it
+        with suppress(ObjectChangedError):  # another process has deleted the tag
             delete_tag_ref(store.objects, made)
         raise
     return made
@@ -60,7 +60,7 @@ def delete_tag(store: Store, name: str) -> None:
     if found is None:
         raise NotFoundError(f"there is no tag '{name}'", hint=did_you_mean(name, list_tag_refs(store.objects)))
     reach(Failpoint.TAG_DELETE_CHECKED)
-    store.manifest.delete_tag(name)  # a running migration must not create the reference again
+    store.manifest.delete_tag(name)  # so that a running format migration does not create the reference again
     try:
         delete_tag_ref(store.objects, found)
     except ObjectChangedError:

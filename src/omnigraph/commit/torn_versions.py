@@ -1,8 +1,8 @@
 """Torn version files, left by a power failure: quarantined if their write was never acknowledged.
 
-An empty, truncated or zeroed file with the name of the newest version blocks its dataset. If a sidecar intends that
-version, its write was never acknowledged: the file is renamed, and recovery continues as if the version did not exist.
-A version that no sidecar intends was acknowledged, and is left to `omnigraph repair` and the user.
+An empty, truncated or zeroed file with the name of the newest version blocks its dataset. If a sidecar names that
+version as a result of its write, the write was never acknowledged: the file is renamed, and recovery continues as if
+the version did not exist. A version that no sidecar names was acknowledged, and is left to `omnigraph repair`.
 """
 
 # See docs/decisions/0138-what-was-acknowledged-is-not-passed-over.md
@@ -31,9 +31,9 @@ _BY_HAND = (
 
 
 def quarantine_path(store: Store, path: str, number: int = 1) -> str:
-    """Path of a quarantined file: beside the original.
+    """Path of a quarantined file: beside the original, or in S3 in the directory `_torn`.
 
-    In an object store Lance takes the first name in `_versions` for the newest version, whatever its suffix is.
+    In an object store, Lance reads the first file in `_versions` as the newest version, whatever its suffix is.
 
     Args:
         store: the graph.
@@ -67,7 +67,7 @@ def quarantine(store: Store, path: str, etag: str) -> str:
     copy = _copied(store, path, found.data)
     reach(Failpoint.TORN_COPIED)
     if store.objects.uri.scheme is Scheme.S3:
-        # Lance would take a tombstone for a version, and it could never be removed.
+        # Lance would read a tombstone as a version, and nothing could remove it.
         store.objects.delete(path)
     else:
         store.objects.delete_if(path, found.etag)
@@ -96,7 +96,7 @@ def _copied(store: Store, path: str, data: bytes) -> str:
 
 
 def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, alone: bool = False) -> None:
-    """Quarantine the torn newest versions that sidecars of a branch intend. The caller holds the branch's lease.
+    """Quarantine torn newest versions that interrupted writes have created. The caller holds the branch's lease.
 
     Args:
         store: the graph.
@@ -125,7 +125,7 @@ def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, a
 
 
 def intends_torn(store: Store, sidecar: Sidecar) -> bool:
-    """Whether a sidecar intends a newest version that is torn. Recovery quarantines it."""
+    """Whether a write left a torn newest version of the manifest or of a table. Recovery quarantines its file."""
     if store.objects.uri.scheme is Scheme.MEMORY:
         return False
     directory = table_directory(store.manifest.path, store.ledger_of(sidecar.branch))
@@ -146,7 +146,7 @@ def _torn_table(store: Store, view: Manifest, table: TableIntent) -> TornVersion
 
 
 def correct_hint(store: Store, directory: str) -> None:
-    """Correct the hint of a dataset if it names a quarantined version, which readers would miss."""
+    """Correct Lance's hint file of a dataset if it names a quarantined version, because readers would look for it."""
     path = f"{directory}/{VERSIONS}/{HINT}"
     try:
         # Read the hint before listing the versions: a version is created before the hint names it.
@@ -165,7 +165,7 @@ def _quarantine_recorded(store: Store, sidecar: Sidecar, key: str, torn: TornVer
     try:
         quarantine(store, torn.path, torn.etag)
     except (ObjectChangedError, ObjectNotFoundError):
-        return  # another process has done it
+        return  # another process has quarantined it
     audit.append(
         store.audit,
         RecoveryRecord(

@@ -1,8 +1,8 @@
 """Transaction branches: a transaction writes to its own branch until it is merged.
 
 It is a normal branch with a reserved name. A record names its owner. The record is created before the branch and
-removed after it, so remains of a dead process are found by listing the records. Any process may remove them, any number
-of times.
+removed after it, so the branches of dead processes are found by listing the records. Any process may remove
+such a branch, and an interrupted removal can be repeated.
 """
 
 # See docs/decisions/0034-transactions-work-on-hidden-branches.md
@@ -105,14 +105,15 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
     Args:
         store: the graph.
-        watch: wait, up to one lease time, until the state of every process on other machines is known.
+        watch: wait until the heartbeat of every process on other machines has changed, or has not changed for one lease
+            time.
     """
     silence = store.timeouts.ttl
     while True:
         doubtful = False
         for found in list_all(store):
             if found.is_abandoned(silence):
-                # A branch that cannot be removed now does no harm, and is tried again.
+                # A branch that cannot be removed now does no harm. The next call tries again.
                 with suppress(OmnigraphError):
                     _remove(store, found.name, forks=None)
                     _watch.forget(found.name)
@@ -125,7 +126,7 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
 def remove(store: Store, branch: TransactionBranch) -> None:
     """Remove a transaction branch of any owner. In a copied graph, transaction branches have no owner."""
-    with suppress(OmnigraphError):  # does no harm, and is tried again
+    with suppress(OmnigraphError):  # a branch that stays does no harm
         _remove(store, branch.name, forks=None)
 
 

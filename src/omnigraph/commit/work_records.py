@@ -5,11 +5,13 @@ that it needs. Cleanup keeps these versions. For work that writes files, it also
 the record and belongs to no version yet.
 
 The record is written first, and the removal list is read afterwards: if a needed version is listed or missing, the work
-fails with `VersionReclaimedError`. Cleanup works in the opposite order, so one of the two sees the other.
+fails with `VersionReclaimedError`. Cleanup writes the list first and reads the records
+afterwards. So either cleanup sees the record, or the work sees the list.
 
-Liveness does not depend on clocks. On the same machine, the process is checked. From another machine, the heartbeat is
-watched: a record is dead if its heartbeat has not changed for one lease time on the watcher's clock. A watcher removes
-a dead record, so that work that was only paused notices it before it publishes anything.
+To decide whether work is still running, clocks of different machines are never compared. On the same machine, the
+process is checked. From another machine, the heartbeat is watched: if it has not changed for one lease time (by default
+30 seconds) on the watcher's clock, the work counts as dead. Cleanup removes the record of dead work. If the work was
+only paused, it then notices before its publish that its record is missing.
 """
 
 # See docs/decisions/0148-work-leaves-a-record.md
@@ -51,7 +53,7 @@ BEAT_SECONDS = TTL_SECONDS / 3
 """Interval between renewals of a record."""
 
 LONG_SECONDS = 5.0
-"""A query that runs longer than this gets a record. Shorter ones cost nothing."""
+"""A query that runs longer than this many seconds gets a record. A shorter query writes no record."""
 
 _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _VERSION = 1
@@ -78,7 +80,7 @@ class WorkKind(StrEnum):
 
     @property
     def writes(self) -> bool:
-        """Whether such work writes files into tables before a manifest points at them."""
+        """Whether work of this kind writes files into table directories before a manifest points at them."""
         return self in _WRITERS
 
 
@@ -97,9 +99,9 @@ class WorkRecord:
 
     Attributes:
         name: its ULID. The staging directory of the work has the same name.
-        kind: None if the record cannot be read; then it counts as work that writes.
+        kind: the kind of work; None if the record cannot be read. The work then counts as one that writes files.
         owner: its process; None if the record cannot be read.
-        beat: the heartbeat, which has to change for the record to count as alive from another machine.
+        beat: the heartbeat counter. Other machines count the work as running while it changes.
         began: when it was first written, by the clock of the store.
         seen: when it was last written, by that clock.
         commits: the commits that it needs. Merge bases between them and the heads of branches are kept, too.
@@ -169,7 +171,7 @@ class Work:
             self._needs |= set(view)
 
     def check(self) -> None:
-        """Read the record, and check that no cleanup took this work for dead.
+        """Check that no cleanup has removed the record because the work seemed dead.
 
         To be called after the write's sidecar was written, because cleanup sees the sidecar from then on.
 
@@ -182,7 +184,7 @@ class Work:
             self._objects.get(record_path(self.name))
         except ObjectNotFoundError:
             raise VersionReclaimedError(
-                f"a cleanup took this {self.kind.value} for dead, and may have removed its files",
+                f"a cleanup counted this {self.kind.value} as dead, and may have removed its files",
                 hint="nothing of it is visible; run it again",
             ) from None
 
@@ -207,7 +209,7 @@ class Work:
 
     def renew(self) -> None:
         """Write the next heartbeat. Does not create a record that was removed."""
-        with self._lock, suppress(OmnigraphError):  # a store that cannot be reached is tried again
+        with self._lock, suppress(OmnigraphError):  # the next renewal tries again
             if self._etag is not None and not self._ended:
                 self._beat += 1
                 self._write()
@@ -227,13 +229,13 @@ class Work:
             self._etag = self._objects.create(path, self._dump())
             return
         if self._began is None:
-            # The store sets the age of files, so it is compared only with the store's clock.
+            # Cleanup compares this time with the ages of files, so it has to come from the clock of the store, too.
             with suppress(ObjectNotFoundError):
                 self._began = int(self._objects.head(path).modified.timestamp() * 1_000_000)
         try:
             self._etag = self._objects.replace(path, self._dump(), self._etag)
         except ObjectChangedError:
-            # A renewal whose response was lost has changed it, or it was removed.
+            # An earlier renewal took effect although its response was lost, or the record was removed.
             self.check()
             self._etag = self._objects.get(path).etag
 
@@ -267,7 +269,7 @@ def at_work(
     """Keep a record while the block runs.
 
     Args:
-        objects: the graph's objects. A record need not survive a power failure, because its process does not either.
+        objects: the graph's objects. A record need not survive a power failure, because its process ends, too.
         kind: the kind of work.
         needs: the states, or table versions, to keep.
         name: a ULID in lower case, if the work has one already.
@@ -278,7 +280,7 @@ def at_work(
     """
     work = Work(objects, kind, name or ulid_now().lower(), needs)
     if objects.uri.scheme is Scheme.MEMORY:
-        yield work  # no other process can reach it, and cleanup does not support it
+        yield work  # no other process can read a graph in memory, and cleanup does not support it
         return
     work.begin()
     _record_thread.add(work)
@@ -363,7 +365,7 @@ class _RecordThread:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        """After a fork, threads and records stay with the parent process."""
+        """Forget the records in a forked child process: the parent process renews them."""
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._works, self._delayed, self._thread = set(), set(), None
 
@@ -424,12 +426,12 @@ _record_thread = _RecordThread()
 
 
 def read_records(objects: ObjectStore) -> list[WorkRecord]:
-    """All records, oldest first, including dead ones. Skips other files."""
+    """All records, oldest first, including those of dead work. Skips other files."""
     found = []
     for info in objects.list(DIRECTORY):
         named = _NAME.fullmatch(info.path)
         if named is not None:
-            with suppress(ObjectNotFoundError):  # it has just ended
+            with suppress(ObjectNotFoundError):  # its work has just ended
                 found.append(_read(objects, named[1], info.modified))
     return found
 
@@ -461,14 +463,14 @@ def _refs(needs: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[TableRef
 
 
 class Watch:
-    """Finds dead records by their heartbeats, on the clock of this process."""
+    """Finds records whose work is dead: the process has ended, or its heartbeat does not change any more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[str, float]] = {}
 
     def is_alive(self, record: WorkRecord, ttl: float) -> bool:
-        """Whether a record is alive, as far as known."""
+        """Whether the work of a record may still be running."""
         if record.owner is not None and record.owner.host == Owner.here().host:
             return not record.owner.is_dead()
         now = time.monotonic()
@@ -480,13 +482,13 @@ class Watch:
         return now - since < ttl
 
     def live(self, objects: ObjectStore, ttl: float, *, wait: bool) -> tuple[list[WorkRecord], list[WorkRecord]]:
-        """The live records, and the dead ones.
+        """The records of running work, and the records of dead work.
 
         Args:
             objects: the graph's objects.
-            ttl: seconds without a heartbeat after which a record is dead.
-            wait: wait until the heartbeat of every record of another machine has changed, or has not changed for `ttl`.
-                Otherwise records that were not watched long enough count as alive.
+            ttl: seconds without a heartbeat after which work is dead.
+            wait: watch each record of another machine until its heartbeat changes or `ttl` has passed. Without it, work
+                that was watched for less than `ttl` counts as running.
         """
         first: dict[str, str] = {}
         while True:
@@ -511,12 +513,12 @@ watch = Watch()
 
 
 def remove_dead(objects: ObjectStore, records: Iterable[WorkRecord]) -> list[WorkRecord]:
-    """Remove dead records, so that paused work notices it. Returns those whose heartbeat has changed meanwhile."""
+    """Remove the records of dead work. Returns the records that stay because their heartbeat has changed."""
     awake = []
     for record in records:
         try:
             objects.delete_if(record.path, record.etag)
-            objects.delete(record.path)  # a store may leave a tombstone; the name is never reused
+            objects.delete(record.path)  # also removes the tombstone that some stores leave; the name is never reused
         except ObjectChangedError:
             awake.append(record)
     return awake

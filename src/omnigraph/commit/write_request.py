@@ -23,7 +23,7 @@ GRAPH_HEAD = "graph_head"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The table writes of one attempt, and facts that are known only after they are prepared.
+    """The table writes of one attempt, and other values that only the preparation can determine.
 
     Attributes:
         writes: the table writes.
@@ -31,7 +31,7 @@ class Prepared:
         merged_parent: head of the branch that the write merges. If set, a commit is made even if no table changes.
         merged_generation: generation of that head.
         ancestors: the commits that the branch gets by the merge, as rows from `History.missing_in_target`.
-        needs: table versions that must still exist at publication: those of a merge's base and source.
+        needs: table versions that must exist when the commit is published: for a merge, those of its base and source.
         on_head: the writes are valid only for the head that they were prepared on.
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
     """

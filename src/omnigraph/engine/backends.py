@@ -46,7 +46,7 @@ class LoadRows(Protocol):
 
     @property
     def stages_into_tables(self) -> bool:
-        """Whether `read` writes into table directories. If so, the branch must exist before."""
+        """Whether `read` writes into table directories. If so, the branch must exist before the call of `read`."""
         ...
 
     @property
@@ -92,7 +92,7 @@ class LoadRows(Protocol):
 
     @property
     def merges(self) -> tuple[MergedType, ...]:
-        """The merge method of each type, for types where a choice existed."""
+        """Where the rows of each type were merged, in the driver or in Spark tasks; empty for a local load."""
         ...
 
     def check(self, view: Manifest) -> None:

@@ -22,7 +22,7 @@ class Compiled:
     Attributes:
         query: the query.
         warnings: constructs that are allowed but probably a mistake.
-        read: the query with the facts that its runs share; None for a query that writes.
+        read: the query with a cache of values that all its runs use; None for a query that writes.
     """
 
     query: ir.Query

@@ -36,7 +36,7 @@ def parse_which(which: Which | str) -> Which:
     """Parse the choice of vectors: `stale`, `missing` or `all`.
 
     Raises:
-        InputError: there is no such choice.
+        InputError: the text is none of these.
     """
     try:
         return Which(which)

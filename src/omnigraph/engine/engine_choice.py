@@ -62,7 +62,7 @@ def _chosen(session: Session, request: ExecutionFields, size: Callable[[], int |
 def input_bytes(source: object, options: Mapping[str, str] | None = None) -> int | None:
     """The approximate size of the input of a load, in bytes; None if only reading it would show the size.
 
-    None also for files that cannot be listed: the load reports that, after it has checked the rest of the request.
+    Files that cannot be listed give None, too: the load reports that error after it has checked the request.
     """
     if isinstance(source, str | os.PathLike):
         try:

@@ -79,7 +79,7 @@ class SparkOptions:
         tasks: the number of tasks that compare the rows of a merge; by default computed from the number of rows.
         merge_threshold: if the changed rows of a type have at least this size, Spark tasks write them. Bytes, or a text
             such as `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
-        segment_rows: the approximate number of index rows that one task builds.
+        segment_rows: the approximate number of rows that one task indexes.
 
     Raises:
         InputError: the threshold is not a valid size.

@@ -77,7 +77,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
         receipt = last.committed(commit)
     else:
-        assert commit is not None  # without an attempt, the same request was committed before
+        assert commit is not None  # a commit with the idempotency key of this request existed before
         receipt = earlier_receipt(request.into, digest, commit)
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
 

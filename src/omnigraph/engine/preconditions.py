@@ -1,8 +1,8 @@
 """The precondition `unchanged_since`: no data that a write depends on has changed since a commit.
 
 The check compares the rows that the write touches (or their absence), the matches of each condition of the write, and
-the results of the queries in `reads`. Other changes do not matter. The read set of the write includes all these reads,
-so a commit between the check and the publish causes a retry of both.
+the results of the queries in `reads`. Other changes do not matter. If a commit changes this data between the check and
+the publish, both the write and the check run again.
 """
 
 # See docs/decisions/0146-unchanged-since.md
@@ -81,7 +81,7 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
         if results[0].columns != results[1].columns or sorted(results[0].json_rows()) != sorted(results[1].json_rows()):
             about = f"the result of read {number} ('{results[0].query_name}')"
             raise ChangedSinceError(view.branch, wanted.commit, view.head.id, about)
-    return replace(prepared, on_head=True)  # the read set does not cover these queries
+    return replace(prepared, on_head=True)  # a later commit may change the results of these queries
 
 
 def _state(store: Store, view: Manifest, commit: str) -> Manifest:

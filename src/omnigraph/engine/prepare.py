@@ -30,7 +30,7 @@ from omnigraph.write.mutation import Mutation
 
 @dataclass(frozen=True, slots=True)
 class PrepareChecked:
-    """Check the schema before another preparation, and `unchanged_since` after it."""
+    """Run another preparation. Check the schema before it, and the precondition `unchanged_since` after it."""
 
     session: Session
     request: WriteRequest

@@ -1,7 +1,7 @@
 """Transactions: several writes on a transaction branch that become one commit, or nothing.
 
 If the target branch has no new commits, the row changes are committed without another check: each step was checked when
-it ran. Otherwise a three-way merge combines the state at the begin, the transaction and the branch, and all constraints
+it ran. Otherwise a three-way merge combines the state at the start, the transaction and the branch, and all constraints
 are checked on the result.
 """
 
@@ -52,7 +52,7 @@ class OpenTransaction:
 
     Attributes:
         branch: the branch that gets the commit.
-        begun: the state of the branch at the begin of the transaction.
+        begun: the state of the branch at the start of the transaction.
         work: the transaction branch; None for a repeated transaction.
         earlier: an existing commit with the same idempotency key.
         mutations: the queries that the transaction ran.

@@ -65,7 +65,7 @@ class NotFoundError(OmnigraphError):
 
 
 class ConflictError(OmnigraphError):
-    """A concurrent write won, or the target already exists."""
+    """Another write was committed first, or the object to create already exists."""
 
     code = "conflict"
     disposition = Disposition.DECIDE

@@ -36,7 +36,7 @@ class ReadSetChangedError(ConflictError):
 
     @property
     def table_key(self) -> str:
-        """The changed part, under the attribute name that all conflicts share."""
+        """The changed part: the same value as `member`. All conflict errors have this attribute."""
         return self.member
 
 
@@ -109,7 +109,7 @@ class TransactionEndedError(InputError):
 
 
 class RecoveryRequiredError(OutcomeUnknownError):
-    """A write was interrupted. Its sidecar exists, and the next write or read-write open recovers it."""
+    """A write was interrupted. Its sidecar exists. The next write, or opening the graph for writing, recovers it."""
 
     code = "recovery_required"
 
@@ -118,7 +118,7 @@ class RecoveryRequiredError(OutcomeUnknownError):
         operation_id: str,
         reason: str,
         *,
-        hint: str = "do not send it again; the next write or read-write open recovers it, then read the graph",
+        hint: str = "do not send it again: open the graph for writing, which recovers it, then read the graph",
     ) -> None:
         super().__init__(f"write {operation_id} was interrupted: {reason}", hint=hint)
         self.operation_id = operation_id

@@ -177,7 +177,7 @@ class MergeSchemaError(ConflictError):
     """The schemas of the branches differ so that rows cannot be merged. The target is unchanged.
 
     Attributes:
-        types: the incompatible types; empty if the schemas as a whole are.
+        types: the incompatible types; empty if the problem is not in single types.
     """
 
     code = "merge_schema"

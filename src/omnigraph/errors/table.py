@@ -59,7 +59,7 @@ class Report:
 
     Attributes:
         http_status: status of an HTTP response.
-        http_code: the `code` member of the HTTP error body.
+        http_code: the field `code` of the HTTP error body.
         exit_code: exit status of the command line.
         anchor: heading in `docs/errors.md`.
     """

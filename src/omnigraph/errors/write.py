@@ -58,7 +58,7 @@ class Violation:
         subject: the type and property or group of properties.
         entity_id: the entity that breaks the constraint, or the node whose edges break it.
         other_id: for `unique`, the entity with the same value.
-        described: a description of a new entity by its values, because its id was generated just now.
+        described: the values of a new entity whose id was generated, because the user cannot know the id; else empty.
         place: the location of the entity in the input, if known: `people.csv, line 3`.
     """
 

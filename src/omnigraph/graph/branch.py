@@ -160,13 +160,14 @@ class BranchHandle:
             message: the message of the commit.
             labels: the labels of the commit.
             expect_head: begin only if this commit is the branch head, and commit only if it still is.
-            unchanged_since: commit only if the data that the transaction depends on is unchanged since this commit: the
-                rows that it touches, the matches of each condition of its queries, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: commit only if the data that the transaction depends on is unchanged since this commit.
+                This data is the rows that it touches, the matches of each condition of its queries, and the results of
+                `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers at the end of the block; by default 60.
             idempotency_key: if a commit of the branch has this key, the block ends at its first write, and
                 `commit` is that commit.
-            options: the arguments above.
+            options: the keyword arguments listed above.
 
         Example:
             >>> import omnigraph, tempfile

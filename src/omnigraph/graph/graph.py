@@ -234,10 +234,11 @@ class Graph:
             branch: read the newest state of this branch; by default the handle's branch.
             commit: read this commit. A tag name works, too.
             version: read this manifest version of the branch.
-            at: read the branch at this time, a datetime or a text: `2026-03-14T09:30:00Z`. The default zone is UTC.
+            at: read the branch at this time, a datetime or a text: `2026-03-14T09:30:00Z`. The default time zone is
+                UTC.
 
         Raises:
-            NotFoundError: there is no such commit, branch or time.
+            NotFoundError: there is no such commit or branch, or the branch has no commit that early.
             VersionReclaimedError: cleanup has removed the state.
         """
         return self.session.snapshot(branch=branch, commit=commit, version=version, at=at)
@@ -343,7 +344,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments `types`, and those from `engine` on.
+            options: the keyword arguments `types`, `engine`, `spark`, `cancel` and `chosen`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -363,8 +364,8 @@ class Graph:
     def pin(self, *, branch: str | None = None, at: At | None = None) -> Iterator[Snapshot]:
         """A snapshot that cleanup does not remove while the block runs.
 
-        Exports, merges and loads pin their snapshots themselves, and a query does so after some seconds. Use this for
-        other long reads: several queries on one state, or Spark jobs.
+        Exports, merges and loads pin their snapshots themselves. A query pins its snapshot after some seconds. Use this
+        for other long reads: several queries on one state, or Spark jobs.
 
         Args:
             branch: read the newest state of this branch; by default the handle's branch.
@@ -380,7 +381,7 @@ class Graph:
             0
 
         Raises:
-            NotFoundError: there is no such commit, branch or time.
+            NotFoundError: there is no such commit or branch, or the branch has no commit that early.
             VersionReclaimedError: cleanup has removed the state.
             StorageError: the work record of the pin cannot be written.
         """
@@ -408,7 +409,7 @@ class Graph:
             at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
             budget: the limits of time, memory and rows.
             cancel: cancels the query from another thread.
-            options: the arguments `name`, `budget` and `cancel`.
+            options: the keyword arguments `name`, `budget` and `cancel`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -512,9 +513,9 @@ class Graph:
             base: if the target does not exist, create it as a branch of this branch. If the load fails, the new branch
                 is deleted.
             expect_head: load only if this commit is the branch head.
-            unchanged_since: write only if the data that the load depends on is unchanged since this commit: the rows
-                that it touches, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the load depends on is unchanged since this commit. This data
+                is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first load.
@@ -530,7 +531,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the load from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `mode` on.
+            options: the keyword arguments listed above, from `mode` to `chosen`.
 
         Example:
             >>> import pyarrow, tempfile
@@ -553,23 +554,24 @@ class Graph:
 
         This is a three-way merge. Rows are compared by id in three versions: in the best common ancestor of both heads,
         and in each branch. Several best common ancestors are first merged into a virtual base. A change of only one
-        branch is taken. Different changes of the same row are a conflict. Changes that together break a constraint are
-        a conflict, too. With an unresolved conflict, nothing is written.
+        branch is applied. Different changes of the same row are a conflict. Changes that together break a constraint
+        are a conflict, too. With an unresolved conflict, nothing is written.
 
         Args:
             source: the branch to merge. The merge uses the head at its start.
             into: the branch that gets the commit.
             strategy: the side that wins every conflict: `ours` is the target, `theirs` the source.
-            resolutions: the side that wins single conflicts, by conflict (as a preview lists them) or by type and id.
-                They override the strategy.
+            resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
+                conflict
+                from a preview, or a pair of type and id. These choices override the strategy.
             preview: report the changes and conflicts, but write nothing.
             delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
             expect_head: merge only if this commit is the head of the target.
-            unchanged_since: write only if the data that the merge depends on is unchanged since this commit: the rows
-                that it touches, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the merge depends on is unchanged since this commit. This data
+                is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the target has this key, nothing is written.
             memory_budget: the memory for rows. Rows beyond it spill to temporary files.
@@ -577,7 +579,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `strategy` on.
+            options: the keyword arguments listed above, from `strategy` to `chosen`.
 
         Example:
             >>> import tempfile
@@ -622,15 +624,15 @@ class Graph:
             name: the name of the query in the text.
             branch: the branch to write to; by default the handle's branch.
             expect_head: write only if this commit is the branch head.
-            unchanged_since: write only if the data that the query depends on is unchanged since this commit: the rows
-                that it touches, the matches of each of its conditions, and the results of `reads`.
-            reads: queries, each as a text or as (text, parameters).
+            unchanged_since: write only if the data that the query depends on is unchanged since this commit. This data
+                is the rows that it touches, the matches of each of its conditions, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
             timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
             idempotency_key: if a commit of the branch has this key, nothing is written, and the receipt is that of
                 the first request.
             message: the message of the commit.
             labels: the labels of the commit, a mapping of names to texts.
-            options: the arguments from `name` on.
+            options: the keyword arguments listed above, from `name` to `labels`.
 
         Example:
             >>> import tempfile
@@ -654,10 +656,11 @@ class Graph:
     def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
         """Check all files of a state, and all constraints of the schema on all its rows.
 
-        Every file that the state needs must exist, be readable, and have its recorded length and checksum: files of
-        tables, of the history of the branch, references, the audit, sidecars and schemas. If a file is damaged, the
-        constraints are not checked. Writes check only the rows that they change, so this finds more
-        violations: nodes without the edges that `@card(1..)` requires, and changes by other programs.
+        Every file that the state needs must exist and be readable, and on a local disk its length and checksum must be
+        those that were recorded when it was written. This includes the files of tables, history, references, the audit,
+        sidecars and schemas. If a file is damaged, the constraints are not checked. Writes check only the rows that
+        they change, so this finds more violations: nodes without the edges that `@card(1..)` requires, and changes by
+        other programs.
 
         Args:
             branch: check the newest state of this branch; by default the handle's branch.
@@ -679,7 +682,7 @@ class Graph:
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Compare every table of every branch with the manifest, and repair differences with `confirm`.
 
-        It handles three problems: a table has versions after the version in the manifest, without a sidecar; a table
+        It handles three problems: a table has newer versions than the manifest, and no sidecar belongs to them; a table
         cannot be read; an interrupted write can be neither completed nor undone. Without `confirm`, nothing is changed.
         No file is deleted: a file that blocks other work is renamed. If the graph cannot be opened for writing, use
         `omnigraph.repair`.
@@ -750,7 +753,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the Spark jobs from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments above.
+            options: the keyword arguments listed above.
 
         Example:
             >>> import pyarrow, tempfile
@@ -797,7 +800,7 @@ class Graph:
 
         Raises:
             InputError: neither `keep` nor `older_than` is given.
-            DriftError: a table has versions that no commit or sidecar explains.
+            DriftError: a table has newer versions than the manifest, and no sidecar belongs to them.
             CorruptionError: an interrupted write can be neither completed nor undone.
         """
         policy = Policy(keep, older_than, orphans_older_than)
@@ -862,7 +865,7 @@ class Graph:
             spark: the settings of Spark jobs.
             cancel: cancels the work from another thread, until the commit.
             chosen: a callback for the chosen engine and the reason.
-            options: the arguments from `which` on.
+            options: the keyword arguments listed above, from `which` to `chosen`.
 
         Example:
             >>> import pyarrow, tempfile

@@ -569,5 +569,5 @@ def _drift_errors(store: Store, view: Manifest) -> Iterator[CorruptionError | Dr
             )
         elif head > pin.ref.version:
             yield DriftError(
-                key, pin.ref.version, head, hint="no write of this graph explains it: run 'omnigraph repair'"
+                key, pin.ref.version, head, hint="no interrupted write caused this: run 'omnigraph repair'"
             )
