@@ -58,7 +58,7 @@ def arithmetic(op: ir.ArithOp, left: Value, right: Value, kind: pa.DataType) -> 
 
 
 def checked(kernel: Callable[..., Value], *operands: Value) -> Value:
-    """Run an integer kernel that detects overflow, and raise the error of the family."""
+    """Run an integer kernel that detects overflow. Raises an `ExecutionError` for an overflow."""
     try:
         return kernel(*operands)
     except pa.ArrowInvalid:

@@ -135,7 +135,7 @@ class LocalFile:
 
 
 def _local(path: Path) -> LocalFile:
-    """A file by its absolute path: tasks have another working directory."""
+    """A file with its absolute path, because Spark tasks have another working directory."""
     return LocalFile(Path(os.path.join(os.getcwd(), path)))
 
 

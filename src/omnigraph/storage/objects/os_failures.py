@@ -72,5 +72,5 @@ def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) 
         hint = "check the disk and the system log" if kind is _Kind.NOT_FOUND else hint
         return FlushFailedError(f"{reason}{where}", uri=uri, path=path, in_effect=in_effect, hint=hint)
     if in_effect:
-        kind, hint = _Kind.UNKNOWN, f"it is visible, but may not survive a power failure: {hint}"
+        kind, hint = _Kind.UNKNOWN, f"the write is visible, but may not survive a power failure: {hint}"
     return StorageError(reason, kind=kind, uri=uri, path=path, hint=hint)

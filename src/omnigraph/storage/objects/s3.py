@@ -52,7 +52,8 @@ class S3ObjectStore:
     """A prefix in a bucket.
 
     Conditional writes use `If-None-Match` and `If-Match`. They are sent once per attempt, by a client without retries:
-    a retry could lose against its own first attempt. After a lost response, the object shows which call wrote it.
+    if the first request succeeded and its response was lost, a retry would fail. After a lost response, an attribute of
+    the object shows which call wrote it.
     """
 
     def __init__(self, uri: GraphUri) -> None:
