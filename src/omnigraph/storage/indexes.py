@@ -108,7 +108,7 @@ def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> It
 
 
 def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]:
-    """The segments that new ones replace, and those that cover nothing any more."""
+    """The segments that the segments in `built` replace, and the segments that no longer cover any fragment."""
     new = {(index.name, fragment) for index in built for fragment in index.fragment_ids}
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
@@ -116,9 +116,9 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
 
 
 def segments_fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
-    """Whether segments that were built on an earlier version can replace others in this version.
+    """Whether the segments in `built`, from an earlier version, can replace the segments in `gone` in this version.
 
-    Rows that were added, changed or removed since do not matter, because no segment covers them.
+    Rows that were added or changed since are in new fragments, which no segment covers. So they do not matter.
     """
     present = {fragment.fragment_id for fragment in dataset.get_fragments()}
     known = {segment.uuid for segment in _segments(dataset)}

@@ -1,4 +1,4 @@
-"""Layouts: the rows of a table version in other files, with other index segments.
+"""Layouts: the rows of a table version, stored in different files and with different index segments.
 
 A detached version is not part of the table's version chain, so no reader finds it. Compaction and index builds work on
 detached versions, and any process can run them. `stage_layout` stages their results as one write.
@@ -42,7 +42,7 @@ from omnigraph.storage.table_view import TableView
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A detached version of a table with the same rows in other files: to build indexes on, and to stage.
+    """A detached version of a table with the same rows in other files. It can be indexed and staged.
 
     Attributes:
         base: the version that it was made from.

@@ -105,7 +105,7 @@ def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool =
         hold: whether to protect the copied files from cleanup. This writes a work record to the graph.
 
     Raises:
-        ConflictError: the location holds something else, or the backup was written to.
+        ConflictError: the location holds other files, or the backup there was changed after it was made.
         VersionReclaimedError: `hold` is off, and cleanup removed files during every attempt.
     """
     if keep is not None and keep < 1:

@@ -1,9 +1,10 @@
-"""Cleanup: removes table versions and files that nothing can read, and the leftovers of dead processes.
+"""Cleanup: removes table versions and files that no branch, tag, kept commit or running job needs.
 
 Cleanup plans twice. The first plan is written durably to the removal list. Then everything is read again: references,
 tags, work records, writes in flight, tables. Only versions that are in both plans are removed, after the list is made
-final. A process that refers to a version in between is either seen by the second plan or sees the list. So no delay
-between two steps can lose acknowledged data. `commit/removal_list.py` explains why.
+final. If a process starts to use a version in between, either the second plan finds this use, or the process finds the
+version on the list and fails. So no delay between two steps can lose acknowledged data. `commit/removal_list.py` has
+the details.
 
 Versions are removed first, by deleting their manifests, then the files that only they needed. An interrupted cleanup
 leaves a final list, which the next cleanup completes, and orphan files, which it finds.
@@ -86,7 +87,7 @@ class TableCleanup:
         old_versions_removed: versions that could no longer be read.
         forks_removed: forks of deleted branches and of failed writes.
         orphans_removed: files that no version ever needed.
-        error: the error of this table; the other tables are cleaned all the same.
+        error: the error of this table. It does not prevent the cleanup of other tables.
     """
 
     type_key: str

@@ -69,7 +69,7 @@ class _Wanted(Policy):
 def plan_copy(
     store: Store, refs: Refs, heads: Mapping[str, Manifest], keep: int | None, known: frozenset[str]
 ) -> CopyPlan:
-    """Find everything that a state of all branches needs.
+    """Find the files that a state of all branches needs.
 
     Args:
         store: the graph.

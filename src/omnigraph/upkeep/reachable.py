@@ -105,7 +105,7 @@ class Reach:
         pins: the reachable table versions.
         keys: the type key of each table, by the identity part of its directory (`identity_in`); also of dropped types.
         ledgers: the Lance branches of the manifest, read before the references.
-        needed_ledgers: the Lance branches with something reachable.
+        needed_ledgers: the Lance branches of the manifest with reachable versions, and their parents.
         only_recorded: table versions that only running work needs.
     """
 
@@ -231,7 +231,7 @@ def _manifest_version(commit: Commit) -> ManifestVersion:
 
 
 def _start(branch: BranchRef, view: Manifest) -> Iterator[ManifestVersion]:
-    """The manifest version at which a branch was created; for a transaction branch, also all versions up to now."""
+    """The manifest version at which a branch was created; for a transaction branch, also all its later versions."""
     yield branch.parent, branch.parent_ledger, branch.parent_version
     if branch.is_hidden:
         versions = range(branch.parent_version, view.version)
@@ -250,7 +250,7 @@ def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
 def _bases(
     store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
 ) -> Iterator[ManifestVersion]:
-    """The commits that later merges of branches and of other named commits may need as a base."""
+    """The commits that later merges may need as a base: merges of branches, and of the commits in `named`."""
     known: dict[str, Commit] = {}
     for view in heads.values():
         _add_commits(store, view, known)

@@ -307,7 +307,7 @@ class _Repair:
             self._drop_indexes(recorded, dropping)
 
     def _found(self, name: str, branch: str) -> tuple[Manifest, _Unreadable | None] | None:
-        """The result of `_readable`; None if nothing can be read, which is recorded."""
+        """The result of `_readable`; None if no state can be read, which is added to the report."""
         try:
             return self._readable(branch)
         except OmnigraphError as error:

@@ -1,4 +1,4 @@
-"""Plans the cleanup of one table: unreachable versions, dead forks, and orphan files."""
+"""Plans the cleanup of one table: unreachable versions, forks that are not needed, and orphan files."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class EmbedReceipt:
         model: the model.
         which: the vectors that were requested.
         types: by type, in name order.
-        commit: the commit; None if all vectors were up to date, or if nothing was to be written.
+        commit: the commit; None if all vectors were up to date, or if `check` was requested.
     """
 
     branch: str

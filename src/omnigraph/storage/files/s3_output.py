@@ -47,7 +47,7 @@ class S3Output:
     """An output location in a bucket, for an object or a directory."""
 
     def __init__(self, uri: GraphUri) -> None:
-        from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
+        from omnigraph.storage.objects.s3 import S3ObjectStore  # imported here, so that local exports load no S3 client
 
         assert uri.scheme is Scheme.S3
         self._uri = uri
