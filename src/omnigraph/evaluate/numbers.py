@@ -90,7 +90,7 @@ def _remainder(left: Value, right: Value, kind: pa.DataType) -> Value:
 
 
 def rounded(value: Value, digits: Value, kind: pa.DataType) -> Value:
-    """Round to a number of decimal digits, halves away from zero. A negative number rounds to tens, hundreds and so on.
+    """Round to `digits` decimal places, halves away from zero. Negative `digits` round to tens, hundreds and so on.
 
     A float is rounded by its exact value: 2.675 is stored as a slightly smaller number, so it becomes 2.67.
     """

@@ -183,7 +183,7 @@ def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
     """Check that an earlier backup is unchanged, and that it is a backup of this graph.
 
     Raises:
-        ConflictError: it is not.
+        ConflictError: the backup was changed, or it is a backup of another graph.
     """
     if record.done is None:
         return
@@ -197,13 +197,13 @@ def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
             )
     if not _has(store, MAIN, record.done[MAIN]):
         raise ConflictError(
-            f"{target.objects.uri} is a backup of another graph, or of a state that this one never had",
+            f"{target.objects.uri} is a backup of another graph, or of a state that {store.objects.uri} never had",
             hint="back up to another location",
         )
 
 
 def _has(store: Store, name: str, state: BranchState | None) -> bool:
-    """Whether a branch was in a state at some time."""
+    """Whether a branch of the graph has, or once had, the given state."""
     try:
         view = store.manifest_at(name, state.version) if state is not None else None
     except (VersionReclaimedError, BranchNotFoundError):

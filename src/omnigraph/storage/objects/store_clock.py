@@ -22,7 +22,7 @@ from omnigraph.storage.objects.contract import ObjectStore
 
 _RECENT_SECONDS = 60.0
 _REMEMBERED = 64
-"""Number of written objects to remember. Relevant are those that are read again soon: leases."""
+"""Number of written objects to remember. A small number suffices, because leases are read again soon."""
 
 
 @dataclass(frozen=True, slots=True)
