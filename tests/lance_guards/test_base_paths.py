@@ -50,7 +50,7 @@ def test_an_invalid_manifest_is_reported_as_corruption(moved: str) -> None:
     for each in broken:
         with pytest.raises(CorruptionError):
             moved_manifest(each, T, moved)
-    with pytest.raises(CorruptionError, match="has files at"):
+    with pytest.raises(CorruptionError, match="refers to files at"):
         moved_manifest(content, "nodes/other", moved)
 
 

@@ -236,7 +236,7 @@ def _parsed(text: str, parse: Callable[[str], int]) -> int:
 
 
 def _moment(value: object) -> int | None:
-    """Milliseconds of a Python or numpy date; None for other values. The default zone is UTC."""
+    """Milliseconds since 1970 of a Python or numpy date or time; None for other values. The default zone is UTC."""
     if isinstance(value, np.datetime64) and not np.isnat(value):
         moment = int(value.astype("datetime64[ms]").astype(np.int64))
     elif isinstance(value, datetime):

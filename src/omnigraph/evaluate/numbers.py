@@ -58,7 +58,7 @@ def arithmetic(op: ir.ArithOp, left: Value, right: Value, kind: pa.DataType) -> 
 
 
 def checked(kernel: Callable[..., Value], *operands: Value) -> Value:
-    """Run an integer kernel that detects overflow, and raise the error of the family."""
+    """Run an integer kernel that detects overflow. Raises an `ExecutionError` for an overflow."""
     try:
         return kernel(*operands)
     except pa.ArrowInvalid:
@@ -90,7 +90,7 @@ def _remainder(left: Value, right: Value, kind: pa.DataType) -> Value:
 
 
 def rounded(value: Value, digits: Value, kind: pa.DataType) -> Value:
-    """Round to a number of decimal digits, halves away from zero. A negative number rounds to tens, hundreds and so on.
+    """Round to `digits` decimal places, halves away from zero. Negative `digits` round to tens, hundreds and so on.
 
     A float is rounded by its exact value: 2.675 is stored as a slightly smaller number, so it becomes 2.67.
     """

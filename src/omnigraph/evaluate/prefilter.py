@@ -42,14 +42,14 @@ _TEXT = {
 }
 
 LARGEST = 64 * 64
-"""The maximum cost of a filter: that of 64 comparisons. More expensive conditions are not pushed down.
+"""The maximum cost of a filter: the number of comparisons after the conversion to a Lance filter.
 
-The conversion to a Lance filter duplicates every operand of an `and` or `or`. So the cost of a comparison doubles with
-each `and` or `or` above it.
+The conversion duplicates every operand of an `and` or `or`. So 64 comparisons in a balanced tree of 6 levels become
+64 * 64 comparisons. More expensive conditions are not pushed down.
 """
 
 _TOGETHER = 256
-"""The number of listed values that cost as much as one comparison."""
+"""The number of values in a list whose lookup costs as much as one comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Part:
     """A condition on columns.
 
     Attributes:
-        cost: the size of the converted filter; at least 1.
+        cost: the number of comparisons in the converted filter; at least 1.
         column: the column of a condition "column in values"; None for other conditions.
         values: the values of that condition.
     """
@@ -91,7 +91,7 @@ class _Prefilter:
         self.key = key
 
     def implied(self, expr: ir.Expr, truth: bool) -> _Part | None:
-        """A condition that is true for every row where the expression is true, or where it is false."""
+        """A condition that is true for every row where the expression has the value `truth`; None if there is none."""
         match expr:
             case ir.Not(term):
                 return self.implied(term, not truth)

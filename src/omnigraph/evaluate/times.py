@@ -25,7 +25,7 @@ _MILLISECONDS = {
 _MONTHS = {ir.TimeUnit.MONTH: 1, ir.TimeUnit.YEAR: 12}
 
 _FARTHEST_MONTH = 4_000_000_000
-"""A limit above the range of DateTime, and far below the range of the calendar arithmetic."""
+"""Limit for the months or years to add. Larger than the range of DateTime, and too small for an integer overflow."""
 
 
 def calendar_part(function: ir.Function, value: Value) -> Value:

@@ -4,7 +4,8 @@ A fork copies nothing: its manifests have the absolute paths of the table's dire
 a graph is copied or moved, these paths point to the old location. So every dataset is opened here, and the base paths
 of a fork are replaced in memory by paths below the given root. `moved_manifest` does the same for a manifest file.
 
-Offsets inside a manifest file refer only to bytes before its message, so a longer path does not move them.
+Offsets in a manifest file refer only to bytes before the manifest message. So they stay valid if a path in the message
+gets longer.
 """
 
 # See docs/decisions/0133-base-paths-are-replaced-in-memory.md
@@ -31,7 +32,7 @@ _PATH = 4
 class MovedDataset(LanceDataset):
     """A dataset whose base paths differ on disk and in memory.
 
-    Reads, commits and forks work. `delta`, and other calls that make Lance open the same version again, do not.
+    Reads, commits and forks work. `delta` and other calls that make Lance open the same version again do not work.
     """
 
 
@@ -44,7 +45,7 @@ def open_dataset(
     options: Mapping[str, str] | None = None,
     session: Session | None = None,
 ) -> LanceDataset:
-    """Open a table or a fork of it. It reads only files below `root`, whatever its manifest says.
+    """Open a table or a fork of it. Reads use only files below `root`, even if the manifest has other base paths.
 
     Args:
         root: the graph root in the form that Lance takes.
@@ -115,7 +116,8 @@ def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
         moved = _with_bases(message, lambda old: _moved(old, table, root))
     except (TornManifestError, UnicodeDecodeError) as error:
         raise CorruptionError(
-            f"a manifest of {table} cannot be read: {error}", hint="it is damaged, or was written by a newer release"
+            f"a manifest of {table} cannot be read: {error}",
+            hint="it is damaged, or was written by a newer release: restore it from a backup, or update omnigraph",
         ) from error
     if moved == message:
         return None
@@ -123,7 +125,7 @@ def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
 
 
 def _moved(old: str, table: str, root: str) -> str:
-    """A base path below another root. It is the path of the table or a fork, so the old root is not needed.
+    """Replace the root in a base path. The base path ends with the path of the table or of a fork.
 
     >>> _moved("/old/nodes/t/tree/a", "nodes/t", "s3://bucket/new")
     's3://bucket/new/nodes/t/tree/a'
@@ -135,7 +137,8 @@ def _moved(old: str, table: str, root: str) -> str:
     if place.endswith(f"/{table}"):
         return f"{root}/{table}"
     raise CorruptionError(
-        f"{table} has files at {old}", hint="a table must be below its graph; do not change its files"
+        f"table {table} refers to files at {old}, which is not a directory of the table",
+        hint="another program changed the table: restore it from a backup",
     )
 
 
@@ -147,7 +150,7 @@ def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:
 
 
 def _with_field(message: bytes, wanted: int, changed: Callable[[bytes], bytes]) -> bytes:
-    """A protocol buffers message with new content in all fields of one number."""
+    """A protocol buffers message with new content in all fields that have the field number `wanted`."""
     return b"".join(
         encoded(number, changed(value)) if number == wanted and isinstance(value, bytes) else message[start:end]
         for number, value, start, end in fields(message)

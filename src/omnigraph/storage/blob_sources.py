@@ -32,7 +32,7 @@ class UnusableUriError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceUri:
-    """The address of a source, or of a directory of sources. Normalised, so two spellings of one address are equal.
+    """The normalised address of a source, or of a directory of sources. Two forms of the same address are equal.
 
     Example:
         >>> str(SourceUri.parse("S3://assets/fleet/a b.jpg"))
@@ -108,11 +108,11 @@ def _check_parts(scheme: str, authority: str, path: str, rest: str) -> None:
 def _name(part: str) -> str:
     """One unescaped path segment."""
     if _BROKEN_ESCAPE.search(part):
-        raise UnusableUriError("it has a broken escape")
+        raise UnusableUriError("it has a % without two hexadecimal digits after it; write %25 for a percent sign")
     try:
         name = unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise UnusableUriError("its escapes are not UTF-8") from None
+        raise UnusableUriError("its %-escaped bytes are not UTF-8") from None
     if name in (".", ".."):
         raise UnusableUriError("it has dot segments")
     if not name:

@@ -198,19 +198,20 @@ def is_external(descriptors: pa.Array) -> pa.Array:
 
 
 def _member(descriptors: pa.Array, name: str) -> pa.Array:
-    """A member of descriptors, with null where there is no blob: Lance leaves other values there."""
+    """One struct field of the descriptors, with null for rows without a blob: Lance leaves other values there."""
     return pc.if_else(descriptors.is_valid(), pc.struct_field(descriptors, name), None)
 
 
 def with_content(dataset: LanceDataset, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
-    """Replace descriptors in scanned rows by cells; one chunk at a time.
+    """Replace descriptors in scanned rows by cells with the content of the blobs.
 
-    Only the sizes of the blobs determine the chunks.
+    Yields the rows in chunks whose blobs have about `MAX_MATERIALIZED_BYTES` bytes in total.
 
     Args:
         dataset: the version of the rows.
         rows: scanned rows, with `_rowid`.
-        largest: larger blobs are not read. Their cells have neither bytes nor an address.
+        largest: the maximum size in bytes of a blob to read; None for no limit. The cells of larger blobs have neither
+            bytes nor an address.
     """
     columns = [name for name in stored_blobs(dataset.schema) if name in rows.column_names]
     if not columns:
@@ -235,7 +236,7 @@ def stored_blobs(schema: pa.Schema) -> list[str]:
 
 
 def portions(sizes: np.ndarray[Any, np.dtype[np.int64]], limit: int) -> Iterator[tuple[int, int]]:
-    """Split rows into ranges whose blobs have about `limit` bytes. Only the sizes determine the ranges."""
+    """Split rows into ranges whose blobs have about `limit` bytes in total. `sizes` has the bytes of each row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -272,7 +273,8 @@ def read_cells(
         column: the column.
         descriptors: scanned descriptors of the column.
         row_ids: Lance row ids of the rows.
-        largest: larger blobs are not read. Their cells have neither bytes nor an address.
+        largest: the maximum size in bytes of a blob to read; None for no limit. The cells of larger blobs have neither
+            bytes nor an address.
     """
     check_descriptors(descriptors, column)
     external = is_external(descriptors)
@@ -321,7 +323,7 @@ def _check_files(dataset: LanceDataset, column: str, descriptors: pa.Array, row_
 
 
 def blob_info(descriptor: dict[str, Any] | None) -> BlobInfo | None:
-    """One descriptor."""
+    """Metadata of a blob, from its descriptor."""
     if descriptor is None:
         return None
     external = descriptor["kind"] == BlobKind.EXTERNAL

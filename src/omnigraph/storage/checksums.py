@@ -127,7 +127,7 @@ def record_names(objects: ObjectStore) -> dict[str, int]:
 
 
 def read_records(objects: ObjectStore, paths: Iterable[str]) -> dict[str, Checksums | None]:
-    """Read records; None for a damaged one. A missing one was merged."""
+    """Read records by path; None for a damaged record. Skips missing records, which were merged into others."""
     found: dict[str, Checksums | None] = {}
     for path in paths:
         with suppress(ObjectNotFoundError):
@@ -161,7 +161,10 @@ def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = 
 
 
 def _small(sizes: Mapping[str, int]) -> list[str]:
-    """The records to merge: the smallest, and larger ones only if those are together at least half as large."""
+    """Paths of the records to merge: the smallest `RECORDS_KEPT / 2`, then larger ones in order of size.
+
+    Stops before a record that is more than twice as large as all records chosen before it together.
+    """
     chosen: list[str] = []
     total = 0
     for path, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):

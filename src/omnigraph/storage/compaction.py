@@ -1,8 +1,9 @@
 """Compaction: rewrite the rows of a table into fewer fragments.
 
-Any process can run a planned group, and the results are committed as one step. Lance's own commit of a compaction makes
-two versions without our mark, so the operation is built here and staged like any other write. Row ids stay the same,
-and so do the versions at which rows were written, so the change feed sees no changes.
+Any process can compact a planned group of fragments. The results of all groups are committed together. Lance's own
+commit of a compaction makes two versions without `ENGINE_MARK`, the property that identifies writes of this engine. So
+the operation is built here and staged like any other write. The row ids and the recorded version of each row stay the
+same, so the change feed shows no changes.
 """
 
 # See docs/decisions/0104-packing-is-a-staged-write.md
@@ -109,8 +110,9 @@ def rewrite(dataset: LanceDataset, compacted: Sequence[CompactedGroup]) -> Lance
     """The operation that replaces the original fragments.
 
     It numbers the new fragments, because indexes record the fragments that they cover and Lance updates these records
-    from the numbers in the operation. Indexes that are built before the commit find rows by these numbers, so they must
-    not change afterwards. `RESERVED_NUMBERS` stay free for fragments that others append before the commit.
+    from the numbers in the operation. Indexes that are built before the commit find rows by these numbers, so the
+    numbers must not change afterwards. `RESERVED_NUMBERS` numbers stay free for fragments that other writers append
+    before the commit.
     """
     number = _highest_fragment(dataset) + 1 + RESERVED_NUMBERS
     groups = []
@@ -130,5 +132,8 @@ def _highest_fragment(dataset: LanceDataset) -> int:
     noted = next((value for number, value, _, _ in fields(content) if number == _MAX_FRAGMENT), None)
     present = max((fragment.fragment_id for fragment in dataset.get_fragments()), default=-1)
     if not isinstance(noted, int) or noted < present:
-        raise CorruptionError("a table does not record its highest fragment number", hint="another program created it")
+        raise CorruptionError(
+            f"the table {dataset.uri} does not record its highest fragment number, so it cannot be compacted",
+            hint="another program created or changed it: restore it from a backup",
+        )
     return noted

@@ -1,4 +1,4 @@
-"""Open Lance datasets of one graph: cached handles, file checks, and errors in our own family."""
+"""Open Lance datasets of one graph: cached handles, file checks, and conversion of errors to `OmnigraphError`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Datasets:
     # Opening
 
     def open(self, ref: TableRef) -> LanceDataset:
-        """A cached handle for reading. If index files of the version are damaged, it has no indexes.
+        """A cached handle for reading. If index files of the version are damaged, the handle has no indexes.
 
         Raises:
             DamagedFileError: a data file of the version is damaged.
@@ -196,7 +196,10 @@ class Datasets:
             VersionReclaimedError: the version does not exist.
         """
         if self._checks is None:
-            raise InputError("files in an object store have no recorded checksums; they can only be read")
+            raise InputError(
+                f"{ref.directory} cannot be verified: a graph in an object store has no recorded checksums",
+                hint="rely on the checksums of the object store",
+            )
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
             raise VersionReclaimedError(f"{ref.manifest_path} no longer exists", hint=DAMAGED_FILE_HINT)
@@ -234,7 +237,7 @@ class Datasets:
 
     @contextmanager
     def reporting(self, ref: TableRef, *, write: bool = False) -> Iterator[None]:
-        """Turn Lance's exceptions into errors of the family. Reports a damaged file of the version, if there is one."""
+        """Convert Lance's exceptions to `OmnigraphError`. Reports a damaged file of the version, if there is one."""
         try:
             with reporting(self.root, ref.path, write=write):
                 yield
@@ -264,7 +267,7 @@ class Datasets:
             raise
 
     def _raise_damage(self, ref: TableRef, error: Exception) -> None:
-        """After an unexpected failure, check all files of the version and raise the first damage."""
+        """After an unexpected failure, check all files of the version. Raises an error for the first damaged file."""
         if self._checks is None:
             return
         damages = self.verify_files(ref).damages

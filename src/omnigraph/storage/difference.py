@@ -1,8 +1,8 @@
 """Changes between two versions of a table, by id. Read from Lance's records, without comparing rows.
 
-Lance records for each row the version that wrote it last. A restore brings rows back with their old records. If a
-restore went back beyond the earlier version, the rows of changed fragments are compared by row id and recorded version
-instead.
+Lance records for each row the version that wrote it last. A restore brings rows back with their old recorded versions.
+So if a restore after the earlier version undid visible changes, the rows of changed fragments are compared by row id
+and recorded version instead.
 """
 
 # See docs/decisions/0151-a-restore-of-visible-rows-is-noted.md
@@ -55,9 +55,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """The rows of a version that were written after an earlier one. The cost to read them depends on their number.
+    """The rows of a version that were written after an earlier version. Reads only new and rewritten fragments.
 
-    After a restore, `row_ids` names them. Otherwise they are the rows with a recorded version after the earlier one.
+    After a restore, `_row_ids` lists these rows. Otherwise they are the rows whose recorded version is later than
+    `_after`, the earlier version.
     """
 
     _dataset: LanceDataset
@@ -77,7 +78,7 @@ class WrittenRows:
             batch_bytes=_BATCH_BYTES,
         )
         for batch in scan.to_reader():
-            # A compacted fragment also has rows that were not written since.
+            # A compacted fragment also has rows that were written before the earlier version.
             if self._row_ids is None:
                 written = pc.greater(batch.column(_UPDATED), self._after)
             else:
@@ -105,12 +106,12 @@ def touched_ids(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
 
 
 def last_restore(dataset: LanceDataset) -> int:
-    """The last restore up to this version that undid visible changes; 0 if there is none."""
+    """Version number of the last restore that undid visible changes, up to this version; 0 if there is none."""
     return int(dataset.config().get(RESTORED, 0))
 
 
 def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
-    """The written rows, the ids of removed rows, and ids of further changed rows."""
+    """The written rows, the ids of removed rows, and the ids that rewritten rows had before (only after a restore)."""
     if last_restore(end) > begin.version:
         return _compared(begin, end)
     return _written(begin, end), _ids(begin, _removed_rows(begin, end)), _NONE

@@ -1,8 +1,9 @@
 """Checks of the files of a table version on a local disk, before Lance reads them.
 
-Lance opens files itself, so a version is checked as a whole when a process first opens it: its manifest file by the
-seal in the graph's manifest, and each of its files by size, small ones also by checksum. Files never change, so a
-process checks each file once.
+Lance opens files itself, so a version is checked as a whole when a process first opens it. Its manifest file is
+compared with its seal, a checksum that is stored in the graph's manifest. All other files are compared with their
+recorded sizes, and small files also with their recorded checksums. Files never change, so a process checks each file
+once.
 """
 
 # See docs/decisions/0137-a-damaged-index-is-left-out.md
@@ -160,7 +161,7 @@ class FileChecks:
         if data is None:
             return None
         try:
-            split(data)  # checking every fragment would cost time by the size of the table
+            split(data)  # does not check the fragments, whose number grows with the table
             return seal(data)
         except TornManifestError as error:
             raise DamagedFileError(self.root, path, damage(data, version) or str(error)) from None
@@ -202,7 +203,7 @@ class FileChecks:
         return found
 
     def damages(self, table: str, directory: str, path: str, version: int, expected: str | None) -> list[FileDamage]:
-        """The damaged files of a version: only its manifest file, or its other files."""
+        """The damaged files of a version. If its manifest file is damaged, the other files are not checked."""
         try:
             manifest = self.manifest(path, version, expected)
             if manifest is None:
@@ -262,7 +263,7 @@ class FileChecks:
                 )
 
     def _base(self, table: str, directory: str, manifest: ManifestFile, number: int) -> str:
-        """A base directory of a version, below the root. The seal does not cover it, so it is checked here."""
+        """A base directory of a version, below the root. The seal does not include it, so its path is checked here."""
         try:
             return below(manifest.bases[number], table)
         except CorruptionError as error:

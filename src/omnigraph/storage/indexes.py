@@ -31,16 +31,16 @@ _PARTITION_ROWS = 4096
 
 
 _WHOLE = frozenset({IndexKind.BITMAP})
-"""Kinds with only one segment.
+"""Index kinds that must have a single segment.
 
-A segment of these kinds still returns the old value of a replaced row, and the row is not checked again. With a second
-segment for the new value, the row would be found by both.
+After a row is replaced, a segment of these kinds still finds the row by its old value, and Lance does not compare the
+row with the condition again. With a second segment for the new value, the row would match both values.
 """
 
 
 _SMALL = 2
 _LARGER = 4
-"""Minimum ratio between the large segment of an index and all its others together."""
+"""Minimum ratio between the rows of the largest segment of an index and all other rows. Below it, all are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> It
 
 
 def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]:
-    """The segments that new ones replace, and those that cover nothing any more."""
+    """The segments that the segments in `built` replace, and the segments that no longer cover any fragment."""
     new = {(index.name, fragment) for index in built for fragment in index.fragment_ids}
     for segment in _segments(dataset):
         if not segment.fragment_ids or any((segment.name, fragment) in new for fragment in segment.fragment_ids):
@@ -116,9 +116,9 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
 
 
 def segments_fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
-    """Whether segments that were built on an earlier version can replace others in this version.
+    """Whether the segments in `built`, from an earlier version, can replace the segments in `gone` in this version.
 
-    Rows that were added, changed or removed since do not matter, because no segment covers them.
+    Rows that were added or changed since are in new fragments, which no segment covers. So they do not matter.
     """
     present = {fragment.fragment_id for fragment in dataset.get_fragments()}
     known = {segment.uuid for segment in _segments(dataset)}
@@ -132,7 +132,7 @@ def segment_ids(dataset: LanceDataset) -> set[str]:
 
 
 def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
-    """The segments with some ids, whose files are damaged."""
+    """The index segments with the given ids of damaged segments."""
     yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
@@ -192,7 +192,7 @@ def uncovered_fragments(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
 
 
 def fragments_to_build(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
-    """The fragments to build an index for, in order: those that it does not cover, or all."""
+    """The fragments to build an index for, in order: those that it does not cover, or all for a single segment."""
     left = uncovered_fragments(dataset, spec)
     return [f.fragment_id for f in dataset.get_fragments()] if left and spec.kind in _WHOLE else left
 
@@ -217,7 +217,7 @@ def build_segment(dataset: LanceDataset, spec: IndexSpec, fragments: Sequence[in
         replace=True,
         **parameters,
     )
-    # A full-text index must be merged, otherwise its commit is broken. For most other kinds, a merge only copies.
+    # Without this step, a committed full-text index is invalid. For most other kinds, the step would only copy files.
     return dataset.merge_existing_index_segments([built]) if spec.kind is IndexKind.FTS else built
 
 
@@ -234,7 +234,7 @@ _LOOKED_UP = frozenset({"BTree", "Bitmap"})
 
 
 def indexed_columns(dataset: LanceDataset) -> frozenset[str]:
-    """The columns with a lookup index that covers all fragments."""
+    """The columns with a BTREE or BITMAP index that covers all fragments."""
     fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
     found: set[str] = set()
     for index in dataset.describe_indices():

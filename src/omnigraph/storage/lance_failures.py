@@ -1,4 +1,4 @@
-"""Lance's exceptions as errors of our family. Lance has few exception types, so messages are parsed."""
+"""Conversion of Lance's exceptions to `StorageError`. Lance has few exception types, so messages are parsed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _ADVICE = {
     StorageErrorKind.PERMANENT: "check the address and the files of the graph; restore a damaged file from a backup",
     StorageErrorKind.TRANSIENT: "the store could not be reached, or was busy: try again",
-    StorageErrorKind.UNKNOWN: "it may or may not have taken effect: read the graph before trying again",
+    StorageErrorKind.UNKNOWN: "the write may or may not have taken effect: read the graph before trying again",
 }
 
 
@@ -43,9 +43,9 @@ def is_conflict(error: Exception) -> bool:
 
 
 def read_refs(request: Callable[[], T]) -> T:
-    """Call a function that reads all refs.
+    """Call a function that reads all refs: the branches and tags of a dataset.
 
-    Lance lists them, then reads each, and fails if one was removed in between.
+    Lance lists the refs, then reads each of them, and fails if one was removed in between. The call is then repeated.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -57,7 +57,7 @@ def read_refs(request: Callable[[], T]) -> T:
 
 
 def remove_ref(removal: Callable[[], None]) -> None:
-    """Remove a ref. Lance reads all refs for this, too, and may fail after the removal took effect."""
+    """Remove a ref: a branch or a tag. Lance also reads all refs for this, and may fail after it removed the ref."""
     failed = False
 
     def request() -> None:

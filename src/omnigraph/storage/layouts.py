@@ -1,7 +1,7 @@
-"""Layouts: the rows of a table version in other files, with other index segments.
+"""Layouts: the rows of a table version, stored in different files and with different index segments.
 
-Compaction and index builds are values that any process can run. Their result is a detached version, which only its
-creator knows, until `stage_layout` stages it as one write.
+A detached version is not part of the table's version chain, so no reader finds it. Compaction and index builds work on
+detached versions, and any process can run them. `stage_layout` stages their results as one write.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from omnigraph.storage.table_view import TableView
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A detached version of a table with the same rows in other files: to build indexes on, and to stage.
+    """A detached version of a table with the same rows in other files. It can be indexed and staged.
 
     Attributes:
         base: the version that it was made from.
@@ -77,7 +77,7 @@ class Layout:
 
     @classmethod
     def unchanged(cls, base: TableRef) -> Layout:
-        """The layout of a version itself."""
+        """The current layout of a version, without changes."""
         return cls(base, base, 0, 0, (), (), (), None)
 
 
@@ -94,7 +94,7 @@ def build_index_segment(table: TableView, spec: IndexSpec, numbers: Sequence[int
     """Build an index for some fragments, in any process. Returns the input of `stage_layout`.
 
     Args:
-        table: the version, or that of a `Layout`.
+        table: the table version, or the detached version of a `Layout`.
         spec: the index.
         numbers: the fragments. The index covers none of them yet.
     """
@@ -117,7 +117,7 @@ def merge_index_segments(table: TableView, segments: Sequence[bytes]) -> bytes:
 
 
 def plan_compaction(table: TableView, rows_per_fragment: int, laid_out: Layout | None = None) -> list[CompactionGroup]:
-    """The fragments of a version to compact; of a layout, those that it has not compacted yet."""
+    """The fragments of a version to compact. With `laid_out`, those that this layout has not compacted yet."""
     done = set() if laid_out is None else laid_out.new_fragments
     with reporting(table.datasets.root, table.ref.path):
         dataset = table.datasets.open_with_indexes(table.ref if laid_out is None else laid_out.ref)
@@ -150,7 +150,7 @@ def without_scattered_segments(table: TableView, specs: Sequence[IndexSpec]) -> 
 
 
 def lay_out(table: TableView, trimmed: Layout | None, compacted: Sequence[CompactedGroup]) -> Layout:
-    """The layout of a version after compaction. Does not move the table.
+    """The layout of a version after compaction. The newest version of the table stays the same.
 
     Args:
         table: the version.
@@ -230,7 +230,7 @@ class _Staging:
         """Stage the same files against a later version.
 
         Returns:
-            None if fragments that were compacted or indexed have changed since, or indexes have.
+            None if the indexes have changed since, or a fragment that was compacted or indexed has changed.
         """
         datasets, operation = self.table.datasets, self.layout.operation
         with reporting(datasets.root, later.path):

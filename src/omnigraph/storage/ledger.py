@@ -1,8 +1,8 @@
 """A ledger: a small table whose versions are published strictly one after another.
 
-`__manifest` and the recovery audit are ledgers. A publish names the parts that it keeps and adds rows as new parts. It
-writes only these rows, and succeeds only if no other version was published since. This is the compare-and-swap that the
-whole commit protocol relies on.
+`__manifest` and the recovery audit are ledgers. A ledger version consists of parts: immutable data files with rows. A
+publish keeps some parts of the base version and adds new parts. It writes only the new rows, and succeeds only if the
+base is still the newest version. This is the compare-and-swap that the whole commit protocol relies on.
 """
 
 # See docs/decisions/0030-the-manifest-has-a-state-part.md
@@ -148,8 +148,8 @@ class LedgerVersion:
 
         Args:
             rows: rows from parts of this version.
-            decode: decodes them, or the rows of a whole part.
-            indexes: their parts; by default all.
+            decode: the decoder. After a failure, it is called for each part, to find the damaged one.
+            indexes: numbers of the parts that the rows come from; by default all.
 
         Raises:
             DamagedFileError: they cannot be decoded.
@@ -335,7 +335,7 @@ class Ledger:
             return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
 
     def open_whole(self) -> LedgerVersion | None:
-        """The newest version, for callers that need every published version; None if the ledger does not exist.
+        """The newest version, after a check that no newer version was lost; None if the ledger does not exist.
 
         Raises:
             DamagedFileError: the newest version is damaged or missing.
@@ -459,7 +459,7 @@ class Ledger:
         if self._sync is not None:
             manifest = f"{table_directory(self.path, name)}/_versions/{manifest_name(int(made.version))}"
             self._sync([manifest, self.branch_ref(name)])
-        # The branch has the base paths that its base has on disk.
+        # Lance copied the base paths of the base version from disk. They may point to an old location of the graph.
         return self._version(name, at_root(made, self._root, self.path, options=self._options))
 
     def delete_branch(self, name: str) -> None:
@@ -477,7 +477,7 @@ class Ledger:
         }
 
     def delete_tag(self, name: str) -> None:
-        """Remove a tag of format 1, if it exists: Lance keeps a branch that its own tag names."""
+        """Remove a Lance tag of a graph of format 1, if it exists. Lance cannot remove a branch with a Lance tag."""
         if name in self.tags():
             with self._refs(write=True):
                 self._main().tags.delete(name)

@@ -124,7 +124,7 @@ def _verify_versions(
         if note is not None:
             sealed = True
         elif sealed:
-            # A release that writes seals continues to do so.
+            # Once a version has a seal, all later versions have one, too.
             result.add(path, "its seal is missing")
         else:
             unsealed.append(path)

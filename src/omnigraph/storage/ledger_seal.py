@@ -40,7 +40,7 @@ class Parts:
         return "://" not in self.root
 
     def sums(self, directory: str, added: Sequence[FragmentMetadata]) -> dict[str, str | None]:
-        """Checksums of new parts by file name. In an object store, nothing is read back."""
+        """Checksums of new parts by file name. None in an object store, where a checksum would need another read."""
         files = [file.path for part in added for file in part.files]
         if not self.on_disk:
             return dict.fromkeys(files)

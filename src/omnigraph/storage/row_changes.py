@@ -71,7 +71,7 @@ class StagedChange:
         """The same change for a later version, with the same new fragments.
 
         Returns:
-            None if the rows that it replaces or deletes are different there.
+            None if the ids that it writes or deletes belong to other rows in the later version.
         """
         found = locate(dataset, self.ids)
         known = _sorted(found)
@@ -88,7 +88,7 @@ class RemovedRows:
     """Deletions that other processes wrote, for rows that are replaced.
 
     Attributes:
-        left: fragments that lost rows, as JSON.
+        left: fragments that lost some of their rows, as JSON.
         gone: numbers of fragments that lost all rows.
         rows: number of replaced rows.
     """

@@ -96,7 +96,7 @@ class S3Settings:
 
     def lance_options(self) -> dict[str, str]:
         """The settings in the form of Lance."""
-        # With the prefix, if there is one: only then does Lance ignore the environment.
+        # Use the names with the prefix `aws_`, otherwise environment variables would override the values in Lance.
         options = {name if name in _WITHOUT_PREFIX else f"aws_{name}": value for name, value in self.values}
         if "aws_endpoint" in options:
             options["aws_endpoint_url_s3"] = options["aws_endpoint"]

@@ -21,9 +21,9 @@ _NOT_TAKEN = ("not yet supported by Substrait conversion", "No match for FieldRe
 class _Scan(ScannerBuilder):
     """A scanner whose filter works on a table with any column types.
 
-    Lance passes a filter to its engine together with the table's schema, without the columns whose types are not
-    supported. It misses lists of such types (for example of unsigned integers), and then refuses every filter on the
-    table. Filters never use lists, so no lists are passed.
+    Lance passes a filter to its engine together with the table's schema, and removes columns of unsupported types from
+    the schema. It does not remove lists of unsupported types, such as lists of unsigned integers, and then refuses
+    every filter on the table. Filters never use list columns, so this class replaces all of them in the schema.
     """
 
     def filter(self, filter: Any) -> ScannerBuilder:
@@ -34,7 +34,7 @@ class _Scan(ScannerBuilder):
 
 
 def sendable(schema: pa.Schema) -> pa.Schema:
-    """A schema with the same positions, in which unsupported columns have unused names."""
+    """A schema in which placeholder columns replace all list columns. The positions of columns stay the same."""
     return pa.schema(
         [
             pa.field(f"__not_sendable_{i}", pa.int8()) if _is_nested(field.type) else field
@@ -84,7 +84,7 @@ def filtered(
 
 
 def any_null(columns: Sequence[str]) -> str:
-    """Lance SQL for "one of these columns is null". As an expression, Lance does not support vectors.
+    """Lance SQL for "one of these columns is null". Lance does not support Arrow expressions on vector columns.
 
     >>> any_null(["title_vec", "text_vec"])
     '`title_vec` IS NULL OR `text_vec` IS NULL'

@@ -30,11 +30,11 @@ class Staged:
         rows_removed: the number of rows that the table loses.
         then: a further commit that belongs to the same write.
         files: its files, below the root. In an object store, an index is named by its directory.
-        ids: the ids that staging looked up, if it did.
+        ids: the ids that staging looked up; None if it looked up none.
         transaction: the Lance transaction.
         paths: its files and directories, below the root.
         restage: stages the same files against another version.
-        restores: the version that it restores, if it does.
+        restores: the version that a restore restores; None for other writes.
     """
 
     base: TableRef

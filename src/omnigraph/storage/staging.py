@@ -60,7 +60,7 @@ def stage_append(table: TableView, rows: pa.Table) -> Staged | None:
 
 
 def _append(table: TableView, fragments: Sequence[FragmentMetadata], rows: int) -> Staged:
-    """Stage the append of fragments that are written already. Any version can be the base."""
+    """Stage the append of fragments whose files are already written. It can be rebased to any later version."""
     base = table.ref
     append = Transaction(base.version, LanceOperation.Append(list(fragments)))
     made = staged(table.datasets.root, base, append, added=rows)
@@ -275,14 +275,14 @@ def _index(table: TableView, built: Sequence[Index], gone: Sequence[Index]) -> S
 def stage_restore(table: TableView, version: int, *, visible: bool = False) -> Staged:
     """Stage the content of an earlier version as the next one, to undo an interrupted write.
 
-    Lance does not refuse a restore that arrives late: it applies to the version that is newest by then. The restore
-    carries this engine's mark, so the next writer undoes it.
+    If a restore is delayed and the table has newer versions by then, Lance does not refuse it, and the restore undoes
+    these versions. It has `ENGINE_MARK`, so the next writer recognises such a restore and undoes it.
 
     Args:
         table: the newest version. Nothing is read from it, since its files may be damaged.
         version: the version to restore.
-        visible: whether the graph has pointed at a version after `version`. Then a second commit records the
-            restore, because Lance's own records do not show which rows it changed.
+        visible: whether a manifest has pointed at a version after `version`. Then a second commit records the
+            restore, because Lance does not record which rows a restore changed.
     """
     base, root = table.ref, table.datasets.root
     made = staged(root, base, Transaction(base.version, LanceOperation.Restore(version)))

@@ -31,7 +31,7 @@ class Needs:
 
     Attributes:
         files: files of the versions that stay.
-        freed: files of the versions that are removed. Some may be needed by others.
+        freed: files of the versions that are removed. Versions that stay may also need some of them.
         indexes: index ids of the versions that stay.
     """
 
@@ -78,13 +78,18 @@ def needs(
 
 
 def below(base: str, path: str) -> str:
-    """Convert a directory that Lance names to a path below the root: that of the table or of one of its forks."""
+    """Convert an absolute directory from a Lance manifest to a path below the root.
+
+    Raises:
+        CorruptionError: it is neither the directory of the table nor of one of its forks.
+    """
     place = base.rstrip("/")
     start = place.rfind(f"/{path}")
     found = place[start + 1 :]
     if start < 0 or not (found == path or found.startswith(f"{path}/tree/")):
         raise CorruptionError(
-            f"{path} has files at {base}", hint="a table must be below its graph; do not change its files"
+            f"table {path} refers to files at {base}, which is not a directory of the table",
+            hint="another program changed the table: restore it from a backup",
         )
     return found
 
@@ -95,9 +100,9 @@ def versions(dataset: LanceDataset) -> list[int]:
 
 
 def is_swept(name: str) -> bool:
-    """Whether a file of a table may be removed if no version needs it. Manifests and refs may not.
+    """Whether cleanup may remove a file of a table that no version needs. It never removes manifests and refs.
 
-    Manifests of detached versions may: their creators remove them, unless they die.
+    The manifest of a detached version is an exception: the process that created it normally removes it, but may crash.
     """
     directory, _, rest = name.partition("/")
     if name.endswith(_SET_ASIDE):

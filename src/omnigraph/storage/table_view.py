@@ -59,7 +59,7 @@ class TableView:
         return self.datasets.open(self.ref)
 
     def reading(self) -> AbstractContextManager[None]:
-        """Report failed reads of the version as errors of the family."""
+        """Convert exceptions of failed reads to `OmnigraphError`."""
         return self.datasets.reading(self.ref)
 
     # Version
@@ -160,7 +160,7 @@ class TableView:
             return matching(self.dataset, by, values, columns)
 
     def batches(self, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
-        """Stream all rows, without the first `after` fragments."""
+        """Stream the rows of all fragments except the first `after` fragments."""
         dataset = self.dataset
         with self.reading():
             chosen = dataset.get_fragments()[after:] if after else None
@@ -295,7 +295,7 @@ class TableView:
             columns: the columns to return.
             filter: a condition.
             probes: the number of index partitions to search.
-            refine: how many times `count` candidates to compare exactly.
+            refine: `refine * count` candidates from the index are compared by their exact distances.
         """
         query = {"column": column, "q": pa.array(vector, pa.float32()), "k": count, "metric": metric}
         query |= {"nprobes": probes} if probes is not None else {}

@@ -34,7 +34,7 @@ from omnigraph.storage.table_ref import TableRef, branch_ref_path
 from omnigraph.storage.table_view import TableView
 
 _SYNC_LEVELS = 2
-"""A commit adds files to a table's directories, and may create one of them."""
+"""Directories to flush above each file of a commit: a commit may create the directory of a file, but not its parent."""
 
 
 class Sync(Protocol):
@@ -153,8 +153,8 @@ class TableStorage:
         """Commit a staged write as the next version after its base. Tries once.
 
         Raises:
-            TableConflictError: the table has a newer version. If Lance rebased the write onto a foreign version, the
-                table now has a version that no manifest points at; recovery undoes it.
+            TableConflictError: the table has a newer version. If Lance rebased the write onto a version of another
+                program, the table now has a version that no manifest points at; recovery undoes it.
             VersionReclaimedError: the base, or the version to restore, was removed.
         """
         base, restores = staged.base, staged.restores

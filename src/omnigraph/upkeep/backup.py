@@ -105,7 +105,7 @@ def backup(store: Store, target: Store, *, keep: int | None = None, hold: bool =
         hold: whether to protect the copied files from cleanup. This writes a work record to the graph.
 
     Raises:
-        ConflictError: the location holds something else, or the backup was written to.
+        ConflictError: the location holds other files, or the backup there was changed after it was made.
         VersionReclaimedError: `hold` is off, and cleanup removed files during every attempt.
     """
     if keep is not None and keep < 1:
@@ -157,10 +157,16 @@ def _exclusive_copy(target: Store, what: str) -> Iterator[Lease]:
 def _check_separate(source: GraphUri, target: GraphUri) -> None:
     for uri in (source, target):
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("a graph in memory cannot be copied", hint="export it, or load it into a graph in files")
+            raise InputError(
+                f"{uri} is in memory: only graphs in a directory or in S3 can be copied",
+                hint="use another location; 'export' and 'load' also work with graphs in memory",
+            )
     here, there = (f"{uri.identity.rstrip('/')}/" for uri in (source, target))
     if here.startswith(there) or there.startswith(here):
-        raise InputError(f"{target} and {source} contain each other", hint="choose a separate location for the copy")
+        raise InputError(
+            f"{target} and {source} overlap: one location contains the other",
+            hint="choose a separate location for the copy",
+        )
 
 
 def _check_empty(target: Store, what: str) -> None:
@@ -177,7 +183,7 @@ def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
     """Check that an earlier backup is unchanged, and that it is a backup of this graph.
 
     Raises:
-        ConflictError: it is not.
+        ConflictError: the backup was changed, or it is a backup of another graph.
     """
     if record.done is None:
         return
@@ -191,13 +197,13 @@ def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
             )
     if not _has(store, MAIN, record.done[MAIN]):
         raise ConflictError(
-            f"{target.objects.uri} is a backup of another graph, or of a state that this one never had",
+            f"{target.objects.uri} is a backup of another graph, or of a state that {store.objects.uri} never had",
             hint="back up to another location",
         )
 
 
 def _has(store: Store, name: str, state: BranchState | None) -> bool:
-    """Whether a branch was in a state at some time."""
+    """Whether a branch of the graph has, or once had, the given state."""
     try:
         view = store.manifest_at(name, state.version) if state is not None else None
     except (VersionReclaimedError, BranchNotFoundError):
@@ -223,7 +229,7 @@ def capture(store: Store, *, hold: bool) -> GraphState:
     takes the leases of all branches for one read.
 
     Raises:
-        ConflictError: the reads never agreed, and `hold` is off.
+        ConflictError: a branch or tag changed between any two reads, and `hold` is off.
     """
     last = _read_heads(store)
     for _ in range(_CAPTURE_READS):
@@ -278,7 +284,8 @@ def _copy(store: Store, target: _Target, keep: int | None, *, hold: bool) -> Cop
     for attempt in range(_ATTEMPTS):
         try:
             state = capture(store, hold=hold)
-            # The work record keeps cleanup away from files that the heads and their merges need.
+            # While the work record exists, cleanup keeps the files of the heads, and of the commits that a later merge
+            # of the heads needs as a base.
             with at_work(store.leases, WorkKind.BACKUP, *state.heads.values()) if hold else nullcontext():
                 return work.run(state)
         except (VersionReclaimedError, ObjectNotFoundError, ObjectChangedError, BranchNotFoundError):
@@ -311,7 +318,8 @@ class _Work:
         reach(Failpoint.COPY_FILES_COPIED)
         self._record_sums(plan)
         source, accepted = read_contract(self.store.objects, state.heads[MAIN])
-        # A reader of the copy before the promotion looks for the staged contract of the head's operation.
+        # Until `promote_contract`, readers of the copy look for the schema files that are staged under the id of the
+        # operation that created the head.
         operation = state.heads[MAIN].head.operation_id or state.heads[MAIN].head.id
         stage_contract(self.target.objects, source, accepted, operation)
         for path in plan.schemas:
@@ -332,7 +340,7 @@ class _Work:
         return CopyReceipt(str(self.source.uri), str(self.there.uri), heads, self.files + written, self.size, kept)
 
     def _write_hints(self, state: GraphState) -> None:
-        """Write Lance's version hints. They reveal a lost newest manifest version."""
+        """Write Lance's version hints. With them, readers can detect that the newest manifest version is missing."""
         for view in state.heads.values():
             directory = table_directory(MANIFEST_PATH, view.ledger.branch)
             self.target.objects.put(f"{directory}/{VERSIONS}/{HINT}", dump_hint(view.version))
@@ -408,7 +416,8 @@ class _Work:
         if self.record.done is not None:
             branches, tags = list_branch_refs(objects), list_tag_refs(objects)
             self._check_record()
-            # From here on a late delete does no harm: a later copy does not need these objects, or has rewritten them.
+            # A delete that is delayed from here on does no harm: a later copy does not need these objects, or has
+            # rewritten them.
             for name, branch in branches.items():
                 if state.refs.branches.get(name) != branch:
                     with suppress(ObjectChangedError):

@@ -1,9 +1,10 @@
-"""Cleanup: removes table versions and files that nothing can read, and the leftovers of dead processes.
+"""Cleanup: removes table versions and files that no branch, tag, kept commit or running job needs.
 
 Cleanup plans twice. The first plan is written durably to the removal list. Then everything is read again: references,
 tags, work records, writes in flight, tables. Only versions that are in both plans are removed, after the list is made
-final. A process that refers to a version in between is either seen by the second plan or sees the list. So no delay
-between two steps can lose acknowledged data. `commit/removal_list.py` explains why.
+final. If a process starts to use a version in between, either the second plan finds this use, or the process finds the
+version on the list and fails. So no delay between two steps can lose acknowledged data. `commit/removal_list.py` has
+the details.
 
 Versions are removed first, by deleting their manifests, then the files that only they needed. An interrupted cleanup
 leaves a final list, which the next cleanup completes, and orphan files, which it finds.
@@ -62,10 +63,10 @@ _CLOCK_SKEW = timedelta(minutes=5)
 """Allowed error of the modification times of a store."""
 
 _STAGED_TTL = timedelta(hours=1)
-"""Staged rows without a work record are dead after this time without a new file."""
+"""Minimum age of the newest file of staged rows without a work record. Older rows were left by a crashed process."""
 
 _UNNAMED_BRANCH_TTL = timedelta(minutes=10)
-"""Maximum time between the creation of a branch's manifest and of its reference. After it, the branch is removed."""
+"""Maximum time between the creation of a branch's manifest and its reference. A later cleanup removes the manifest."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,7 +87,7 @@ class TableCleanup:
         old_versions_removed: versions that could no longer be read.
         forks_removed: forks of deleted branches and of failed writes.
         orphans_removed: files that no version ever needed.
-        error: the error of this table; the other tables are cleaned all the same.
+        error: the error of this table. It does not prevent the cleanup of other tables.
     """
 
     type_key: str
@@ -156,7 +157,9 @@ class CleanupReport:
 def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupReport:
     """Remove everything that a policy allows. `Graph.cleanup` describes it."""
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("a graph in memory ends with its process", hint="cleanup is for graphs in files")
+        raise InputError(
+            "cleanup is not possible for a graph in memory", hint="cleanup is for graphs in a directory or in S3"
+        )
     if preview:
         _check_recovered(store)
         return _Plan.of(store, policy, now(), now(), only_alive=True).report(preview=True)
@@ -257,8 +260,8 @@ class _Plan:
             policy: the commits to keep.
             now: the current time.
             began: the current time by the clock of the store.
-            ended: names of dead work whose records were removed.
-            only_alive: whether to ignore records of dead work; otherwise they are already removed.
+            ended: names of work whose process died and whose work record was removed.
+            only_alive: whether to ignore work records of dead processes. Otherwise these records are already removed.
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
@@ -286,7 +289,7 @@ class _Plan:
                     infos = [info for info in infos if info.path in existing]
             raise AssertionError("unreachable")
 
-        # A merge in flight has staged a file that recovery needs to complete it.
+        # A merge in flight has staged a file that recovery needs to complete the merge.
         names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}
         idle = [rows for rows in staged if rows.name not in names]
         dead = [
@@ -316,7 +319,7 @@ class _Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that has to be on the removal list first."""
+        """Whether the plan has no removals that must be written to the removal list."""
         return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
 
     @property
@@ -418,7 +421,8 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, written: datetime | N
     newest = unless_removed(store, name, lambda: store.manifest.open(name)) if name in found.ledgers else None
     if newest is not None and unless_removed(store, name, lambda: read_manifest(name, name, newest).closed):
         return True
-    # An older release deleted its branch without closing it, or the creation of the branch did not reach the reference.
+    # An older release deleted the branch without closing its manifest, or the creation of the branch failed before its
+    # reference was written.
     if _LEDGER.fullmatch(name) is None:
         return False
     return written is None or written < began - _UNNAMED_BRANCH_TTL
@@ -444,7 +448,7 @@ def now() -> datetime:
 
 
 def _store_time(store: Store) -> datetime:
-    """The time by the clock that dates files, so that the age of a file does not depend on two clocks."""
+    """The current time by the clock of the store. File times have the same clock, so ages of files are exact."""
     if store.objects.uri.scheme is Scheme.LOCAL:
         return now()
     return store.leases.head(lease_path(CLEANUP)).modified  # this object was written just now
@@ -454,7 +458,7 @@ def _store_time(store: Store) -> datetime:
 
 
 def _finish(store: Store, listed: RemovalList) -> None:
-    """Complete the removals of an interrupted cleanup. It may be paused only, and do the same later."""
+    """Complete the removals of an interrupted cleanup. If that cleanup was only paused, it may repeat them later."""
     for path, table in listed.tables.items():
         if path == MANIFEST_PATH:
             _remove_ledgers(store, table.forks)
@@ -542,7 +546,7 @@ def _recover(store: Store) -> None:
 
 
 def _check_recovered(store: Store) -> None:
-    """Check as `_recover`, without changes. A running writer may have advanced a table, so a second read decides."""
+    """Do the checks of `_recover` without changes. Reads twice, since a running writer may have advanced a table."""
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):
             for drift in _drift_errors(store, view := store.capture(branch)):
@@ -552,8 +556,8 @@ def _check_recovered(store: Store) -> None:
                     raise drift
     if pending(store.objects):
         raise ConflictError(
-            "cleanup requires a clean recovery state, and a write is in flight or was interrupted",
-            hint="try again; opening the graph for writing recovers interrupted writes",
+            "cleanup cannot be previewed while a write is in flight or interrupted",
+            hint="try again later; opening the graph for writing recovers interrupted writes",
         )
 
 

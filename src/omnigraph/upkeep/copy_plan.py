@@ -32,9 +32,11 @@ class CopyPlan:
     """The files to copy.
 
     Attributes:
-        files: immutable files that are not visible by themselves.
-        table_manifests: the version files of tables and the references of forks, in stages.
-        graph_manifests: the version files and references that make them a graph, in stages.
+        files: immutable files. No reader finds them before a version file refers to them.
+        table_manifests: paths of the version files of tables, then of the references of forks. Each inner list is
+            copied completely before the next one.
+        graph_manifests: paths of the version files of `__manifest` and of the references of branches and tags, which
+            make the copy a graph. Each inner list is copied completely before the next one.
         schemas: earlier schemas.
         sums: the recorded checksums of the files.
         ledgers: the Lance branches of the manifest to copy, including those of deleted branches.
@@ -56,7 +58,7 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted(Policy):
-    """The commits that a copy lacks: the newest of each branch, down to those that it has."""
+    """The commits to copy: of each branch, the newest ones, until `keep` is reached or the copy has the commit."""
 
     known: frozenset[str]
 
@@ -67,7 +69,7 @@ class _Wanted(Policy):
 def plan_copy(
     store: Store, refs: Refs, heads: Mapping[str, Manifest], keep: int | None, known: frozenset[str]
 ) -> CopyPlan:
-    """Find everything that a state of all branches needs.
+    """Find the files that a state of all branches needs.
 
     Args:
         store: the graph.

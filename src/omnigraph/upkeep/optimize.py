@@ -133,7 +133,7 @@ class TableOptimized:
     pending_indexes: tuple[PendingIndex, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON members, the same on every surface."""
+        """The result as the JSON object that all user interfaces return."""
         return {
             "type_key": self.type_key,
             "fragments_removed": self.fragments_removed,
@@ -163,7 +163,7 @@ class OptimizeReceipt:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as the JSON object that all user interfaces return."""
         return {
             "datasets": [table.to_json() for table in self.tables],
             "commit": None if self.commit is None else commit_json(self.commit),
@@ -219,7 +219,7 @@ def optimize(
 def _drifted(store: Store) -> set[str]:
     """Recover interrupted writes on `main`, and return the tables that are ahead of the manifest.
 
-    This needs the lease: otherwise a write in flight would look the same.
+    This needs the lease, because a table that a write in flight changes is also ahead of the manifest.
     """
     with store.exclusive(MAIN) as held:
         recover_branch(store, MAIN, held)
@@ -238,7 +238,7 @@ class _Compaction:
 
 
 class _Work:
-    """The work of all attempts. An attempt reuses compacted files and index segments of earlier ones that still fit."""
+    """The work of all attempts to commit. Later attempts reuse compacted files and index segments that are valid."""
 
     def __init__(
         self,

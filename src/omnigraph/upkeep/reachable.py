@@ -60,7 +60,10 @@ class Policy:
             InputError: there is no rule, or a value is negative.
         """
         if self.keep is None and self.older_than is None:
-            raise InputError("no retention rule", hint="give keep or older_than (--keep, --older-than), or both")
+            raise InputError(
+                "cleanup needs a rule for the commits to keep",
+                hint="give keep or older_than (--keep, --older-than), or both",
+            )
         if self.keep is not None and self.keep < 0:
             raise InputError(f"keep: {self.keep} is not a number of commits")
         for name, age in (("older_than", self.older_than), ("orphans_older_than", self.orphans)):
@@ -68,7 +71,7 @@ class Policy:
                 raise InputError(f"{name}: an age cannot be negative")
 
     def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
-        """Whether a commit stays readable; `place` is its distance from the head of its branch."""
+        """Whether a commit stays readable. `distance` is its number of commits from the head of its branch."""
         if distance == 0 or (self.keep is not None and distance < self.keep):
             return True
         return self.older_than is not None and commit.created_at > (now - self.older_than).timestamp() * 1_000_000
@@ -100,9 +103,9 @@ class Reach:
     Attributes:
         refs: the branches and tags that were read.
         pins: the reachable table versions.
-        keys: the type keys of tables by directory without the attempt, including dropped types.
+        keys: the type key of each table, by the identity part of its directory (`identity_in`); also of dropped types.
         ledgers: the Lance branches of the manifest, read before the references.
-        needed_ledgers: the Lance branches with something reachable.
+        needed_ledgers: the Lance branches of the manifest with reachable versions, and their parents.
         only_recorded: table versions that only running work needs.
     """
 
@@ -121,7 +124,7 @@ class Reach:
         return found
 
     def deletable(self, going: Iterable[str]) -> list[str]:
-        """The deletable ones of some Lance branches of the manifest. Lance keeps branches that have children."""
+        """Those of the given Lance branches of the manifest that can be deleted: all their children are given, too."""
         going = set(going)
         return sorted(going - _with_parents(self.ledgers.keys() - going, self.ledgers))
 
@@ -140,9 +143,12 @@ def reach(
 ) -> Reach:
     """Find everything that has to stay.
 
-    That is: the head of each branch and its start; the commits of its history that the policy keeps; every tag; every
-    commit that a later merge may need as a base; the versions that running work needs; the versions that writes in
-    flight started from, which recovery needs to undo them; and everything that an open transaction has written.
+    - the head of each branch, and the commit at which the branch was created
+    - the commits of each branch that the policy keeps
+    - every tagged commit, and every commit that a later merge may need as a base
+    - the versions that running work needs
+    - the versions that writes in flight started from: recovery needs them to undo these writes
+    - everything that an open transaction has written
 
     Args:
         store: the graph.
@@ -186,7 +192,7 @@ def reach_from(
         policy: the commits to keep.
         now: the current time.
         records: running work.
-        sidecars: writes in flight. A merge among them is about to publish a commit as its parent.
+        sidecars: writes in flight. If one is a merge, the merged commit has to stay, too.
     """
     places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
     places |= {(ref.parent, ref.parent_ledger, ref.parent_version) for ref in refs.pending}
@@ -225,7 +231,7 @@ def _manifest_version(commit: Commit) -> ManifestVersion:
 
 
 def _start(branch: BranchRef, view: Manifest) -> Iterator[ManifestVersion]:
-    """The start of a branch; for a transaction, every version since."""
+    """The manifest version at which a branch was created; for a transaction branch, also all its later versions."""
     yield branch.parent, branch.parent_ledger, branch.parent_version
     if branch.is_hidden:
         versions = range(branch.parent_version, view.version)
@@ -244,7 +250,7 @@ def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
 def _bases(
     store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
 ) -> Iterator[ManifestVersion]:
-    """The commits that later merges of branches and of other named commits may need as a base."""
+    """The commits that later merges may need as a base: merges of branches, and of the commits in `named`."""
     known: dict[str, Commit] = {}
     for view in heads.values():
         _add_commits(store, view, known)
@@ -262,7 +268,7 @@ def _bases(
 
 
 def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
-    """Add the commits that lead to a view. Known commits are not decoded again."""
+    """Add the head of a manifest and all its ancestors to `known`. Known commits are not decoded again."""
     known.setdefault(view.head.id, view.head)
     columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
     read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
@@ -274,7 +280,7 @@ def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None
 
 
 def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manifest]:
-    """The states at some places, without those that are removed."""
+    """Read manifest versions. Skips versions that were removed."""
 
     def read(at: ManifestVersion) -> Manifest | None:
         branch, ledger, version = at

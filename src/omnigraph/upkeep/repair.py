@@ -70,9 +70,14 @@ _TEMPORARY = (StorageErrorKind.TRANSIENT, StorageErrorKind.CONFIGURATION)
 def repair(store: Store, *, confirm: bool = False, force: bool = False) -> RepairReport:
     """Check every table of every branch, and repair them with consent. `Graph.repair` describes it."""
     if force and not confirm:
-        raise InputError("force needs confirm", hint="read the plan first, then give both")
+        raise InputError(
+            "force has no effect without confirm",
+            hint="repair without both shows the plan; then give confirm and force (--confirm --force)",
+        )
     if store.objects.uri.scheme is Scheme.MEMORY:
-        raise InputError("a graph in memory ends with its process", hint="repair is for graphs in files")
+        raise InputError(
+            "repair is not possible for a graph in memory", hint="repair is for graphs in a directory or in S3"
+        )
     run = _Repair(store, confirm, force)
     run.sidecars()
     run.references()
@@ -232,7 +237,7 @@ class _Repair:
                 found.etag = ""
 
     def _is_needed(self, sidecar: Sidecar) -> bool:
-        """Whether a readable table of a write could not be restored. The next run tries again."""
+        """Whether the next run needs the sidecar, because a readable table of its write could not be restored."""
         keys = {table.key for table in sidecar.tables}
         own_rows = [row for row in self.rows if row.branch == sidecar.branch and row.type_key in keys]
         left = [row for row in own_rows if row.action is Action.REFUSED]
@@ -286,12 +291,13 @@ class _Repair:
                 reach(Failpoint.REPAIR_MANIFEST_CHECKED)
                 if not self._quarantine_manifests(row, damaged):
                     return
-                # The hint still names the lost version, so no writer continues from this one before the publish.
+                # Lance's version hint still has the number of the lost version. So no writer commits on top of the
+                # older version before the repair is published.
                 self.store.forget(recorded)
                 view = self.store.manifest_at(recorded, view.version)
             pins = list(self._tables(view, held, dropping, went_back=damaged is not None))
             given_up = [found for found in self.abandoned if found.sidecar.branch == recorded and found.etag]
-            # A late publish of a write that is given up must find its version taken.
+            # Publish a new manifest version, so that a delayed publish of a write that is given up fails.
             if pins or damaged is not None or given_up:
                 self._publish(view, pins, held, forced=damaged is not None or bool(given_up))
             if damaged is not None:
@@ -301,7 +307,7 @@ class _Repair:
             self._drop_indexes(recorded, dropping)
 
     def _found(self, name: str, branch: str) -> tuple[Manifest, _Unreadable | None] | None:
-        """The result of `_readable`; None if nothing can be read, which is recorded."""
+        """The result of `_readable`; None if no state can be read, which is added to the report."""
         try:
             return self._readable(branch)
         except OmnigraphError as error:

@@ -1,4 +1,4 @@
-"""Plans the cleanup of one table: unreachable versions, dead forks, and orphan files."""
+"""Plans the cleanup of one table: unreachable versions, forks that are not needed, and orphan files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TableSweep:
 
     @property
     def removals(self) -> TableRemovals:
-        """The entry in the removal list: from now on nothing may refer to these."""
+        """The entry in the removal list. No process may refer to these versions and forks from now on."""
         versions = {fork: runs_of(removed_files) for fork, removed_files in self.versions.items()}
         return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
@@ -191,7 +191,7 @@ class TablePlanner:
         return sorted(dead, key=lambda fork: (-depth(fork), fork))
 
     def _is_dead(self, path: str, fork: str, infos: Sequence[ObjectInfo]) -> bool:
-        """Whether to remove a fork without pins. A running write may still publish it."""
+        """Whether to remove a fork without pins. Keeps new forks of existing branches: a write may publish them."""
         named = _FORK.fullmatch(fork)
         if named is None:
             return False  # not created by this engine
@@ -209,11 +209,11 @@ class TablePlanner:
         return path not in self._busy and info.modified < self._cutoff
 
     def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], fork_points: set[int]) -> Needs:
-        """Plan the versions of a table or fork to remove. Returns the files that the others need.
+        """Plan the versions of a table or fork to remove. Returns the files of the versions that stay.
 
         Versions newer than the newest reachable one stay: a running write may have created them. All versions of a fork
-        without pins stay. Forks of deleted branches have no writers, so there only the newest version stays in
-        addition, because Lance identifies the fork by it.
+        without pins stay. A fork of a deleted branch has no writers, so of its unreachable versions only the newest one
+        stays, because Lance identifies the fork by it.
         """
         existing = self._tables.versions(sweep.path, fork)
         if pins and self._is_deleted(fork):

@@ -1,9 +1,9 @@
 """Repairs one table: adopts its newest content, or restores an earlier one.
 
 A process may be paused after it has checked its lease, and continue after another process has repaired the table and
-written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore is
-marked as ours: if it comes late, the next writer undoes it. Adopting only changes the manifest, and a late publish is
-refused.
+written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore has
+the mark of this engine: if it is delayed, the next writer recognises it and undoes it. Adopting a version only changes
+the manifest, and a delayed publish of the manifest fails.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class TableRepair:
         held: the lease of the branch; None in a preview.
         covered: tables that recovery handles.
         abandoned: tables of writes that can be neither completed nor undone.
-        went_back: whether newer states of the branch are lost, so that the table may be ahead because of them.
+        went_back: whether newer manifest versions of the branch are lost. They may have pointed at newer versions of
+            the table.
         drops_indexes: whether it has damaged indexes to drop.
     """
 
@@ -149,8 +150,8 @@ class TableRepair:
             return self._restore_content(row, ref, head, free=False)
         good_version = self._version_to_keep(steps)
         if good_version < head:
-            row.error = "it was restored to an earlier version, and no commit explains that"
-            # If all these versions are ours, the next writer would do this without consent.
+            row.error = "it was restored to an earlier version, but not by a commit of the graph"
+            # If this engine created all these versions, the next writer would do this without consent.
             return self._restore_content(row, ref.at(good_version), head, free=self._is_ours(head))
         lost = [damage for damage in store.tables.at(ref.at(head)).damages() if damage.index is None]
         if lost:
@@ -175,11 +176,11 @@ class TableRepair:
         return ref
 
     def _version_to_keep(self, steps: Sequence[_Step]) -> int:
-        """The version whose content stays: the newest, unless an unexplained restore is among the steps.
+        """The version whose content stays: the newest, unless a version after the pinned one is a restore.
 
-        Such a restore may be a late one that removes acknowledged rows. So the content of the pinned version stays. If
-        newer states of the graph are lost, restores among their versions are accepted, as long as they do not go back
-        behind the pinned version.
+        The restore may have been delayed, and may undo acknowledged writes. So the content of the pinned version stays.
+        If newer manifest versions are lost, they may have pointed at restores. Then a restore is accepted if it
+        restores the pinned version or a later one. Otherwise the content of the version before the restore stays.
         """
         pinned = self.pin.ref.version
         for version, step in enumerate(steps, pinned + 1):
@@ -208,7 +209,7 @@ class TableRepair:
             row: the finding.
             good_version: the version to restore.
             head: the newest version.
-            free: whether it needs no force.
+            free: whether the repair is allowed without `force`.
         """
         row.plan = f"restore the content of version {good_version.version}: {self._count(row, good_version)}"
         if not self.run.decide(row, needs_force=not free):
@@ -285,7 +286,7 @@ class TableRepair:
         return f"{row.rows_before} rows before, {after_it} after"
 
     def _compare(self, row: Repaired, after: TableRef) -> str:
-        """Describe the row counts before and after, and the added and removed rows. The cost depends on the change."""
+        """Describe the row counts before and after, and the numbers of added, removed and rewritten rows."""
         tables, before = self.run.store.tables, self.pin.ref
         counts = self._count(row, after)
         try:

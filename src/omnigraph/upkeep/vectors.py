@@ -99,7 +99,7 @@ class EmbedReceipt:
         model: the model.
         which: the vectors that were requested.
         types: by type, in name order.
-        commit: the commit; None if all vectors were up to date, or if nothing was to be written.
+        commit: the commit; None if all vectors were up to date, or if `check` was requested.
     """
 
     branch: str
@@ -114,7 +114,7 @@ class EmbedReceipt:
         return sum((each.counts for each in self.types), Counts())
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as the JSON object that all user interfaces return."""
         return {
             "branch": self.branch,
             "model": self.model,
@@ -169,7 +169,7 @@ class EmbedPlan:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Only rows without one of these properties are read; empty if all rows are."""
+        """Vector properties. Only rows in which one of them is null are read. Empty if all rows have to be read."""
         return () if self.every else self.names
 
     def done(self, counts: Counts, pin: TablePin) -> EmbeddedType:
@@ -361,5 +361,5 @@ class Revision:
 def revision(
     tables: TableStorage, ref: TableRef, schema: pa.Schema, parts: Callable[[], Iterator[pa.Table]]
 ) -> Revision:
-    """The new rows of a table. `schema` is that of its values."""
+    """The new rows of a table. `schema` has the columns of the table, with plain bytes for blobs."""
     return Revision(tables, ref, row_schema(schema), parts)

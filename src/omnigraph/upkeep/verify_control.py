@@ -1,7 +1,7 @@
-"""Verifies everything beside the tables: history, references, audit, sidecars, schemas, and lists of the graph.
+"""Verifies the objects outside of the tables: history, references, audit, sidecars, schemas, and the removal list.
 
-Each damaged object becomes a finding with its path. The cost depends on the history of the verified branch; the rest is
-small.
+Each damaged object becomes a finding with its path. The cost mainly depends on the number of commits of the verified
+branch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from omnigraph.storage.table_ref import manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
 
 HARMLESS = ""
-"""Marks damage that changes no result: the object is not needed."""
+"""Marks damage that changes no query result, because queries do not need the object."""
 
 
 def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
@@ -111,7 +111,7 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
 
 
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """Missing versions between others. Cleanup never removes them, and a merge may start at any."""
+    """Missing manifest versions between the oldest one and `view`. Cleanup never removes them, and merges need them."""
     branch = view.ledger.branch
     there = set(store.manifest.versions(branch))
     for version in sorted(set(range(min(there, default=view.version), view.version)) - there):
@@ -168,9 +168,9 @@ def _optional_objects(store: Store) -> Iterator[FileDamage]:
     """Verify checksum records, the removal list and work records. Their damage changes no result."""
     for path, sums in read_records(store.objects, record_names(store.objects)).items():
         if sums is None:
-            yield FileDamage(path, "it cannot be read: the files of its write have no checksums", HARMLESS)
+            yield FileDamage(path, "it cannot be read: the files that it lists have no recorded checksums", HARMLESS)
     if not removal_list.read(store.objects).readable:
         yield FileDamage(removal_list.PATH, "it cannot be read: the next write or cleanup creates it again", HARMLESS)
     for record in work_records.read_records(store.objects):
         if record.kind is None:
-            yield FileDamage(record.path, "it cannot be read: its work rewrites it, or cleanup removes it", HARMLESS)
+            yield FileDamage(record.path, "it cannot be read: its job writes it again, or cleanup removes it", HARMLESS)

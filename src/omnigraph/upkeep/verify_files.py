@@ -14,8 +14,8 @@ from omnigraph.upkeep.verify_control import verify_control
 def verify_files(store: Store, view: Manifest) -> FileReport:
     """Verify all files of a state of the graph.
 
-    On a local disk, the lengths and checksums of all files are compared. On all stores, all rows are read and counted.
-    The history of the state and all objects beside the tables are verified, too.
+    On a local disk, the sizes and checksums of all files are compared with the recorded ones. On all stores, all rows
+    are read and counted. The history of the state and all objects outside of the tables are verified, too.
 
     Raises:
         StorageError: the store cannot be reached.

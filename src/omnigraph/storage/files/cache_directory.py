@@ -1,4 +1,4 @@
-"""The cache directory of this machine: topologies, words, vectors, Java classes."""
+"""The cache directory of this machine. It holds topologies, inverted indexes, vectors and Java classes."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class LocalFile:
 
 
 def _local(path: Path) -> LocalFile:
-    """A file by its absolute path: tasks have another working directory."""
+    """A file with its absolute path, because Spark tasks have another working directory."""
     return LocalFile(Path(os.path.join(os.getcwd(), path)))
 
 
@@ -166,7 +166,7 @@ class _Directories:
 
 @lru_cache(8)
 def _bucket(name: str, options: tuple[tuple[str, str], ...]) -> S3ObjectStore:
-    from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
+    from omnigraph.storage.objects.s3 import S3ObjectStore  # imported here, so that local files load no S3 client
 
     return S3ObjectStore(GraphUri.parse(f"{_S3}{name}", dict(options)))
 

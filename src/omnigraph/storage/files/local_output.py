@@ -123,7 +123,7 @@ def _cannot_write(path: str | os.PathLike[str], error: OSError) -> InputError:
 
 
 def _place(path: str | os.PathLike[str]) -> Path | int:
-    """Resolve the symbolic links of a path; a number for a file descriptor of this process.
+    """Resolve the symbolic links of a path. Returns the number for a file descriptor of this process.
 
     A descriptor is not opened again by its name: that would lose its position, and truncate a file in append mode.
     """

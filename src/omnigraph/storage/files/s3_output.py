@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.objects.s3 import ObjectWriter, S3ObjectStore
 
 UNFINISHED = "_unfinished"
-"""Name of the marker. `load` skips names like this, and refuses a directory with this one."""
+"""Name of the marker. `load` skips files whose names begin with `_`, but refuses a directory with this marker."""
 _WHY = (
     b"An export is writing this directory, or was interrupted. Do not use the files: remove them if no export runs.\n"
 )
@@ -47,7 +47,7 @@ class S3Output:
     """An output location in a bucket, for an object or a directory."""
 
     def __init__(self, uri: GraphUri) -> None:
-        from omnigraph.storage.objects.s3 import S3ObjectStore  # imported late, because it loads a client
+        from omnigraph.storage.objects.s3 import S3ObjectStore  # imported here, so that local exports load no S3 client
 
         assert uri.scheme is Scheme.S3
         self._uri = uri
@@ -89,7 +89,7 @@ class S3Output:
 
     @contextmanager
     def directory(self, inside: Sequence[str] = ()) -> Iterator[S3Directory]:
-        """Write a directory. It has a marker until the block ends without an error; otherwise it is emptied.
+        """Write a directory. It has a marker until the block ends without an error. After an error, it is emptied.
 
         Args:
             inside: subdirectories, which get markers, too, because readers may read one of them alone.
@@ -114,7 +114,8 @@ class S3Output:
             self._store.delete_files(marks[1:])
             self._store.delete(marks[0])
         except BaseException:
-            with suppress(OmnigraphError):  # an object that cannot be removed keeps its marker; report the first error
+            # If a file cannot be removed, the marker stays. The caller gets the first error.
+            with suppress(OmnigraphError):
                 self._store.delete_files(made.written)
                 self._store.delete_files(marks[1:])
                 self._store.delete(marks[0])
@@ -134,7 +135,7 @@ class S3Directory:
     """A directory that is being written.
 
     Attributes:
-        written: paths in the bucket of started files.
+        written: paths in the bucket of all files whose write has begun.
     """
 
     def __init__(self, store: S3ObjectStore, path: str) -> None:

@@ -75,7 +75,7 @@ class VectorCache:
         self._models: dict[str, ModelCache] = {}
 
     def model(self, name: str, dimension: int) -> ModelCache:
-        """The cache of one model. The name must identify everything but the text that determines a vector."""
+        """The cache of one model. The name must differ for models and settings that compute different vectors."""
         short = blake2b(f"{dimension} {name}".encode(), digest_size=12).hexdigest()
         with self._lock:
             found = self._models.get(short)

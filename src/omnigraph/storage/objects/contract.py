@@ -122,7 +122,7 @@ class ObjectStore(Protocol):
         """Remove a directory with everything in it. Objects that are written at the same time may stay."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Remove many files that Lance wrote below the root and that nothing replaces, in no order.
+        """Remove many files that Lance wrote below the root, in no order. Their paths are never written again.
 
         Missing files are ignored.
         """

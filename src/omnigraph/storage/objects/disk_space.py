@@ -1,8 +1,8 @@
 """Disk space: removal of temporary files, and a reserve for a full disk.
 
-Cleanup is needed most when the disk is full, but has to write a lease and a list before it can remove anything. So a
-local graph has a reserve file without content. Cleanup deletes it when the disk is full, and creates it again at the
-end.
+Cleanup is needed most when the disk is full, but it has to write a lease and the removal list before it can remove
+anything. So a local graph has a reserve file, which only occupies disk space. Cleanup deletes this file when the disk
+is full, and creates it again at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_full(error: BaseException | None) -> bool:
 
 @contextmanager
 def unless_full() -> Iterator[None]:
-    """Skip a step if the disk is full, so that the graph can be opened for cleanup. Every write tries it again."""
+    """Skip the block if the disk is full, so that the graph can be opened for cleanup. Each write runs it again."""
     try:
         yield
     except OmnigraphError as error:

@@ -50,8 +50,8 @@ def sync_tree(root: str, paths: Iterable[str], levels: int | None = None) -> Non
     Args:
         root: the root of the paths.
         paths: files, or directories with everything in them.
-        levels: the number of directories to flush above each path, if the others are known to be durable; by default
-            all up to the root.
+        levels: the number of directories to flush above each path. The directories above these must already be
+            durable. By default, all directories up to the root.
 
     Raises:
         FlushError: a file cannot be flushed, or is missing.

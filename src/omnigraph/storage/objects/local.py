@@ -462,7 +462,7 @@ def _remove_leftovers(directory: str) -> None:
 
 
 def _has_no_objects(directory: str) -> bool:
-    """Whether a directory has at most a lock file and remains of crashed writers."""
+    """Whether a directory has no files except a lock file and temporary files of crashed writers."""
     stale = time.time() - _STALE_SECONDS
     return all(
         entry.name == _LOCK

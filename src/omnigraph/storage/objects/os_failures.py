@@ -42,7 +42,7 @@ _SAYS_ENOUGH = frozenset(
 
 
 def os_advice(number: int) -> tuple[StorageErrorKind, str] | None:
-    """Kind and hint for an operating system error in a library's message, if the message is conclusive."""
+    """Kind and hint for the number of an operating system error; None if the number does not show the cause."""
     return _OS_KINDS[number] if number in _SAYS_ENOUGH else None
 
 
@@ -72,5 +72,5 @@ def os_failure(error: OSError, uri: str, path: str, *, in_effect: bool = False) 
         hint = "check the disk and the system log" if kind is _Kind.NOT_FOUND else hint
         return FlushFailedError(f"{reason}{where}", uri=uri, path=path, in_effect=in_effect, hint=hint)
     if in_effect:
-        kind, hint = _Kind.UNKNOWN, f"it is visible, but may not survive a power failure: {hint}"
+        kind, hint = _Kind.UNKNOWN, f"the write is visible, but may not survive a power failure: {hint}"
     return StorageError(reason, kind=kind, uri=uri, path=path, hint=hint)

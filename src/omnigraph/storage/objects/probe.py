@@ -17,8 +17,8 @@ _ATTEMPTS = 3
 def probe_create_if_absent(store: ObjectStore) -> None:
     """Write and remove an object to check that the store honours conditional writes.
 
-    Some stores accept the conditions and ignore them. A graph there would lose commits. The object also shows the clock
-    of the store.
+    Some stores accept the conditions and ignore them. A graph there would lose commits. The modification time of the
+    object also shows the clock of the store.
 
     Raises:
         StorageError: with kind `Configuration`, if conditions are ignored.

@@ -52,7 +52,8 @@ class S3ObjectStore:
     """A prefix in a bucket.
 
     Conditional writes use `If-None-Match` and `If-Match`. They are sent once per attempt, by a client without retries:
-    a retry could lose against its own first attempt. After a lost response, the object shows which call wrote it.
+    if the first request succeeded and its response was lost, a retry would fail. After a lost response, an attribute of
+    the object shows which call wrote it.
     """
 
     def __init__(self, uri: GraphUri) -> None:
@@ -196,9 +197,9 @@ class S3ObjectStore:
     def delete_if(self, path: str, etag: str) -> None:
         """Replace an object by a tombstone.
 
-        S3 clients have no conditional delete, and a delete after a read is a race. So a tombstone replaces the object,
-        and stays: an unconditional removal could remove an object that was created over it. All methods treat it as
-        missing, and `delete` and `delete_prefix` remove it.
+        S3 clients have no conditional delete, and a delete after a read is a race. So a tombstone replaces the object.
+        The tombstone is not removed at once, because this could remove a new object that another process has just
+        written there. All methods treat a tombstone as a missing object. `delete` and `delete_prefix` remove it.
         """
         self._replace(normal_path(path), TOMBSTONE, etag)
 

@@ -1,6 +1,6 @@
 """Errors of an S3 store, with their kind and a hint.
 
-Messages of the store are not passed on, since they may have credentials: S3 explains a rejected signature with the
+Messages of the store are not shown, since they may contain credentials: the message for a rejected signature quotes the
 whole request.
 """
 
@@ -22,7 +22,7 @@ from obstore.exceptions import (
 from omnigraph.errors import StorageError, StorageErrorKind
 
 _Kind = StorageErrorKind
-_LOOK_FIRST = "it may or may not have taken effect: read the graph before trying again"
+_LOOK_FIRST = "the write may or may not have taken effect: read the graph before trying again"
 
 # The client's exceptions have only a message, so the status is parsed from it.
 

@@ -1,7 +1,8 @@
 """The difference between the clocks of this machine and an object store.
 
-The store reports when an object was written. The process that wrote it knows the time by its own clock. The difference
-is measured whenever such an object is read again, without an extra request.
+The store reports when an object was written, by its own clock. The process that wrote the object recorded the time by
+the clock of this machine. Whenever the process reads the object again, the difference is measured without an extra
+request.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from omnigraph.storage.objects.contract import ObjectStore
 
 _RECENT_SECONDS = 60.0
 _REMEMBERED = 64
-"""Number of written objects to remember. Relevant are those that are read again soon: leases."""
+"""Number of written objects to remember. A small number suffices, because leases are read again soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class StoreClock:
 
     @property
     def ahead(self) -> float | None:
-        """Seconds by which the store's clock is at least ahead of ours; negative if behind, None if unknown."""
+        """Minimum seconds by which the store's clock is ahead of this machine; negative if behind, None if unknown."""
         with self._lock:
             return self._ahead
 
@@ -60,7 +61,7 @@ class StoreClock:
 
     @contextmanager
     def writing(self, key: str) -> Iterator[list[str]]:
-        """Record when an object is written. The block adds the object's etag to the list."""
+        """Record when an object is written. Yields a list, to which the block adds the etag of the object."""
         began = time.time()
         etags: list[str] = []
         yield etags
@@ -72,7 +73,7 @@ class StoreClock:
                     self._written.popitem(last=False)
 
     def read(self, key: str, etag: str | None, modified: datetime) -> None:
-        """Record the store's time of an object. It has whole seconds only."""
+        """Measure the difference of the clocks from the store's time of an object, which has whole seconds only."""
         with self._lock:
             known = self._written.get(key)
             if known is None or known.etag != etag or not known.is_recent():
