@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
     from omnigraph.commit.snapshots import Snapshot as Snapshot
+    from omnigraph.commit.table_writes import Append as Append
+    from omnigraph.commit.table_writes import Change as Change
+    from omnigraph.commit.table_writes import DeleteIds as DeleteIds
+    from omnigraph.commit.table_writes import DeleteWhere as DeleteWhere
+    from omnigraph.commit.table_writes import Insert as Insert
+    from omnigraph.commit.table_writes import Overwrite as Overwrite
+    from omnigraph.commit.table_writes import TableWrite as TableWrite
+    from omnigraph.commit.table_writes import Upsert as Upsert
     from omnigraph.commit.tags import Tag as Tag
+    from omnigraph.commit.write_request import WriteRequest as WriteRequest
     from omnigraph.embed import Embedder as Embedder
     from omnigraph.engine.engines import Choice as Choice
     from omnigraph.engine.engines import Engine as Engine
@@ -105,13 +114,18 @@ if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph as Graph
     from omnigraph.graph.graph import init as init
     from omnigraph.graph.graph import open as open
+    from omnigraph.graph.pipelines import Pipeline as Pipeline
     from omnigraph.graph.transaction import Transaction as Transaction
     from omnigraph.lang.query import compile_query as compile_query
+    from omnigraph.lang.schema import Catalog as Catalog
     from omnigraph.lang.schema import compile_schema as compile_schema
     from omnigraph.merge.choices import Resolutions as Resolutions
     from omnigraph.merge.choices import Strategy as Strategy
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
+    from omnigraph.pipeline.analytics import Analysis as Analysis
+    from omnigraph.pipeline.declared import RunReceipt as RunReceipt
+    from omnigraph.pipeline.declared import RunRequest as RunRequest
     from omnigraph.pipeline.spark.session import SparkSettings as SparkSettings
     from omnigraph.pipeline.spark.session import session as spark_session
     from omnigraph.read.blobs import Blob as Blob
@@ -142,7 +156,18 @@ _HOMES = {
     "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),
     "commit.snapshots": ("Snapshot",),
+    "commit.table_writes": (
+        "Append",
+        "Change",
+        "DeleteIds",
+        "DeleteWhere",
+        "Insert",
+        "Overwrite",
+        "TableWrite",
+        "Upsert",
+    ),
     "commit.tags": ("Tag",),
+    "commit.write_request": ("WriteRequest",),
     "embed": ("Embedder",),
     "engine.engines": (
         "Choice",
@@ -242,9 +267,13 @@ _HOMES = {
         "init",
         "open",
     ),
+    "graph.pipelines": ("Pipeline",),
     "graph.transaction": ("Transaction",),
     "lang.query": ("compile_query",),
-    "lang.schema": ("compile_schema",),
+    "lang.schema": (
+        "Catalog",
+        "compile_schema",
+    ),
     "merge.choices": (
         "Resolutions",
         "Strategy",
@@ -252,6 +281,11 @@ _HOMES = {
     "merge.receipt": (
         "MergeOutcome",
         "MergeReceipt",
+    ),
+    "pipeline.analytics": ("Analysis",),
+    "pipeline.declared": (
+        "RunReceipt",
+        "RunRequest",
     ),
     "pipeline.spark.session": ("SparkSettings",),
     "read.blobs": ("Blob",),

@@ -789,7 +789,7 @@ def test_a_query_is_compiled_once(graph: Graph, monkeypatch: pytest.MonkeyPatch)
     for i in range(3):
         run(graph, "insert Person { name: $n }", "$n: String", n=f"p{i}")
     assert len(texts) == 1
-    for i in range(compiled.KEPT):
+    for i in range(compiled.CACHED_QUERIES):
         run(graph, f'delete Person where name = "x{i}"')
     run(graph, "insert Person { name: $n }", "$n: String", n="last")
-    assert len(texts) == compiled.KEPT + 2
+    assert len(texts) == compiled.CACHED_QUERIES + 2

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from threading import Lock
 
 from omnigraph.lang.query import compile_query, ir
 from omnigraph.lang.query.rules import products
 from omnigraph.lang.schema import Catalog
 from omnigraph.read.query.read_query import ReadQuery
+from omnigraph.storage.lru_cache import LruCache
 
-KEPT = 256
+CACHED_QUERIES = 256
 """Maximum number of cached queries per handle."""
 
 
@@ -34,8 +33,7 @@ class CompiledQueries:
     """LRU cache of compiled queries. The key is the text, the query name and the schema."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._queries: OrderedDict[tuple[str, str | None, str], Compiled] = OrderedDict()
+        self._queries: LruCache[Compiled] = LruCache(CACHED_QUERIES)
 
     def get(self, text: str, name: str | None, catalog: Catalog, schema_hash: str) -> ir.Query:
         """Compile a query, or get it from the cache. `find` documents the arguments."""
@@ -54,18 +52,11 @@ class CompiledQueries:
             CompileError: the query does not compile.
             NotFoundError: the text has no query of this name, or it has several and no name was given.
         """
-        key = (text, name, schema_hash)
-        with self._lock:
-            found = self._queries.get(key)
-            if found is not None:
-                self._queries.move_to_end(key)
-                return found
-        query = compile_query(text, catalog, name)
-        made = Compiled(query, (), None)
-        if isinstance(query.body, ir.Read):
-            made = Compiled(query, tuple(products(query.body.match, catalog)), ReadQuery(query.body))
-        with self._lock:
-            self._queries[key] = made
-            while len(self._queries) > KEPT:
-                self._queries.popitem(last=False)
-        return made
+        return self._queries.get((text, name, schema_hash), lambda: _compile(text, name, catalog))
+
+
+def _compile(text: str, name: str | None, catalog: Catalog) -> Compiled:
+    query = compile_query(text, catalog, name)
+    if not isinstance(query.body, ir.Read):
+        return Compiled(query, (), None)
+    return Compiled(query, tuple(products(query.body.match, catalog)), ReadQuery(query.body))

@@ -65,6 +65,11 @@ class Conflict:
         before = "undecided" if self.base_undecided else _shown(self.base)
         return f"base {before}, ours {_shown(self.ours)}, theirs {_shown(self.theirs)}"
 
+    @property
+    def type_key(self) -> str:
+        """The key of the type: `node:<Type>` or `edge:<Type>`."""
+        return f"{self.entity_kind}:{self.type_name}"
+
     def to_json(self) -> dict[str, Any]:
         """The conflict as JSON, the same for CLI and HTTP."""
         return {
@@ -165,7 +170,7 @@ class TransactionConflictError(MergeConflictsError):
     def __init__(self, branch: str, conflicts: Sequence[Conflict], total: int, expected: str, actual: str) -> None:
         super().__init__("the transaction", branch, conflicts, total)
         self.branch = branch
-        self.table_key = f"{conflicts[0].entity_kind}:{conflicts[0].type_name}"
+        self.table_key = conflicts[0].type_key
         self.expected = expected
         self.actual = actual
 

@@ -108,7 +108,7 @@ class Choices:
         by_type: dict[str, dict[str, Strategy]] = {}
         for about, side in (resolutions or {}).items():
             if isinstance(about, Conflict):
-                key, entity = f"{about.entity_kind}:{about.type_name}", about.entity_id
+                key, entity = about.type_key, about.entity_id
             else:
                 name, entity = _pair(about)
                 key = type_key(name)

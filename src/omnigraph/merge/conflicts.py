@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.errors import Conflict, ConflictKind, Violation, cut
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.schema import TypeKind
-from omnigraph.lang.schema.type_key import TypeKey, edge_key
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, type_key
 from omnigraph.merge.classify import DIFFERS, ROW_ID, UNDECIDED, VERDICT, Verdict, compared
 from omnigraph.merge.compare import MAX_CONFLICTS, Compared
 from omnigraph.merge.sides import Columns
@@ -127,9 +127,9 @@ def _violation_draft(violation: Violation, changes: Mapping[str, TableChange]) -
     if kind is ConflictKind.CARDINALITY_VIOLATION:
         end = "dst" if violation.subject.endswith("@card_in") else "src"
         return _Draft(Conflict(edge, name, None, kind, message), key, (), (end, violation.entity_id))
-    about = _kind_of(changes, name, violation.entity_id).value
+    about = _kind_of(changes, name, violation.entity_id)
     names = violation.subject.partition(".")[2].removeprefix("(").removesuffix(")").split(", ")
-    return _Draft(Conflict(about, name, violation.entity_id, kind, message), f"{about}:{name}", tuple(names))
+    return _Draft(Conflict(about.value, name, violation.entity_id, kind, message), type_key(about, name), tuple(names))
 
 
 def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:

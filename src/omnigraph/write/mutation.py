@@ -24,7 +24,7 @@ from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.type_key import edge_key
+from omnigraph.lang.schema.type_key import edge_key, type_key
 from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.blobs import is_blob, unchanged_cells
 from omnigraph.write.external_blobs import BlobPolicy, admit
@@ -169,7 +169,7 @@ class Mutation:
         request, steps = self._read
         execution = _Execution(self.accepted, request, snapshot, self._embedder, self._tally)
         return [
-            (f"{step.kind}:{step.name}", execution.stored_matches(step.kind, step.name, step.where))
+            (type_key(step.kind, step.name), execution.stored_matches(step.kind, step.name, step.where))
             for step in steps
             if isinstance(step, UpdateStep | DeleteStep)
         ]
@@ -260,7 +260,7 @@ class _Execution:
             pending.replaces_stored = True
         every = pa.repeat(pa.scalar(0), rows.num_rows)
         pending.put(_with_columns(rows, {name: values.take(every) for name, values in step.columns.items()}))
-        self._check_memory(f"{step.kind}:{step.name}")
+        self._check_memory(type_key(step.kind, step.name))
         self.affected[step.kind] += rows.num_rows
 
     def _delete(self, step: DeleteStep) -> None:
@@ -284,7 +284,7 @@ class _Execution:
     def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
         """The ids of stored entities that a condition matches. Ignores pending changes."""
         implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
-        stored = self.snapshot.scan(f"{kind}:{name}", columns=_columns(where), filter=implied)
+        stored = self.snapshot.scan(type_key(kind, name), columns=_columns(where), filter=implied)
         return column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
 
     def _check_memory(self, key: str) -> None:
@@ -309,7 +309,7 @@ class _Execution:
         """The rows of some stored entities. Blobs are not read; the rows refer to the stored content."""
         schema = self.builder(kind, name).schema
         plain = [field.name for field in schema if not is_blob(field.type)]
-        rows = self.snapshot.lookup(f"{kind}:{name}", "id", chunked(ids.unique()), columns=plain)
+        rows = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=plain)
         columns = [unchanged_cells(rows.num_rows) if is_blob(field.type) else rows[field.name] for field in schema]
         return pa.table(columns, schema=schema)
 

@@ -15,6 +15,7 @@ from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import InputError
 from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.write.rows.problems import Coercion, Leniency
 
 LABEL = "load"
@@ -158,8 +159,8 @@ class LoadAnswer:
         )
 
     def _counts(self, kind: TypeKind) -> Counts:
-        of_kind = [(key.partition(":"), count) for key, count in self.loaded.items()]
-        return tuple(sorted((name, count) for (word, _, name), count in of_kind if word == kind.value))
+        of_kind = [(TypeKey.parse(key), count) for key, count in self.loaded.items()]
+        return tuple(sorted((key.name, count) for key, count in of_kind if key.kind is kind))
 
 
 def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], commit: Commit) -> LoadReceipt:

@@ -33,7 +33,7 @@ def compile_query(
     """Compile one query of a text. The name is optional if the text has only one query.
 
     Example:
-        >>> from omnigraph.lang.schema import compile_schema
+        >>> from omnigraph import compile_schema
         >>> catalog = compile_schema("node Person { name: String @key }")
         >>> query = compile_query("query all() { match { $p: Person } return { $p.name } }", catalog)
         >>> [column.name for column in query.body.columns]

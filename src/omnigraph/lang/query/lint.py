@@ -96,7 +96,7 @@ def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -
     """Lint all queries of a text against a schema.
 
     Example:
-        >>> from omnigraph.lang.schema import compile_schema
+        >>> from omnigraph import compile_schema
         >>> catalog = compile_schema("node Person { name: String @key }")
         >>> report = lint_queries("query all() { match { $p: Person } return { $p.name } limit 3 }", catalog)
         >>> report.status, [finding.code for finding in report.findings]

@@ -18,6 +18,8 @@ from omnigraph.errors import InputError, cut
 from omnigraph.lang.documents import Value, as_document
 from omnigraph.lang.documents import read_document as read_yaml
 from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.pipeline.declared.variables import check_name, sql_text, substitute, variables
 from omnigraph.storage.files.input import text_of
 from omnigraph.write.input.table_mapping import TableMapping
@@ -350,8 +352,8 @@ class _DocumentReader:
         given = load.members(("nodes", "edges", "mapped", "records"))
         known = [*sources, *steps]
         targets = [
-            Target(f"{kind}:{name}", _one_of(value, known, "source or step"))
-            for kind, members in (("node", "nodes"), ("edge", "edges"))
+            Target(type_key(kind, name), _one_of(value, known, "source or step"))
+            for kind, members in ((TypeKind.NODE, "nodes"), (TypeKind.EDGE, "edges"))
             for name, value in (given[members].members() if members in given else {}).items()
         ]
         for value in given["mapped"].texts() if "mapped" in given else ():

@@ -38,7 +38,7 @@ class TypeReader:
     def __init__(self, accepted: AcceptedSchema) -> None:
         self.catalog = accepted.catalog
         self._heads: dict[bytes, _Type] = {}
-        self._times_as_text: dict[str, bool] = {}
+        self._times_as_text: dict[tuple[str, str], bool] = {}
 
     def rows(self, texts: pa.Array, origin: Origin) -> list[RawRows] | None:
         """The rows of records by type; None if some record has to be read by the reader of single records.
@@ -101,7 +101,7 @@ class TypeReader:
         """The columns of records of one type; None if the strict reader finds an error."""
         offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
         text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        key = f"{word}:{declared.name}"
+        key = (word, declared.name)
         likely = self._times_as_text.get(key, True)
         for times_as_text in (likely, not likely):
             table = _read(text, word, declared, times_as_text)
