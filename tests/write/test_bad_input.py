@@ -539,7 +539,9 @@ FILES = {
         lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}
     ),
     "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not name the type"),
-    "paths and other things": FileCase(lambda path: [_written("a.ndjson", b"")(path), 3], "expected another path"),
+    "paths and other things": FileCase(
+        lambda path: [_written("a.ndjson", b"")(path), 3], "neither a path nor a stream"
+    ),
 }
 
 

@@ -36,10 +36,10 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """Where a load on Spark joins the rows of a merge with the stored rows that they replace."""
+    """Where a load on Spark, in mode `merge`, joins its rows with the stored rows that they replace."""
 
     PROCESS = "process"
-    """In one process. This is the fastest, while the ids fit into its memory."""
+    """In one process. This is the fastest if the ids fit into its memory."""
     TASKS = "tasks"
     """In Spark tasks."""
 
@@ -65,16 +65,16 @@ class LoadReceipt:
 
     Attributes:
         branch: the target branch.
-        base_branch: the branch to fork a missing target from; None when none was named.
+        base_branch: the branch that a missing target is created from; None if the caller named none.
         branch_created: whether the load created the target branch.
         nodes: number of loaded entities per node type, in name order.
         edges: the same per edge type.
-        coerced: the values that the lenient reader converted.
+        coerced: the changes that the lenient reader made to the input.
         actor: the actor of the commit.
         commit: the commit; None when there was nothing to load.
         merges: how a load on Spark merged rows, per type; empty in the answer to a repeated request.
         engine: where the rows were built: `local` or `spark`.
-        why: the reason for that choice.
+        why: the reason for the choice of the engine.
     """
 
     branch: str

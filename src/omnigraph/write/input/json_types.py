@@ -1,7 +1,7 @@
 """Reads JSON records in bulk, one type at a time, with Arrow's JSON reader.
 
 Arrow's reader is as strict as ours: duplicate members, unknown members, wrong types and numbers out of range are
-errors. Input that it reads differently from the reader of single records is left to that reader.
+errors. Records that it would read differently are left to `EnvelopeReader`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TypeReader:
         self._times_as_text: dict[str, bool] = {}
 
     def rows(self, texts: pa.Array, origin: Origin) -> list[RawRows] | None:
-        """The rows of records by type; None if some record has to be read by the reader of single records.
+        """The rows of records by type; None if some record has to be read by `EnvelopeReader`.
 
         Args:
             texts: the records, contiguous in one buffer.
@@ -90,7 +90,7 @@ class TypeReader:
         return {code: known[by_number[code]] for code in order.tolist()}, codes
 
     def _mark(self, texts: pa.Array, head: bytes, codes: _Codes, numbers: dict[tuple[str, str], int]) -> None:
-        """Set the code of the records that begin with a prefix."""
+        """Set the type code of the records that begin with a prefix."""
         word, declared = self._heads[head]
         code = numbers.setdefault((word, declared.name), len(numbers))
         codes[pc.starts_with(texts, head).to_numpy(zero_copy_only=False)] = code

@@ -49,7 +49,7 @@ class Text:
 
     Attributes:
         parts: the template: literal texts, with column names at the odd positions.
-        plain: whether it is one column alone, with its own type.
+        plain: whether it is a single column, whose values keep their type.
         format: the format of dates and times, if it is not the default.
     """
 
@@ -76,7 +76,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The id of a node, built from the members of its key."""
+    """The id of a node, built from its key properties."""
 
     members: tuple[tuple[str, Text | Constant], ...]
     at: Value = field(repr=False, compare=False)
@@ -95,7 +95,7 @@ class TypeRows:
     """The mapping of the rows of one type.
 
     Attributes:
-        sources: the sources by property, `id`, `from` and `to`.
+        sources: the source of each property, and of `id`, `from` and `to`.
         ignored: columns to leave out.
         others: how to treat all other columns.
     """
@@ -109,7 +109,7 @@ class TypeRows:
 
     @property
     def mentioned(self) -> set[str]:
-        """The columns that the mapping names."""
+        """The columns that the mapping reads or ignores."""
         return {column for _, source in self.sources for column in source.columns} | set(self.ignored)
 
 
@@ -118,10 +118,10 @@ class Entry:
     """The entry of a mapping for some tables.
 
     Attributes:
-        patterns: patterns of their names.
-        csv: the dialect, if they are CSV files.
+        patterns: patterns of the paths or names of the tables.
+        csv: the dialect, if the tables are CSV files.
         column: the column that selects the type of a row, if there are several types.
-        when: the rows by value of that column; without such a column, under an empty text.
+        when: the mapping of rows for each value of that column; without such a column, one mapping for the value ''.
     """
 
     patterns: tuple[str, ...]
@@ -168,7 +168,7 @@ class TableMapping:
         """Check the mapping against a schema.
 
         Raises:
-            InputError: a type or property does not exist, or cannot be built in this way.
+            InputError: a type or property does not exist, or the mapping does not fit its type.
         """
         for entry in self.entries:
             for _, rows in entry.when:
@@ -358,7 +358,7 @@ def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
 
 
 def members_of(declared: NodeType | EdgeType) -> dict[str, ValueType]:
-    """The members of rows of a type, with their types."""
+    """The names of all input values of a type (id, properties, endpoints), and their types."""
     ends = {"from": END, "to": END} if isinstance(declared, EdgeType) else {}
     return {"id": ID} | {name: prop.type for name, prop in declared.properties.items()} | ends
 

@@ -1,7 +1,7 @@
 """Integrity check: all constraints of the schema, on all stored rows.
 
 A write checks only its own changes. This check reads the whole graph. So it also finds nodes that never had the edges
-which `@card` requires, and rows that another program changed. Tables are read as streams, and only the values to
+which `@card` requires, and rows that another program changed. Tables are read in batches, and only the values to
 compare stay in memory.
 """
 
@@ -141,7 +141,7 @@ class _Verification:
         return self.stored.batches(key, columns=[name]).read_all()[name]
 
     def _add(self, parts: Iterator[pa.Table], describe: Describe, by: str = "id") -> None:
-        """Add the violations of all parts of a table. The first by id are kept with messages."""
+        """Count the violations in all parts of a table. Keeps the first ones by the column `by`, with messages."""
         first: pa.Table | None = None
         total = 0
         for part in parts:
@@ -191,7 +191,7 @@ class _Verification:
             )
 
     def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may share a tuple with another. A scan hashes all rows, a second one reads the equal hashes."""
+        """The rows that may have the same tuple as others. One scan hashes all rows; a second reads the candidates."""
         group = tuple(fields)
         numbers = [
             digests([rows[name] for name in group])
