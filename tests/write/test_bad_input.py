@@ -384,7 +384,7 @@ def test_a_number_as_an_endpoint_is_reported_once(graph: Graph) -> None:
     )
     assert isinstance(error, BadRowsError)
     assert [problem.message for problem in error.problems] == [
-        "expected a text, found a number; an id is a text, also where the key is a number"
+        "expected a text, found a number; an id is a text, even if the key is a number"
     ]
 
 
@@ -393,7 +393,7 @@ def test_a_file_name_that_is_not_a_type_is_reported(graph: Graph, tmp_path: Path
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
-    said = "the file name is the type, unless --type (type_name=) or a mapping gives it"
+    said = "the file name must be the name of a type, unless --type (type_name=) or a mapping gives the type"
     assert error.hint == f"{said}; did you mean 'Person'?"
     parts = tmp_path / "Persn.parquet"
     parts.mkdir()

@@ -70,7 +70,8 @@ class BlobPolicy:
                 one, another = base.resolved, other.resolved
                 if one == another or one.contains(another) or another.contains(one):
                     raise InputError(
-                        f"the blob sources {base.named} and {other.named} overlap", hint="name only the wider one"
+                        f"the blob sources {base.named} and {other.named} overlap",
+                        hint="name only the directory that contains the other one",
                     )
             read.append(base)
         return cls(tuple(read), sources)

@@ -148,6 +148,6 @@ def _as_integers(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
         return column
     limit = _EXACT[column.type.bit_width]
     inexact = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
-    message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
+    message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; use the pandas type Int64"
     report(inexact, message)
     return pc.if_else(inexact, pa.scalar(None, column.type), column).cast(pa.int64())

@@ -206,7 +206,9 @@ class _Reader(Generic[Row]):
         if quoted.any():
             # After a wrong quote, the ends of rows are unknown.
             at = int(np.flatnonzero(quoted)[0])
-            self._refuse(rows.lines[at : at + 1], "a quote inside of a cell that is not doubled, or is never closed")
+            self._refuse(
+                rows.lines[at : at + 1], "a quote inside of a cell is not doubled, or a quoted cell is not closed"
+            )
             self.stopped = True
             rows = rows.keep(np.arange(len(quoted)) < at)
         long = rows.ends - rows.starts > MAX_RECORD_BYTES

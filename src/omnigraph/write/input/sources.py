@@ -212,7 +212,7 @@ class Inputs:
             return resolve_type(self._accepted, file.stem)
         except InputError as error:
             named = file.input.name if file.input.name.startswith(file.stem) else file.input.directory
-            hint = "the file name is the type, unless --type (type_name=) or a mapping gives it"
+            hint = "the file name must be the name of a type, unless --type (type_name=) or a mapping gives the type"
             message = f"{cut(named)}: {error.message}"
             raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 

@@ -186,7 +186,7 @@ def _mapping(top: Value) -> TableMapping:
     members = top.members(("csv", "sources"))
     csv = _dialect(members["csv"], Dialect()) if "csv" in members else Dialect()
     if "sources" not in members:
-        raise top.error("it has no sources", "write sources: with a list of them")
+        raise top.error("it has no sources", "write sources: with a list of tables")
     return TableMapping(tuple(_entry(value, csv) for value in members["sources"].items()))
 
 
@@ -207,7 +207,7 @@ def _entry(value: Value, csv: Dialect) -> Entry:
         raise members["when"].error("it needs a 'column' that selects the type of a row")
     for name in ("node", "edge", "id", *_ENDS, "properties"):
         if name in members:
-            raise members[name].error(f"with 'when', '{name}' belongs under it")
+            raise members[name].error(f"'{name}' does not belong next to 'when'", "write it under each value in when:")
     when = members["when"].members()
     if not when:
         raise members["when"].error("it is empty")
@@ -252,7 +252,7 @@ def _others(value: Value | None) -> Others:
     try:
         return Others(value.text())
     except ValueError:
-        raise value.error(f"'{cut(value.text())}' is not valid here", "match, ignore or refuse") from None
+        raise value.error(f"'{cut(value.text())}' is not valid here", "use match, ignore or refuse") from None
 
 
 def _source(value: Value) -> Text | Constant:
@@ -318,7 +318,7 @@ def _dialect(value: Value, base: Dialect) -> Dialect:
 def _character(value: Value) -> str:
     text = value.text()
     if len(text) != 1 or not text.isascii() or text in "\r\n\0":
-        raise value.error(f"expected one character of ASCII, found {cut(repr(text))}")
+        raise value.error(f"expected one ASCII character, found {cut(repr(text))}")
     return text
 
 

@@ -60,7 +60,7 @@ class Coercion:
 
 
 class Coercions:
-    """Counts the changes of the lenient reader by kind and subject. Beyond a hundred, the others are counted together."""
+    """Counts the changes of the lenient reader by kind and subject. Subjects beyond a hundred are counted together."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Leniency, str], tuple[int, str, str]] = {}

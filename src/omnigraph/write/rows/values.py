@@ -45,7 +45,7 @@ _NONE = type(None)
 _MOST_DIGITS = 4000
 _NULL_ELEMENT = "every element of a vector is a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
-NO_ID = "; an id is a text, also where the key is a number"
+NO_ID = "; an id is a text, even if the key is a number"
 """Added to the message if an endpoint of an edge is not a text."""
 
 

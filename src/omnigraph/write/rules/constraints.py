@@ -162,7 +162,7 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
 
 
 def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: MemoryLimit) -> pa.Table:
-    """The tuples that several entities have: `shared` is the tuple, `id` and `other` are their greatest and smallest id.
+    """Tuples that several entities have: `shared` is the tuple, `id` and `other` are their greatest and smallest id.
 
     Args:
         fields: the fields of the tuple.
