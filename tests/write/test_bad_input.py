@@ -242,9 +242,14 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
         "a short row",
         "name,age\nbob,3\ncid\n",
         BadRowsError,
-        "Person.csv, line 3: Person: 1 cells, and the header has 2",
+        "Person.csv, line 3: Person: the number of cells is 1, and the header has 2",
     ),
-    ("a long row", "name,age\nbob,3,4\n", BadRowsError, "Person.csv, line 2: Person: 3 cells, and the header has 2"),
+    (
+        "a long row",
+        "name,age\nbob,3,4\n",
+        BadRowsError,
+        "Person.csv, line 2: Person: the number of cells is 3, and the header has 2",
+    ),
     ("a duplicate header", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
     ("a header without a name", "name,,age\nbob,3,c\n", InputError, "line 1: column 2 of the header has no name"),
     (
@@ -257,7 +262,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
     ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
     ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
-    ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: a NUL byte"),
+    ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: the row contains a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
     ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),
     (

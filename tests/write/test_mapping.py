@@ -310,8 +310,14 @@ def test_a_wrong_mapping_is_refused_before_the_input_is_read(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"people": [{"n": "ann"}]}, "the mapping describes 'people', but it is a list of records"),
-        ("people.ndjson", "the mapping describes people.ndjson, but each of its records names its type"),
+        (
+            {"people": [{"n": "ann"}]},
+            "the mapping describes 'people', but it is a list of records; a mapping is for tables only",
+        ),
+        (
+            "people.ndjson",
+            "the mapping describes people.ndjson, but each of its records names its type; a mapping is for tables only",
+        ),
         ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
     ],
 )

@@ -162,7 +162,7 @@ class Collected:
         self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
-        """Add the comparison of a partition. `conflicts` is the number of conflicts, if `found` has only the first ones."""
+        """Add the comparison of a partition. `conflicts` is the number of conflicts, if `found` has only some."""
         done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
         deleted = pa.array(verdicts == Verdict.DELETE)

@@ -1,4 +1,4 @@
-"""Mutations: run the statements of a query in order, over a snapshot and their own pending changes.
+"""Mutations: run the statements of a query in order. Each sees a snapshot and the changes of earlier statements.
 
 This module writes nothing. It returns the changes of whole tables, validated together, for one commit.
 """
@@ -338,7 +338,7 @@ class _Execution:
         maybe_stored = pending.maybe_stored
         new = len(maybe_stored) == 0 or self.snapshot.is_without(change.key, chunked(maybe_stored))
         stored = pa.array([], pa.utf8())
-        if not new and pending.must_be_new:  # the upsert finds the stored rows itself
+        if not new and pending.must_be_new:  # otherwise the upsert finds the stored rows itself
             found = self.snapshot.lookup(change.key, "id", chunked(maybe_stored), columns=["id"])
             stored = column(found, "id")
             new = len(stored) == 0

@@ -218,7 +218,7 @@ class _Reader(Generic[Row]):
         good = np.ones(len(rows.starts), bool)
         for wrong, message in (
             (rows.with_bad_text(), "the text is not UTF-8"),
-            (rows.with_byte(0), "a NUL byte: is this file text?"),
+            (rows.with_byte(0), "the row contains a NUL byte; is this a text file?"),
             (rows.with_stray_return(), "a carriage return without a line feed"),
         ):
             if wrong.any():
@@ -233,7 +233,7 @@ class _Reader(Generic[Row]):
             counts = rows.cells(ord(self.delimiter))
             wrong = counts != len(self.header)
             bad, expected = counts[wrong], len(self.header)
-            self._refuse(rows.lines[wrong], lambda i: f"{bad[i]} cells, and the header has {expected}")
+            self._refuse(rows.lines[wrong], lambda i: f"the number of cells is {bad[i]}, and the header has {expected}")
             rows = rows.keep(~wrong)
             if len(rows.starts) == 0:
                 return

@@ -69,7 +69,7 @@ class DateFormat:
                 continue
             code = {"B": "b"}.get(part[1:], part[1:])
             if code not in _CODES or code in codes:
-                problem = "used twice" if code in codes else "not a code"
+                problem = "used twice" if code in codes else "not a known code"
                 raise ValueError(f"'{part}' is {problem}", _EXAMPLE)
             codes.append(code)
             pattern += f"(?P<{code}>{_CODES[code]})"

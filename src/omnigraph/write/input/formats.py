@@ -27,7 +27,7 @@ from omnigraph.write.input.splits import End, Reading, Start
 from omnigraph.write.rows.problems import Problems
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-"""Compressions of files that are read sequentially, by the extension after that of the format."""
+"""Compressions by their file extension, which follows that of the format: `.csv.gz`."""
 
 _CHUNK = 4 * 1024 * 1024
 _BATCH_BYTES = 64 << 20

@@ -146,7 +146,7 @@ def _depths(net: Numbers, depth: int, heads: _Mask) -> Numbers:
     part = np.cumsum(heads)
     before = np.concatenate([[0], level[np.flatnonzero(heads)] - net[heads]])
     level = level - before[part]
-    apart = np.int64(2**40)  # larger than any level, so that the running minimum restarts at each head
+    apart = np.int64(2**40)  # larger than any bracket count, so that the running minimum restarts at each head
     lowest = np.minimum.accumulate(level - part * apart) + part * apart
     depths: Numbers = level - np.minimum(lowest, 0)
     return depths

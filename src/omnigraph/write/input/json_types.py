@@ -29,7 +29,7 @@ _Type = tuple[str, NodeType | EdgeType]
 
 
 class TypeReader:
-    """Reads regular records in bulk. Caches the prefixes by which it recognises types.
+    """Reads records in bulk. Caches the prefixes by which it recognises types, such as `{"type": "Person",`.
 
     Args:
         accepted: the accepted schema.
@@ -98,7 +98,7 @@ class TypeReader:
     def _parse(
         self, texts: pa.Array, word: str, declared: NodeType | EdgeType
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]] | None:
-        """The columns of records of one type; None if the strict reader finds an error."""
+        """The columns of records of one type, and the masks of absent values; None if Arrow finds an error."""
         offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
         text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         key = f"{word}:{declared.name}"

@@ -1,8 +1,8 @@
 """Reads NDJSON envelopes in blocks, one type at a time.
 
-A regular block is grouped by the types of its lines and parsed by Arrow's JSON reader, which is as strict as ours:
-duplicate members, unknown members, wrong types and numbers out of range are errors. A block with irregular records is
-bisected. The remaining small parts are read record by record, for exact error messages.
+A block is grouped by the types of its lines and parsed by Arrow's JSON reader, which is as strict as `EnvelopeReader`:
+duplicate members, unknown members, wrong types and numbers out of range are errors. A block with errors is bisected.
+The remaining small parts are read record by record, for exact error messages.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ class _Stream:
         positions = self.first - 1 + self.line + records.lines[low:high]
         rows = self._types.rows(records.texts(low, high), Origin(positions, self._locations))
         if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
-            return None  # null items stay in the lists and are counted
+            return None  # `EnvelopeReader` counts null items
         return rows
 
 

@@ -96,7 +96,7 @@ def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """Parse JSON arrays: in bulk, or one by one if some are irregular."""
+    """Parse JSON arrays: in bulk, or one by one if Arrow cannot read them all."""
     present = cells.drop_null()
     if len(present) == 0:
         return pa.nulls(len(cells))

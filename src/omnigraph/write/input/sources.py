@@ -67,8 +67,8 @@ def open_source(
     """The rows of a source.
 
     Args:
-        source: files (a path, a directory, a pattern, or several of them), a mapping of type names to tables, lists of
-            mappings or files, a table or frame with its type in `type_name`, envelopes as mappings, or a stream of
+        source: files (a path, a directory, a pattern, or a list of paths); a mapping from type names to tables, lists
+            of rows, or files; a table or data frame, with its type in `type_name`; a list of envelopes; or a stream of
             NDJSON.
         accepted: the accepted schema.
         type_name: the type of the rows, if the name of the file or table does not give it.

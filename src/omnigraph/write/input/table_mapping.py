@@ -1,8 +1,8 @@
 """Mappings of tables whose columns do not have the names of the properties.
 
 A mapping defines the types of the rows, the columns of the properties, and how ids are built. It is read from a file or
-given as a Python mapping, and checked against the schema before any data is read. It then replaces the names of files
-and columns.
+given as a Python mapping, and checked against the schema before any data is read. Types and properties then come
+from the mapping, and not from the names of files and columns.
 """
 
 # See docs/decisions/0110-a-mapping-names-columns.md

@@ -97,7 +97,7 @@ class RowBuilder:
         return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
 
     def given(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """Convert only the given columns, for updates, and for inserts of entities that may exist.
+        """Convert only the given columns, for the statements of a mutation.
 
         Defaults do not apply, so null is refused where a value is required.
         """

@@ -307,7 +307,7 @@ def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
     """The rows of `others` that have the same tuple as a row of `rows`."""
-    if others.num_rows == 0 or len(fields) == 1:  # they were looked up by this value
+    if others.num_rows == 0 or len(fields) == 1:  # `others` was looked up by the values of this field
         return others
     # A join drops the nullability of columns.
     return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)

@@ -55,7 +55,7 @@ _GROUP = 1_000_000
 
 
 class Stored(Protocol):
-    """A state of the graph."""
+    """A stored state of the graph that can be read."""
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
 
