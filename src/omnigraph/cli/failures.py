@@ -30,7 +30,7 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
             done.
 
     Raises:
-        OSError: stdout is a closed pipe; click ends such a command without a message.
+        OSError: stdout is a closed pipe. Then click ends the command without a message.
     """
     if isinstance(error, KeyboardInterrupt):
         with suppress(ValueError):  # signals can be set only in the main thread

@@ -1,4 +1,4 @@
-"""Standard input and output of a command. Any of them may be closed."""
+"""The standard streams of a command. Each of them may be closed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Draft:
 
     Attributes:
         key: the type key of the entities.
-        names: the properties to show; None for those that differ between the states that have the entity.
+        names: the properties to show; None shows the properties that differ between the states that have the entity.
         node: for a cardinality conflict, the end (`src` or `dst`) and the id of the node whose edges are counted.
     """
 

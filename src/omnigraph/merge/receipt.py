@@ -55,7 +55,7 @@ class MergeReceipt:
         total_conflicts: number of remaining conflicts.
         preview: whether nothing was written.
         actor: the actor of the commit.
-        commit: the commit on the target; None when there is none.
+        commit: the commit on the target; None if no commit was made.
         branch_deleted: whether the source was deleted afterwards; None if that was not requested.
         branch_delete_error: the reason why the source could not be deleted.
         engine: where rows were compared: `local` or `spark`.
@@ -89,7 +89,7 @@ class MergeReceipt:
         return self.total_conflicts == 0
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         members: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
@@ -141,7 +141,7 @@ def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeRec
     """The receipt of an earlier merge, read from its commit.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     stored: dict[str, Any] = orjson.loads(label) if label is not None else {}

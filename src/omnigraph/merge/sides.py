@@ -113,7 +113,7 @@ def differing_fragments(tables: TableStorage, versions: Versions) -> list[tuple[
 def fragment_rows(
     tables: TableStorage, ref: TableRef, numbers: Sequence[int], columns: Columns, touched: Touched | None
 ) -> Iterator[pa.Table]:
-    """The rows of some fragments of a version that may differ, with the columns to compare."""
+    """The rows of some fragments, with the columns to compare. Omits rows that are equal in all versions."""
     if not numbers:
         return
     for batch in tables.at(ref).read_fragments(numbers, columns=columns.read, batch_rows=BATCH_ROWS):

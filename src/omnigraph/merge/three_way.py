@@ -181,7 +181,7 @@ def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
 
 
 def _same_columns(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns, except for field metadata."""
+    """Whether two tables have the same columns. Ignores field metadata."""
     return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
 
 

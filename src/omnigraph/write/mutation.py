@@ -63,7 +63,7 @@ class MutationReceipt:
     commit: Commit | None
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         return {
             "branch": self.branch,
             "query_name": self.query_name,
@@ -87,7 +87,7 @@ def receipt(
         digest: the digest of the request; None when it has no idempotency key.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     if commit is None:
         return MutationReceipt(branch, query_name, 0, 0, actor, None)

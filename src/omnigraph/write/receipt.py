@@ -68,7 +68,7 @@ class LoadReceipt:
         base_branch: the branch that a missing target is created from; None if the caller named none.
         branch_created: whether the load created the target branch.
         nodes: number of loaded entities per node type, in name order.
-        edges: the same per edge type.
+        edges: number of loaded entities per edge type, in name order.
         coerced: the changes that the lenient reader made to the input.
         actor: the actor of the commit.
         commit: the commit; None when there was nothing to load.
@@ -96,7 +96,7 @@ class LoadReceipt:
         return sum(count for _, count in (*self.nodes, *self.edges))
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         members: dict[str, Any] = {
             "branch": self.branch,
             "base_branch": self.base_branch,
@@ -172,7 +172,7 @@ def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], comm
         commit: the commit that has the idempotency key.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     stored: dict[str, Any] = orjson.loads(label) if label is not None else {}

@@ -107,7 +107,7 @@ def _fault(column: pa.Array) -> str | None:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type with int64 in place of `date64`: Arrow allows only whole days there, but here it is a point in time."""
+    """The type with int64 in place of `date64`. Arrow refuses times of day in a `date64`, but they are allowed here."""
     if pa.types.is_date64(kind):
         return pa.int64()
     return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind

@@ -44,7 +44,7 @@ _ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not insi
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """Properties for which a missing member and an explicit null differ: those with a default or a computed value."""
+    """The nullable properties with a default or a computed value. For these, a missing member and a null differ."""
     filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
     return [p.name for p in filled if p.type.nullable]
 

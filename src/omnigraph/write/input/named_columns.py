@@ -1,4 +1,4 @@
-"""Columns with names: those that belong to a type are read, the others are reported."""
+"""Reads the columns of a table by name: known columns become properties, unknown columns are reported."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def row_files(path: str | PathLike[str], options: Mapping[str, str] | None = Non
         options: connection options of the bucket; they override the environment.
 
     Raises:
-        InputError: there is no such file, or one of them cannot be loaded.
+        InputError: there is no file at the path, or a file cannot be loaded.
     """
     text = fspath(path)
     tree, place = tree_of(text, options)

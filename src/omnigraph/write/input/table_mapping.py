@@ -36,11 +36,11 @@ class Others(StrEnum):
     """How to treat columns that a mapping does not mention."""
 
     MATCH = "match"
-    """Match them to properties of the same name; other columns are errors."""
+    """Match the columns to properties of the same name; columns without a match are errors."""
     IGNORE = "ignore"
-    """Leave them out."""
+    """Leave the columns out."""
     REFUSE = "refuse"
-    """Report them as errors."""
+    """Report the columns as errors."""
 
 
 @dataclass(frozen=True, slots=True)

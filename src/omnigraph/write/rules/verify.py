@@ -85,7 +85,7 @@ class IntegrityReport:
         return self.total == 0 and not self.files.damages
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON members, the same on every surface."""
+        """The report as a JSON object, which is the same in all interfaces."""
         return {
             "branch": self.branch,
             "graph_commit_id": self.commit.id,
