@@ -111,7 +111,7 @@ class MappedColumns:
         if words is None:
             kind = columns[switch].type
             raise self._entry.at.error(
-                f"the column '{cut(switch)}' selects the type of a row, and it is a column of {kind}",
+                f"the column '{cut(switch)}' selects the type of a row, but its values are of type {kind}",
                 "use a column of texts, whole numbers or truth values",
             )
         unmatched = np.ones(len(words), bool)
