@@ -242,9 +242,14 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
         "a short row",
         "name,age\nbob,3\ncid\n",
         BadRowsError,
-        "Person.csv, line 3: Person: 1 cells, and the header has 2",
+        "Person.csv, line 3: Person: the number of cells is 1, and the header has 2",
     ),
-    ("a long row", "name,age\nbob,3,4\n", BadRowsError, "Person.csv, line 2: Person: 3 cells, and the header has 2"),
+    (
+        "a long row",
+        "name,age\nbob,3,4\n",
+        BadRowsError,
+        "Person.csv, line 2: Person: the number of cells is 3, and the header has 2",
+    ),
     ("a duplicate header", "name,age,name\nbob,3,c\n", InputError, "Person.csv, line 1: the header has 'name' twice"),
     ("a header without a name", "name,,age\nbob,3,c\n", InputError, "line 1: column 2 of the header has no name"),
     (
@@ -257,7 +262,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
     ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
     ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
-    ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: a NUL byte"),
+    ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: the row contains a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
     ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),
     (
@@ -384,7 +389,7 @@ def test_a_number_as_an_endpoint_is_reported_once(graph: Graph) -> None:
     )
     assert isinstance(error, BadRowsError)
     assert [problem.message for problem in error.problems] == [
-        "expected a text, found a number; an id is a text, also where the key is a number"
+        "expected a text, found a number; an id is a text, even if the key is a number"
     ]
 
 
@@ -393,7 +398,7 @@ def test_a_file_name_that_is_not_a_type_is_reported(graph: Graph, tmp_path: Path
     (tmp_path / "Person.csv").write_text("name\nbob\n")
     (tmp_path / "persons.csv").write_text("name\nbob\n")
     error = refused(graph, tmp_path, InputError, "persons.csv: there is no type 'persons'")
-    said = "the file name is the type, unless --type (type_name=) or a mapping gives it"
+    said = "the file name must be the name of a type, unless --type (type_name=) or a mapping gives the type"
     assert error.hint == f"{said}; did you mean 'Person'?"
     parts = tmp_path / "Persn.parquet"
     parts.mkdir()
@@ -539,7 +544,9 @@ FILES = {
         lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}
     ),
     "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not name the type"),
-    "paths and other things": FileCase(lambda path: [_written("a.ndjson", b"")(path), 3], "expected another path"),
+    "paths and other things": FileCase(
+        lambda path: [_written("a.ndjson", b"")(path), 3], "neither a path nor a stream"
+    ),
 }
 
 

@@ -157,8 +157,8 @@ def test_every_wrong_cell_is_named(thresholds: Thresholds) -> None:
     table, problems = read(text, cut=7)
     assert problems == [
         "f.csv, line 3: Row.small: expected a whole number, found 'x'",
-        "f.csv, line 6: Row: 1 cells, and the header has 2",
-        "f.csv, line 7: Row: 3 cells, and the header has 2",
+        "f.csv, line 6: Row: the number of cells is 1, and the header has 2",
+        "f.csv, line 7: Row: the number of cells is 3, and the header has 2",
         "f.csv, line 8: Row.small: out of range for I32",
         "f.csv, line 10: Row.small: expected a whole number, found 'y'",
     ]

@@ -63,12 +63,12 @@ def test_a_cell_in_another_format_is_reported(cell: str) -> None:
     ("format", "reason"),
     [
         ("%d.%m", "needs the year exactly once"),
-        ("%Y-%m-%d %q", "'%q' is not a code"),
+        ("%Y-%m-%d %q", "'%q' is not a known code"),
         ("%Y %Y-%m-%d", "'%Y' is used twice"),
         ("%Y-%m-%d %I:%M", "%I needs %p"),
         ("", "needs the year"),
         ("dd.mm.yyyy", "needs the year exactly once"),
-        ("%Y-%m-%d %", "not a code"),
+        ("%Y-%m-%d %", "not a known code"),
     ],
 )
 def test_invalid_formats_are_refused(format: str, reason: str) -> None:

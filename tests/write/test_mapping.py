@@ -259,7 +259,7 @@ YAML = "sources:\n  - source: people\n    "
     ("text", "said", "hint"),
     [
         ("sources: 1", "m.yaml, line 1: sources: expected a list, found a number", None),
-        ("csv: {}", "m.yaml, line 1: it has no sources", "write sources: with a list of them"),
+        ("csv: {}", "m.yaml, line 1: it has no sources", "write sources: with a list of tables"),
         ("sources:\n  - node: Person", "line 2: sources[0]: it does not name its tables", "write source:"),
         (YAML + "nodes: Person", "line 3: sources[0].nodes: unknown name", "did you mean 'node'?"),
         (YAML + "id: x", "line 2: sources[0]: it needs exactly one type", "write node: or edge:"),
@@ -279,15 +279,15 @@ YAML = "sources:\n  - source: people\n    "
         (YAML + "node: Person\n    properties: {name: 'a{b'}", "name: an unmatched brace in 'a{b'", "{{"),
         (YAML + "node: Person\n    properties: {name: ''}", "properties.name: the text is empty", None),
         (YAML + "node: Person\n    others: some", "others: 'some' is not valid here", "match, ignore or refuse"),
-        (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one character of ASCII", None),
+        (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one ASCII character", None),
         (YAML + "node: Person\n    csv: {separator: '\"'}", "csv: separator and quote are the same character", None),
         (YAML + "node: Person\n    csv: {null: [NA, null]}", "null[1]: expected a text, found nothing", '"null"'),
         (YAML + "node: Person\n    column: kind", "column: it needs 'when'", "under when:"),
         (YAML + "when: {a: {node: Person}}", "when: it needs a 'column' that selects the type of a row", None),
         (
             YAML + "column: k\n    node: Person\n    when: {a: {node: Person}}",
-            "with 'when', 'node' belongs under it",
-            None,
+            "'node' does not belong next to 'when'",
+            "under each value in when:",
         ),
         (YAML + "column: k\n    when: {}", "sources[0].when: it is empty", None),
         (YAML + "edge: Born\n    from: a\n    to: {country: c}", "to: the key of Day is country, day", "each of them"),
@@ -310,8 +310,14 @@ def test_a_wrong_mapping_is_refused_before_the_input_is_read(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({"people": [{"n": "ann"}]}, "people is a list of records, and a mapping is for tables"),
-        ("people.ndjson", "people.ndjson: each record names its type and properties, and a mapping is for tables"),
+        (
+            {"people": [{"n": "ann"}]},
+            "the mapping describes 'people', but it is a list of records; a mapping is for tables only",
+        ),
+        (
+            "people.ndjson",
+            "the mapping describes people.ndjson, but each of its records names its type; a mapping is for tables only",
+        ),
         ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
     ],
 )

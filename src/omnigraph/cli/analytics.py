@@ -89,7 +89,9 @@ _TOP = click.option(
 @_shared_options
 @click.option("--damping", type=float, default=0.85, help="Probability to follow an edge.  [default: 0.85]")
 @click.option("--iterations", type=int, default=100, help="Maximum number of iterations.  [default: 100]")
-@click.option("--tolerance", type=float, default=1e-6, help="Stop if the ranks change by less.  [default: 1e-06]")
+@click.option(
+    "--tolerance", type=float, default=1e-6, help="Stop if the ranks change by less than this.  [default: 1e-06]"
+)
 @_TOP
 def pagerank(damping: float, iterations: int, tolerance: float, top: int | None, **values: Any) -> None:
     """PageRank of every node."""

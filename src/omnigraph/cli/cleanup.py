@@ -28,14 +28,14 @@ def age(text: str) -> timedelta:
 @click.command()
 @address_options(positional=True)
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N commits of each branch.")
-@click.option("--older-than", type=age, metavar="AGE", help="Remove only commits that are older: 12h, 30d.")
+@click.option("--older-than", type=age, metavar="AGE", help="Remove only commits older than this: 12h, 30d.")
 @click.option(
     "--orphans-older-than",
     type=age,
     default="7d",
     show_default=True,
     metavar="AGE",
-    help="Remove orphaned files that are older.",
+    help="Remove only orphaned files older than this.",
 )
 @click.option("--confirm", "confirmed", is_flag=True, help="Run the cleanup. The default is a preview.")
 @click.option("--yes", is_flag=True, help="Consent to a destructive write on a remote graph.")
@@ -56,7 +56,7 @@ def cleanup(
     """Remove old versions that nothing refers to, and files that crashed writers left behind.
 
     Keeps all branches, tags and retained commits. Give --keep, --older-than or both. With both, a commit is removed
-    only if both rules allow it. Keep at least three commits, better ten: running readers may need them.
+    only if both rules allow it. Keep at least three commits, or better ten, because running readers may need them.
     """
     if keep is None and older_than is None:
         raise click.UsageError("give --keep N, --older-than AGE, or both")

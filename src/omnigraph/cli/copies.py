@@ -53,7 +53,7 @@ def restore(source: str, dest: str, as_json: bool) -> None:
 @click.argument("uri")
 @JSON
 def relocate(uri: str, as_json: bool) -> None:
-    """Adjust a graph that was copied or moved to its new location.
+    """Adjust a graph to its new location after it was copied or moved.
 
     Opening the graph for writing does this once. This command checks every version file of every branch again.
     """

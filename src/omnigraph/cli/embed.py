@@ -61,9 +61,9 @@ def embed(
 ) -> None:
     """Compute the vectors of @embed properties that are missing or out of date, as one commit.
 
-    The environment selects the model (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL). Current vectors stay. Texts
-    with a cached vector are not sent to the model again. The exit code is 4 if the head is not the commit of
-    --if-commit.
+    The environment selects the model (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL). Vectors that are up to
+    date stay. Texts with a cached vector are not sent to the model again. The exit code is 4 if the head is not the
+    commit of --if-commit.
     """
     options: dict[str, Any] = {
         "which": which,

@@ -26,17 +26,18 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
 
     Args:
         error: the error that ended the command.
-        wrote: whether the command had started to write. It prints its receipt after the write.
+        wrote: whether the command had started to write. If only its output fails, the message says that the write is
+            done.
 
     Raises:
-        OSError: stdout is a closed pipe; click ends such a command without a message.
+        OSError: stdout is a closed pipe. Then click ends the command without a message.
     """
     if isinstance(error, KeyboardInterrupt):
-        with suppress(ValueError):  # not in the main thread
+        with suppress(ValueError):  # signals can be set only in the main thread
             # A second Ctrl-C ends the process at once, without waiting for Spark.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # An interrupt inside exec() of a string, for example while a dataclass is defined, sets a flag in CPython that
-        # ends `python -m` by the signal and not with the exit code. Evaluating a string clears the flag.
+        # An interrupt inside exec() of a string, for example while a dataclass is defined, sets a flag in CPython. With
+        # this flag, `python -m` ends by the signal and without the exit code. Evaluating a string clears the flag.
         eval("None")
         _print("stopped")
         code = INTERRUPTED

@@ -49,7 +49,9 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
         else:
             raise InputError(f"{path} is neither a .pg file, a .gq file nor a directory")
     if not found:
-        raise InputError("there are no .pg or .gq files here", hint="name a file, or a directory that contains some")
+        raise InputError(
+            "there are no .pg or .gq files here", hint="name a file, or a directory that contains such files"
+        )
     return list(found)
 
 

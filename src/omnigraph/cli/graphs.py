@@ -95,8 +95,8 @@ def recovery() -> None:
 def list_recoveries(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
     """List the recovered writes, oldest first, and the interrupted writes that are still pending.
 
-    This command recovers nothing. The next write to the branch recovers them, and so does opening the graph for
-    writing.
+    This command recovers nothing. A pending write is recovered by the next write to its branch, or when the graph is
+    opened for writing.
     """
     with open_to_read(address(uri, uri_option, store)) as graph:
         settled, waiting = graph.recovery.list(), graph.recovery.pending()

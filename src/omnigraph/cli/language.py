@@ -101,7 +101,7 @@ def _print_findings(findings: Sequence[Finding], source: SourceText | None) -> N
 
 
 def _location(finding: Finding, source: SourceText | None) -> str:
-    """The location of a finding: its line, or the names of the queries if it is about several."""
+    """The location of a finding: its line, or the names of the queries if the finding is about several queries."""
     if finding.span is not None and source is not None:
         line, column = source.locate(finding.span.start)
         return f" ({source.name}:{line}:{column})"
@@ -120,8 +120,8 @@ def _plural(count: int, noun: str, nouns: str | None = None) -> str:
 def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path, ...], as_json: bool) -> None:
     """Compile schemas and queries, and report every error.
 
-    A file that does not parse has one error; a query reports its first. Queries are checked against --schema, or
-    against the only schema among the files. The exit code is 1 if a file does not compile.
+    A file that does not parse has one error. For each query, only its first error is reported. Queries are checked
+    against --schema, or against the only schema among the files. The exit code is 1 if a file does not compile.
     """
     from omnigraph.lang.schema import check_schema, compile_schema
 

@@ -66,7 +66,7 @@ _BRANCH = click.option("--branch", metavar="BRANCH", default="main", help="Branc
 @click.option(
     "--merge-threshold",
     metavar="SIZE",
-    help="On Spark: size of the rows of a type from which tasks merge them.  [default: 1 GiB]",
+    help="On Spark: merge the rows of a type in tasks if they have at least this size.  [default: 1 GiB]",
 )
 @write_options(destructive=True)
 @JSON
@@ -151,7 +151,7 @@ def ingest(
 
 @dataclass(frozen=True, slots=True)
 class _EngineOptions:
-    """The engine of a load, and the size from which Spark tasks merge rows."""
+    """The engine of a load, and the minimum size of rows that Spark merges in tasks."""
 
     engine: str
     master: str | None = None

@@ -62,7 +62,7 @@ CAPABILITIES = {
     "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
     "local": ("a local", (check, fmt)),
 }
-"""Commands by what they need: a graph (`any`), direct access to its storage (`direct`), or local files (`local`)."""
+"""Commands by the access that they need: to a graph (`any`), to its storage (`direct`), or to local files (`local`)."""
 
 
 class _Commands(click.Group):
@@ -88,7 +88,7 @@ class _Commands(click.Group):
             raise (_extra_argument_error(error) or error) from None
         except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # a panic in Rust is not an Exception
+        except BaseException as error:  # a panic in Rust is a BaseException
             ctx.exit(report(error, wrote=bool(ctx.meta.get(WRITES))))
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -96,10 +96,10 @@ def change(ctx: click.Context, /, **values: object) -> None:
 
 
 def source(path: Path | None, text: str | None) -> str:
-    """The text of the queries, from a file or from the command line, where a query body is also accepted.
+    """The text of the queries, from a file or from the command line. The command line may also give a query body.
 
     Raises:
-        UsageError: both or none are given.
+        UsageError: both a file and a text are given, or neither.
         InputError: the file is not UTF-8.
     """
     if (path is None) == (text is None):
@@ -119,8 +119,8 @@ def parameters(text: str | None, path: Path | None) -> dict[str, Any]:
     """The query parameters of a command.
 
     Raises:
-        UsageError: they are given twice.
-        InputError: they are not a JSON object.
+        UsageError: the parameters are given both as a text and as a file.
+        InputError: the parameters are not a JSON object.
     """
     if text is not None and path is not None:
         raise click.UsageError("give the parameters once: --params or --params-file")
@@ -162,7 +162,7 @@ def json_object(text: bytes, where: str) -> dict[str, Any]:
 
 
 class _InvalidJsonError(Exception):
-    """JSON that Python accepts but parameters cannot have."""
+    """JSON that Python accepts, but that is not allowed in parameters."""
 
 
 def _reject_constant(word: str) -> NoReturn:

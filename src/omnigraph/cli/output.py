@@ -18,7 +18,7 @@ def print_json(value: object) -> None:
 
 
 def print_members(members: dict[str, Any]) -> None:
-    """Print one `key: value` line per member. Skips null and empty values."""
+    """Print one line `key: value` per item. Skips null and empty values."""
     for name, value in members.items():
         if value is not None and value != {}:
             shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value

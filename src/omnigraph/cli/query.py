@@ -91,7 +91,7 @@ def read(ctx: click.Context, /, **values: object) -> None:
 
 
 def budget(seconds: float | None, memory: str | None, rows: int | None, returned: int | None) -> Budget:
-    """The budget of a read: the given limits, and the defaults for the others.
+    """The budget of a read: the given limits, and the defaults of all other limits.
 
     Raises:
         InputError: `memory` is not an amount.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="With --confirm: adopt changes of other programs, and go back to older versions where data is lost.",
+    help="With --confirm: adopt changes of other programs, and restore older versions if newer data is lost.",
 )
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
@@ -34,9 +34,9 @@ def repair(
 ) -> None:
     """Compare every table of every branch with the manifest, and repair differences after consent.
 
-    A table may be ahead of the manifest without an explaining sidecar, or damaged. An interrupted write may be
-    impossible to complete or undo. Never deletes a file: a file that blocks others is renamed. The exit code is 1 if a
-    repair was refused.
+    Finds tables with a newer version that no known write made, damaged tables, and interrupted writes that can neither
+    be completed nor undone. Never deletes a file: a file that blocks others is renamed. The exit code is 1 if a repair
+    was refused.
     """
     from omnigraph.graph import repair as repair_graph
 
@@ -93,9 +93,7 @@ def _print_report(uri: str, report: RepairReport) -> None:
         if row.plan is not None and row.action.value in ("preview", "refused"):
             click.echo(f"    plan: {row.plan}")
     if not report.confirm and not report.ok:
-        click.echo(
-            "nothing was changed; add --confirm to repair, and --force where data is lost or a change is unexplained"
-        )
+        click.echo("nothing was changed; add --confirm to repair, and --force to accept lost data or unknown changes")
 
 
 def _line(row: Repaired) -> str:

@@ -27,7 +27,7 @@ GLOBAL_FLAGS = {
     "--yes": ("--yes consents to a destructive write", "Omit it"),
     "--quiet": ("--quiet hides the line about a write's target", "Omit it"),
 }
-"""Flags that are allowed before or after a command: what each does, and the advice where it does not apply."""
+"""Flags that are allowed before or after a command: a description, and advice for commands that do not take them."""
 
 REMEDIES = {("init", "--store"): "Give the address as the argument: omnigraph init URI --schema FILE"}
 
@@ -38,7 +38,7 @@ _QUIET = click.option("--quiet", is_flag=True, help="Hide the line about the tar
 
 
 def address_options(*, positional: bool) -> Callable[[F], F]:
-    """Add the options that name a graph. With `positional`, the command also takes it as an argument."""
+    """Add the options that name a graph. With `positional`, the command also takes the graph as an argument."""
 
     def decorate(command: F) -> F:
         command = click.option("--uri", "uri_option", metavar="URI", help="Same as --store.")(_STORE(command))
@@ -84,7 +84,7 @@ def execution(
         engine: `auto`, `local` or `spark`.
         master: the Spark master.
         shown: the progress display.
-        merge_threshold: the size of the rows of a type from which tasks merge them.
+        merge_threshold: the minimum size of the rows of a type that Spark merges in tasks, such as `1 GiB`.
     """
     from omnigraph.engine.engines import Engine, SparkOptions
     from omnigraph.pipeline.spark.session import SparkSettings, session
@@ -135,7 +135,7 @@ def open_to_write(uri: str, actor: str | None, *, quiet: bool) -> Graph:
 
 
 def begin_write() -> None:
-    """Note that the command starts to write. Later failures to print a result say that the write is done.
+    """Record that the command starts to write. If printing its result fails, the error says that the write is done.
 
     Raises:
         InputError: stdout is closed.

@@ -121,7 +121,7 @@ class Session:
         print_result(self.graph.query(self._last, self._parameters_for(self._last), at=self._at), self._format)
 
     def _parameters_for(self, text: str) -> dict[str, Any]:
-        """The set parameters that a query mentions."""
+        """Those parameters of the session that a query mentions."""
         mentioned = set(re.findall(r"\$(\w+)", text))
         return {name: value for name, value in self._params.items() if name in mentioned}
 

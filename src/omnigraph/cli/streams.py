@@ -1,4 +1,4 @@
-"""Standard input and output of a command. Any of them may be closed."""
+"""The standard streams of a command. Each of them may be closed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_closed_streams() -> None:
 
 
 def require_stdout() -> None:
-    """Check that stdout is open. Commands that write to a graph call it first, because they print a receipt last.
+    """Check that stdout is open. Commands that write to a graph call this first, because they print a receipt later.
 
     Raises:
         InputError: stdout is closed. Nothing was written.
@@ -44,7 +44,7 @@ def require_stdout() -> None:
     try:
         number = sys.stdout.fileno()
         closed = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except (AttributeError, OSError, ValueError):  # not a file descriptor, as in tests
+    except (AttributeError, OSError, ValueError):  # the stream has no file descriptor, as in tests
         return
     if closed:
         raise InputError(
@@ -62,7 +62,7 @@ def stdin() -> BinaryIO:
         raise InputError("cannot read stdin: it is closed", hint="name a file, or redirect stdin")
     try:
         number = sys.stdin.fileno()
-    except (OSError, ValueError):  # not a file descriptor, as in tests
+    except (OSError, ValueError):  # the stream has no file descriptor, as in tests
         return sys.stdin.buffer
     try:
         if stat.S_ISDIR(os.fstat(number).st_mode):

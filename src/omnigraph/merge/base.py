@@ -47,8 +47,8 @@ class Bases:
         schema_of: returns the schema of a state.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
-        by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without it, rows that
-            only one side has would be conflicts, and the strategy could delete them.
+        by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without a base, rows
+            that only one side has would be conflicts, and the strategy could delete them.
     """
 
     store: Store
@@ -91,11 +91,11 @@ class Bases:
             str(self.store.objects.uri),
             path,
             "it is missing, and it is the base of the merge",
-            hint="restore the file from a backup; without a strategy, each row that differs is a conflict to resolve",
+            hint="restore the file from a backup; or merge without a strategy, so that differing rows are conflicts",
         )
 
     def _is_readable(self, view: Manifest) -> bool:
-        """Whether all tables of a state can be read. For a single base, the comparison of each table checks this."""
+        """Whether all tables of an ancestor can be read. A single ancestor is checked later, table by table."""
         heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
         return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 

@@ -1,4 +1,4 @@
-"""Choices of a side for conflicts: for all of them, or one by one."""
+"""The caller's choices for conflicts: the side that wins all conflicts, or the conflicts of single entities."""
 
 # See docs/decisions/0115-a-side-has-a-row.md
 
@@ -20,7 +20,7 @@ _NONE = pa.array([], pa.utf8())
 _THEIRS = np.array([0, *(verdict.theirs for verdict in Verdict)], np.int8)
 BY_THEIRS = "__theirs"
 RESOLVED_DELETE_SCHEMA = pa.schema([("id", pa.utf8()), (VERDICT, pa.int8()), (BY_THEIRS, pa.bool_())])
-"""Resolved conflicts in which one side deleted the row: the id, the conflict, and whether the source won."""
+"""Resolved conflicts in which one side deleted the row: the id, the classification, and whether the source won."""
 
 
 class Strategy(StrEnum):
@@ -33,11 +33,11 @@ class Strategy(StrEnum):
 
 
 Resolutions = Mapping[Conflict | tuple[str, str], Strategy | str]
-"""The side for each conflict: by a conflict of a preview, or by a type and an id."""
+"""The side that wins each conflict. A conflict is an item of a preview, or a type name and an id."""
 
 
 def strategy(name: Strategy | str) -> Strategy:
-    """The strategy of a name.
+    """Parse the name of a strategy.
 
     Raises:
         InputError: there is no such strategy.
@@ -45,7 +45,7 @@ def strategy(name: Strategy | str) -> Strategy:
     try:
         return Strategy(name)
     except ValueError:
-        raise InputError(f"{shown(name)} is not a strategy", hint="ours or theirs") from None
+        raise InputError(f"{shown(name)} is not a strategy", hint="use 'ours' or 'theirs'") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Choice:
     """The choices for the entities of one type.
 
     Attributes:
-        default: the side for all other entities.
+        default: the side that wins for all other entities; None leaves their conflicts unresolved.
         ours: the ids for which the target wins.
         theirs: the ids for which the source wins.
     """
@@ -63,13 +63,13 @@ class Choice:
     theirs: pa.Array = field(default_factory=lambda: _NONE)
 
     def named(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The ids that have a choice of their own."""
+        """The ids for which the caller chose a side individually."""
         sides_by_id = pa.concat_arrays([self.ours, self.theirs])
         found = ids.filter(pc.is_in(ids, value_set=sides_by_id))
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
     def of(self, ids: pa.Array | pa.ChunkedArray, wanted: Strategy) -> Mask:
-        """Mask of the entities for which a side wins."""
+        """Mask of the entities for which the side `wanted` wins."""
         chosen, other = (self.ours, self.theirs) if wanted is Strategy.OURS else (self.theirs, self.ours)
         found = np.full(len(ids), self.default is wanted)
         if len(other):
@@ -95,15 +95,15 @@ class Choices:
     def given(
         cls, default: Strategy | str | None, resolutions: Resolutions | None, type_key: Callable[[str], str]
     ) -> Choices:
-        """The choices of a caller.
+        """Parse the choices of a caller.
 
         Args:
-            default: the side for all conflicts.
-            resolutions: the sides of single conflicts.
-            type_key: returns the type key of a name.
+            default: the side that wins all other conflicts; None leaves them unresolved.
+            resolutions: the side that wins each single conflict.
+            type_key: returns the type key of a type name.
 
         Raises:
-            InputError: a side is not a strategy, or a conflict has no id.
+            InputError: a side is neither 'ours' nor 'theirs', or a conflict has no entity id.
         """
         by_type: dict[str, dict[str, Strategy]] = {}
         for about, side in (resolutions or {}).items():
@@ -129,7 +129,7 @@ class Choices:
         )
 
     def unused(self, used: Mapping[str, set[str]]) -> Choices:
-        """The choices for single entities that have no conflict."""
+        """The individual choices for entities that are not in `used`."""
         left = {
             key: {e: s for e, s in sides_by_id.items() if e not in used.get(key, ())}
             for key, sides_by_id in self.by_type.items()
@@ -137,10 +137,10 @@ class Choices:
         return Choices(None, {key: sides_by_id for key, sides_by_id in left.items() if sides_by_id})
 
     def refuse(self) -> None:
-        """Refuse choices for entities without a conflict.
+        """Refuse all individual choices, because their entities have no conflict.
 
         Raises:
-            InputError: there is such a choice.
+            InputError: there is at least one individual choice.
         """
         for key, sides_by_id in sorted(self.by_type.items()):
             for entity in sorted(sides_by_id):
@@ -164,8 +164,8 @@ class Resolved:
         done: the entities to change.
         conflict_rows: the conflicts without a choice.
         count: the number of resolved conflicts.
-        named: the ids of those with a choice of their own.
-        resolved_deletes: those of the resolved conflicts in which one side deleted the row.
+        named: the ids of resolved conflicts for which the caller chose a side individually.
+        resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 
     done: pa.Table
@@ -176,7 +176,7 @@ class Resolved:
 
 
 def resolved(answer: pa.Table, choice: Choice) -> Resolved:
-    """Resolve conflicts.
+    """Resolve the conflicts for which there is a choice.
 
     Args:
         answer: the result of `classify`.

@@ -1,7 +1,7 @@
 """The three-way comparison as one relation: classifies the rows of three versions of a table by id.
 
-It only compares rows with the same id. So its input may be all rows, or all rows of some ids. Therefore a merge can
-work in partitions within its memory budget, or on many machines.
+It only compares rows with the same id. So its input may be a partition, if it has all rows of its ids. A merge can
+work partition by partition within its memory budget, or on many machines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Verdict(IntEnum):
 
     @property
     def theirs(self) -> Verdict:
-        """The classification after the conflict is resolved for the source."""
+        """The classification after the source wins the conflict."""
         return _THEIRS.get(self, self)
 
 
@@ -76,8 +76,9 @@ def classify(
         unknown: whether the base values of all rows are unknown.
 
     Returns:
-        The entities that do not stay as in the target: the rows of the source (only the id if it has none), the
-        classification, and for a conflict the indexes of the columns that differ and whether the base is undecided.
+        One row per entity that does not stay as in the target: the row of the source (only the id if the source has
+        none) and the classification. A conflict also has the indexes of the columns that differ, and whether its base
+        value is undecided.
     """
     whole = base.combine_chunks()
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
@@ -111,7 +112,7 @@ def classify(
 
 
 def _aligned(sides: list[pa.Table]) -> tuple[pa.Array, list[Positions]]:
-    """All ids, and the row of each id on every side; -1 if it has none."""
+    """All ids, and for each side the row of each id; -1 if the side does not have the id."""
     together = pa.chunked_array([chunk for side in sides for chunk in side["id"].chunks], pa.utf8()).combine_chunks()
     encoded = together.dictionary_encode()
     codes = encoded.indices.to_numpy()

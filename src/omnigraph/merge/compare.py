@@ -29,12 +29,12 @@ _TEXT_BYTES, _LIST_BYTES = 64, 256
 """Approximate size of a text and of a list in bytes."""
 
 _MEMORY_RATIO = 8
-"""The fraction of the memory for the rows of a partition is 1 / this. The comparison makes several copies."""
+"""The memory budget divided by the size of the rows of a partition. The comparison makes several copies of them."""
 
 CONFLICT_SCHEMA = pa.schema(
     [("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())]
 )
-"""The columns that are kept of a conflict."""
+"""The columns of the rows that describe conflicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Compared:
     Attributes:
         versions: the three versions of the table.
         rows: the rows of the source to take.
-        inserted: how many of them are not in the target.
+        inserted: number of those rows that the target does not have.
         deleted: the ids of the rows to delete.
-        conflict_rows: the conflicts without a choice, sorted by id; only the first if there are many.
+        conflict_rows: the conflicts without a choice, sorted by id; only the first 10,000, except for a virtual base.
         conflicts: the number of conflicts without a choice.
         resolved: the number of resolved conflicts.
-        named: the ids of resolved conflicts with a choice of their own.
+        named: the ids of resolved conflicts for which the caller chose a side individually.
         resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 
@@ -73,16 +73,16 @@ class Compared:
         return self.rows.num_rows == 0 and len(self.deleted) == 0
 
     def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
-        """The rows to take, as a source of a write."""
+        """The rows to take, as the input of a write."""
         return TakenRows(tables, self.versions.source, self.rows, self.versions.columns, tuple(names))
 
     def differing(self, places: list[int]) -> list[str]:
-        """The names of columns by index."""
+        """The names of the compared columns at some indexes."""
         names = compared(self.versions.schema.empty_table())
         return [names[place] for place in places]
 
     def joined(self, other: Compared) -> Compared:
-        """This comparison with that of other ids of the same table."""
+        """The combination of this comparison with a comparison of other ids of the same table."""
         conflict_rows = pa.concat_tables([self.conflict_rows, other.conflict_rows]).sort_by("id")
         return replace(
             self._with(other.rows, other.inserted),
@@ -95,18 +95,18 @@ class Compared:
         )
 
     def _with(self, rows: pa.Table, inserted: int) -> Compared:
-        """With more rows, of which `inserted` are new."""
+        """A copy with more rows to take. The target does not have `inserted` of them."""
         return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
 
     # Effects of a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
-        """Without some of the rows, of which `inserted` are new."""
+        """A copy without the rows with these ids. The target does not have `inserted` of them."""
         kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
         return replace(self, rows=kept, inserted=self.inserted - inserted)
 
     def with_rows(self, rows: pa.Table) -> Compared:
-        """With more rows, all of them new."""
+        """A copy with more rows to take. The target has none of them."""
         return self._with(rows, rows.num_rows)
 
     def without_deleted(self, ids: pa.Array) -> Compared:
@@ -123,9 +123,9 @@ class Comparer(Protocol):
         """Compare one table.
 
         Args:
-            versions: the table.
+            versions: the three versions of the table.
             choice: the choices for conflicts.
-            checked: the columns that the constraint checks need of the rows to take.
+            checked: the columns of the rows to take that constraint checks read.
         """
         ...
 
@@ -133,8 +133,8 @@ class Comparer(Protocol):
         """The writes for the changes of tables.
 
         Args:
-            changes: each with the models that computed the vectors of the table.
-            target: the state that they are based on.
+            changes: the changes of each table, with the models that computed its vectors.
+            target: the state of the target that the changes apply to.
         """
         ...
 
@@ -145,7 +145,7 @@ class Collected:
     Args:
         versions: the three versions of the table.
         budget: bytes of rows that stay in memory.
-        columns: the columns to keep of the rows; by default all.
+        columns: the columns of the rows to take; by default all.
     """
 
     def __init__(self, versions: Versions, budget: int, columns: Sequence[str] | None = None) -> None:
@@ -162,7 +162,7 @@ class Collected:
         self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
-        """Add the comparison of one partition. `conflicts` is their number, if it has only the first."""
+        """Add the comparison of a partition. `conflicts` is the number of conflicts, if `found` has only some."""
         done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
         deleted = pa.array(verdicts == Verdict.DELETE)
@@ -226,7 +226,7 @@ class LocalComparer:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
     def _sides(self, versions: Versions, touched_ids: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """The rows of the three versions, in partitions with complete ids."""
+        """The rows of the three versions, in partitions. A partition has all rows of its ids."""
         if touched_ids is not None and touched_ids.ids is not None:
             found = {
                 ref: lookup_rows(self._tables, ref, touched_ids.ids, versions.columns) for ref in set(versions.all)
@@ -248,7 +248,7 @@ class LocalComparer:
             yield taken[versions.base], taken[versions.source], taken[versions.target]
 
     def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
-        """An upper bound of the number of entities in some fragments of a table."""
+        """The number of rows in the given fragments of each version: the largest of the three."""
         counts = []
         for ref, some in numbers.items():
             chosen = set(some)
@@ -260,7 +260,7 @@ class LocalComparer:
 
 
 def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:
-    """The write of a change whose rows are in this process."""
+    """The write of a change whose rows are in the memory of this process."""
     key = compared.versions.key
     source = compared.source(tables, tables.at(target.tables[key].ref).schema().names)
     return Change(key, source, compared.deleted, models=models)

@@ -37,8 +37,8 @@ class _Draft:
 
     Attributes:
         key: the type key of the entities.
-        names: the properties to show; None for those that changed on the side that has the entity.
-        node: for a cardinality conflict, the end and the node whose edges are counted.
+        names: the properties to show; None shows the properties that differ between the states that have the entity.
+        node: for a cardinality conflict, the end (`src` or `dst`) and the id of the node whose edges are counted.
     """
 
     conflict: Conflict
@@ -89,7 +89,7 @@ class Conflicts:
         return ConflictKind.DELETE_VS_UPDATE, f"'{deleter}' has deleted it, and '{changer}' has changed it"
 
     def add_violations(self, rows: pa.Table, describe: Describe, changes: Mapping[str, TableChange]) -> None:
-        """Add rows that break a constraint together."""
+        """Add the rows that break a constraint in the merged state."""
         self.total += rows.num_rows
         order = next(name for name in ("id", "node") if name in rows.column_names)
         for row in rows.sort_by(order).slice(0, max(0, MAX_CONFLICTS - len(self._violations))).to_pylist():
@@ -140,7 +140,7 @@ def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:
 
 
 def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> TypeKind:
-    """The kind of a type. If a node type and an edge type have the name, the one that has the entity."""
+    """Whether a name means a node type or an edge type. If both have the name, the one that has the entity."""
     named = [change for change in changes.values() if change.name == name]
     if len(named) == 1:
         return named[0].kind
@@ -149,7 +149,7 @@ def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> Type
 
 
 class _Sides:
-    """The values of entities in three states."""
+    """The values of entities in the base, the target and the source."""
 
     def __init__(self, tables: TableStorage, base: State, source: State, target: State) -> None:
         self._tables = tables
@@ -200,7 +200,7 @@ class _Sides:
         }
 
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
-        """The number of edges of some nodes at an end; None if it is unknown."""
+        """The number of edges for each end and node in `drafts`; None if it is unknown."""
         wanted = [draft.node for draft in drafts if draft.node is not None]
         pin = state.pin(key)
         found = dict.fromkeys(wanted, 0)
@@ -216,7 +216,7 @@ class _Sides:
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The values to show of each side; without names, those in which the sides that have a row differ."""
+    """The values to show for each state. Without names, these are the values that differ between the states."""
     present = [row for row in rows if row is not None]
     if names is None:
         every = list(present[0]) if present else []

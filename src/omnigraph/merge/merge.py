@@ -42,12 +42,12 @@ class Merged:
 
     Attributes:
         outcome: how the branches are related.
-        bases: the ids of the best common ancestors; several make a virtual base.
+        bases: the ids of the best common ancestors; several are merged into a virtual base.
         tables: the changes of each table that the source changed, by type key.
         resolved: number of resolved conflicts.
-        conflicts: the remaining conflicts; only the first if there are many.
+        conflicts: the remaining conflicts; at most the first 10,000.
         total: number of remaining conflicts.
-        edges_kept: number of edges that stay or are restored with a node for which a side was chosen.
+        edges_kept: number of edges that stay or are restored, because a choice keeps their node.
         new_commits: the commits that the target does not have yet, as rows of the manifest.
     """
 
@@ -110,8 +110,8 @@ class Merge:
         """Compute the merge.
 
         Args:
-            target: the branch that it is merged into.
-            base: the common base, if the caller has it. Then the lineage is not read.
+            target: the branch that the source is merged into.
+            base: the base of both branches, if the caller knows it. Then the lineage is not read.
 
         Raises:
             MergeSchemaError: the schemas do not allow the merge.
@@ -143,7 +143,7 @@ class Merge:
         comparison = _Comparison(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
         unused = self._choices.unused(comparison.named)
         if unused:
-            # Another choice may have resolved them. Then they are conflicts in a merge without choices.
+            # Another choice may have resolved these conflicts. Then a comparison without choices finds them.
             plain = _Comparison(self, base, target, Choices(), unchecked=False)
             unused.unused(plain.listed()).refuse()
         conflicts = comparison.found.first(self._store.tables, base, self._source, target)
@@ -184,9 +184,9 @@ class _Comparison:
     Attributes:
         tables: the changes of each table, by type key.
         found: the remaining conflicts.
-        named: the entities whose conflict was resolved by a choice of their own, by type key.
+        named: by type key, the ids of resolved conflicts for which the caller chose a side individually.
         resolved: number of resolved conflicts.
-        edges_kept: number of edges that stay or are restored with a node.
+        edges_kept: number of edges that stay or are restored, because a choice keeps their node.
     """
 
     def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:

@@ -35,13 +35,13 @@ class Orphans:
         accepted: the schema of the target.
         tables: the changes of each table so far, by type key.
         choices: the choices for conflicts.
-        decisions: the decisions so far. Decisions made here are added.
+        decisions: the decisions so far. This class adds its own.
 
     Attributes:
         tables: the changes of each table now.
-        resolved: number of resolved conflicts: endpoints without a node that now have one, or whose edge is deleted.
+        resolved: number of resolved conflicts: missing endpoints that were restored, or whose edge is deleted.
         changed: whether any table changed.
-        named: the ids of the resolved edges with a choice of their own, by type key.
+        named: by type key, the ids of resolved edges for which the caller chose a side individually.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Orphans:
             violation: the violation of the first row.
 
         Returns:
-            The rows without a choice.
+            The rows that no choice resolves.
         """
         if violation.kind != "endpoint" or not self._choices:
             return rows
@@ -114,7 +114,7 @@ class Orphans:
             self._decisions.add(self._decisions.edges, key, ids)
 
     def _restore_nodes(self, key: str, ids: pa.Array) -> pa.Array:
-        """Restore nodes that the target deleted from the source. Returns the ids that exist now."""
+        """Restore nodes that the target deleted, with rows of the source. Returns all ids that come from the source."""
         if len(ids) == 0:
             return ids
         compared = self._table(key)
@@ -136,7 +136,7 @@ class Orphans:
             self._decisions.add(self._decisions.edges, key, ids)
 
     def _table(self, key: str) -> Compared:
-        """The changes of a table, also of one that the source did not change."""
+        """The changes of a table; an empty change if the source did not change it."""
         if key not in self.tables:
             self.tables[key] = unchanged_table(self._store.tables, key, self._source, self._target)
         return self.tables[key]

@@ -45,19 +45,19 @@ class MergeReceipt:
     Attributes:
         source: the branch that was merged.
         target: the branch that it was merged into.
-        outcome: the outcome. If there are conflicts, how the branches are related.
+        outcome: the outcome; if there are conflicts, the outcome that the merge would have without them.
         source_commit: the head of the source that was merged.
         base_commits: the best common ancestors of both heads; several were merged into a virtual base.
         changes: the changes of the target by type key; unchanged types are left out.
         resolved: number of conflicts that were resolved by choosing a side.
-        edges_kept: number of edges that stay or are restored with a node for which a side was chosen.
-        conflicts: the remaining conflicts, in a preview only; of more than 10,000 the first.
+        edges_kept: number of edges that stay or are restored, because a choice keeps their node.
+        conflicts: the remaining conflicts, in a preview only; at most the first 10,000.
         total_conflicts: number of remaining conflicts.
         preview: whether nothing was written.
         actor: the actor of the commit.
-        commit: the commit on the target; None when there is none.
+        commit: the commit on the target; None if no commit was made.
         branch_deleted: whether the source was deleted afterwards; None if that was not requested.
-        branch_delete_error: the reason if it was not deleted.
+        branch_delete_error: the reason why the source could not be deleted.
         engine: where rows were compared: `local` or `spark`.
     """
 
@@ -89,7 +89,7 @@ class MergeReceipt:
         return self.total_conflicts == 0
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         members: dict[str, Any] = {
             "source": self.source,
             "target": self.target,
@@ -141,7 +141,7 @@ def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeRec
     """The receipt of an earlier merge, read from its commit.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     stored: dict[str, Any] = orjson.loads(label) if label is not None else {}

@@ -28,13 +28,13 @@ _NONE = pa.array([], pa.utf8())
 
 
 class Decisions:
-    """Decisions from choices, about nodes that one side deleted and about edges.
+    """The effects of choices on nodes that one side deleted, and on edges.
 
     Attributes:
         ours: nodes that stay because the target wins, by type key.
         theirs: nodes that are restored because the source wins.
-        deleted: nodes that are deleted by a choice of their own.
-        edges: edges that are deleted by a choice. They are not restored with a node.
+        deleted: nodes that are deleted because the caller chose a side for them individually.
+        edges: edges that are deleted by a choice. They are not restored with their nodes.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Decisions:
 
     @classmethod
     def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Decisions:
-        """The decisions of the row comparison."""
+        """The decisions that follow from the resolved conflicts of the row comparison."""
         found = cls()
         for key, one in tables.items():
             verdicts, theirs = one.resolved_deletes[VERDICT], one.resolved_deletes[BY_THEIRS]
@@ -88,7 +88,7 @@ class EdgeRestorer:
         self._accepted = accepted
 
     def restore(self, tables: dict[str, Compared], decisions: Decisions) -> int:
-        """Restore edges in `tables`. Returns their number."""
+        """Restore edges in `tables`. Returns the number of restored edges."""
         count = 0
         for edge, end, node, other_end, other in self._ends():
             key = edge_key(edge)

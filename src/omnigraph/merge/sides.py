@@ -1,7 +1,7 @@
 """The rows of a table that a merge compares, in each of the three versions.
 
 Fragments that are equal in all three versions are not read. Of the others, only rows that may differ are kept. The
-content of blobs is compared by a cryptographic hash, so blobs are not held in memory together.
+content of blobs is compared by a cryptographic hash, so only a few blobs are in memory at a time.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Columns:
         return cls(tuple(name for name in schema.names if name not in blobs), blobs)
 
     def only(self, names: Collection[str]) -> Columns:
-        """The id, and some of the columns."""
+        """The id, and those of the columns that are in `names`."""
         plain = tuple(name for name in self.plain if name == "id" or name in names)
         return Columns(plain, tuple(name for name in self.blobs if name in names))
 
     @property
     def read(self) -> list[str]:
-        """The columns of a scan. The content of blobs is read by row id."""
+        """The columns to scan. The content of blobs is read later, by row id."""
         return [*self.plain, ROW_ID] if self.blobs else list(self.plain)
 
     def schema(self, stored: pa.Schema) -> pa.Schema:
@@ -71,8 +71,8 @@ class Versions:
         target: its version in the branch that it is merged into.
         columns: the columns to read.
         schema: the schema of the rows to compare.
-        separate_ids: ids that are compared separately, and left out here.
-        unknown: whether the base values are unknown. Rows that differ are conflicts then, and the target is the base.
+        separate_ids: ids of rows in overlays (see `Overlay`), which are compared separately.
+        unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
         virtual: whether the result becomes part of a virtual base: it needs all rows and all conflicts.
     """
 
@@ -100,7 +100,7 @@ class Versions:
 
 
 def differing_fragments(tables: TableStorage, versions: Versions) -> list[tuple[int, ...]]:
-    """The numbers of the fragments of each version that are not in all three."""
+    """For each version, the numbers of the fragments that are not in all three versions."""
     names = [tables.at(ref).fragment_digests() for ref in versions.all]
     common = set(names[0]).intersection(*names[1:])
     found = []
@@ -113,7 +113,7 @@ def differing_fragments(tables: TableStorage, versions: Versions) -> list[tuple[
 def fragment_rows(
     tables: TableStorage, ref: TableRef, numbers: Sequence[int], columns: Columns, touched: Touched | None
 ) -> Iterator[pa.Table]:
-    """The rows of some fragments of a version that may differ, with the columns to compare."""
+    """The rows of some fragments, with the columns to compare. Omits rows that are equal in all versions."""
     if not numbers:
         return
     for batch in tables.at(ref).read_fragments(numbers, columns=columns.read, batch_rows=BATCH_ROWS):
@@ -154,7 +154,7 @@ def blob_cells(
 
 
 def _blob_hash(cell: dict[str, Any] | None) -> bytes | None:
-    """The hash of a blob's content, or of its URI. The first byte tells them apart."""
+    """The hash of a blob's content after a byte 0, or of its URI after a byte 1."""
     if cell is None:
         return None
     if cell["uri"] is not None:
@@ -164,10 +164,10 @@ def _blob_hash(cell: dict[str, Any] | None) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class TakenRows:
-    """Rows of a version, as a source of a write. Blobs are read while they are written.
+    """Rows of a table version, as the input of a write. The content of blobs is read during the write.
 
     Attributes:
-        rows: the compared rows.
+        rows: the rows, with hashes in place of blobs.
         names: the columns of the table.
     """
 

@@ -1,6 +1,6 @@
-"""The input states of a merge: a stored state of the graph, or a virtual one from merging several.
+"""The input states of a merge: a stored state of the graph, or a virtual state that is the merge of several.
 
-A virtual state is a difference to a stored one. Its cost is that of the difference, and it is never stored.
+A virtual state consists of a stored state and overlays, which contain only the rows that differ. It is never stored.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Overlay:
 
     Attributes:
         rows: rows with other values, and additional rows.
-        absent: ids of rows that it does not have.
-        undecided: ids of rows whose value is undecided.
+        absent: ids of stored rows that the virtual state does not have.
+        undecided: ids of rows without a value, because the merged states conflict.
     """
 
     rows: pa.Table

@@ -30,7 +30,7 @@ class Tables:
 
     Attributes:
         compared: the tables that may change, by type key, nodes first.
-        incompatible: type keys of tables that the source changed and that have other columns in another state.
+        incompatible: type keys of tables that the source changed, and whose columns differ between the states.
         unknown: type keys of tables of the source whose rows are unknown.
     """
 
@@ -124,7 +124,7 @@ class ThreeWay:
             return None
         columns = Columns.of(schemas[0])
         base = target.ref if unknown or before is None or self._same(target.ref, before.ref) else before.ref
-        # If the target has not changed since the base, only one of the two is read.
+        # If the target has not changed since the base, both are the same version, which is read once.
         return Versions(
             key, base, pin.ref, target.ref, columns, columns.schema(schemas[0]), separate_ids, unknown, self._virtual
         )
@@ -134,7 +134,7 @@ class ThreeWay:
         return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
 
     def _is_readable(self, ref: TableRef, pin: TablePin, target: TablePin | None) -> bool:
-        """Whether a version of the base can be read. Versions of the source and the target always can."""
+        """Whether a version of the base can be read. Versions of the source and the target can always be read."""
         return ref == pin.ref or (target is not None and ref == target.ref) or self._tables.at(ref).exists()
 
     def _source_unchanged(self, key: str) -> bool:
@@ -181,7 +181,7 @@ def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
 
 
 def _same_columns(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns, except for field metadata."""
+    """Whether two tables have the same columns. Ignores field metadata."""
     return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
 
 

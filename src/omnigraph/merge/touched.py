@@ -29,8 +29,8 @@ class Touched:
     """The ids of rows that may differ. All other rows are equal in all versions.
 
     Attributes:
-        ids: the ids, if there are few.
-        numbers: the sorted hashes of the ids. Hashes can collide, so they may match a few more ids.
+        ids: the ids; None if there are more than `MAX_LOOKUP_IDS`.
+        numbers: the sorted hashes of the ids. Hashes can collide, so a few other ids may match, too.
     """
 
     ids: pa.Array | None
@@ -87,7 +87,7 @@ def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tup
             stops.setdefault(branch, set()).add(version)
             if branch == trunk:
                 break
-            assert branch is not None  # every path begins at the table itself
+            assert branch is not None  # None is the main version chain, which all paths share
             stops[branch].add(forks[branch].version)
     for branch, versions in stops.items():
         for begin, end in pairwise(sorted(versions)):
@@ -95,7 +95,7 @@ def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tup
 
 
 def _path(ref: TableRef, forks: dict[str, TableRef]) -> Iterator[tuple[str | None, int]]:
-    """The table branches from a version back to the table itself, each with the last version on the path."""
+    """The table branches from a version back to the main version chain (None), each with its newest version there."""
     yield ref.branch, ref.version
     while ref.branch is not None:
         ref = forks[ref.branch]

@@ -14,7 +14,7 @@ from omnigraph.write.rules.changes import Committed, TableChange, surviving
 from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
 
 EntityIds = Iterator[tuple[str, pa.Array]]
-"""Type keys with ids of entities."""
+"""Pairs of a type key and the ids of entities of that type."""
 
 
 def violating_entities(
@@ -24,7 +24,7 @@ def violating_entities(
     rows: pa.Table,
     violation: Violation,
 ) -> EntityIds:
-    """The entities that break a constraint together.
+    """All entities that take part in a violation of a constraint.
 
     Args:
         accepted: the schema.
@@ -47,7 +47,7 @@ def violating_entities(
         yield change.key, _array(unchanged["id"])
         yield change.key, _array(with_one_of(change.rows, end, nodes)["id"])
     else:
-        # A node type and an edge type may have the same name. The entities decide which one it is.
+        # A node type and an edge type may have the same name. Both are searched for the ids.
         for key in (node_key(name), edge_key(name)):
             if key in changes and violation.kind == "unique":
                 yield key, _sharing(changes[key], committed, rows, _fields(violation))

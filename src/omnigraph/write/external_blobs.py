@@ -45,7 +45,7 @@ class BlobPolicy:
     """The directories that external blobs may come from. By default there are none.
 
     Attributes:
-        sources: reads the sources and their sizes.
+        sources: reads the content and the size of a source.
     """
 
     _bases: tuple[_Base, ...] = ()
@@ -60,7 +60,7 @@ class BlobPolicy:
             options: connection options of an S3 store; they override the environment.
 
         Raises:
-            InputError: a base is not such an address, or is inside another base.
+            InputError: a base is not an address of this form, or two bases overlap.
         """
         sources = BlobSources(dict(options or {}))
         read: list[_Base] = []
@@ -70,7 +70,8 @@ class BlobPolicy:
                 one, another = base.resolved, other.resolved
                 if one == another or one.contains(another) or another.contains(one):
                     raise InputError(
-                        f"the blob sources {base.named} and {other.named} overlap", hint="name only the wider one"
+                        f"the blob sources {base.named} and {other.named} overlap",
+                        hint="name only the directory that contains the other one",
                     )
             read.append(base)
         return cls(tuple(read), sources)
@@ -120,7 +121,7 @@ def admit(
     keep_references: bool,
     budget: int = COPIED_BYTES,
 ) -> dict[str, TableChange]:
-    """Check the external blobs of some changes. Returns the changes with the content copied, or with the references.
+    """Check the external blobs of changes. Returns the changes with the blobs' content, or with normalised references.
 
     Checks all references against the policy first. Then reads the sizes of all sources, and their content last.
 
@@ -181,12 +182,12 @@ class References:
         Args:
             type_name: the type.
             name: the property.
-            ids: the ids of the entities that have them.
+            ids: for each reference, the id of its entity.
             uris: the references.
-            count: the total number, if `uris` is only a part of them.
+            count: the total number of references, if `uris` has only some of them.
 
         Raises:
-            ResourceLimitError: there are too many, or they are too long.
+            ResourceLimitError: there are too many references, or they are too long.
         """
         self._cells += len(uris) if count is None else count
         if self._cells > URI_CELLS:
@@ -203,7 +204,7 @@ class References:
 
 
 class Admission:
-    """Checks the references of one write. Several spellings of one source are checked once.
+    """Checks the references of one write. Sources are read once, even if several URIs refer to them.
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
@@ -240,11 +241,11 @@ class Admission:
 
     @property
     def resolved(self) -> Mapping[str, SourceUri]:
-        """The source to read, by reference."""
+        """For each reference, its source with symbolic links resolved."""
         return self._resolved
 
     def stored_references(self) -> Stored:
-        """The references themselves, normalised."""
+        """For each reference, its normalised URI."""
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:

@@ -58,7 +58,7 @@ class LoadProgress:
 
     Attributes:
         rows: number of records read.
-        bytes: size of their rows.
+        bytes: size of their rows in memory.
         tables: number of records by type key.
     """
 
@@ -69,12 +69,12 @@ class LoadProgress:
 
 
 class Load:
-    """The rows of one load. They are built once, and validated against each state that the commit is prepared on.
+    """The rows of one load. They are built once, and validated again if another commit is published first.
 
     Args:
         accepted: the accepted schema.
         mode: how entities that exist are treated.
-        budget: bytes of rows that stay in memory. Each check may take as much in addition.
+        budget: bytes of rows that stay in memory. Each check may take the same amount in addition.
         embedder: creates the embedder when `@embed` vectors are missing.
         policy: where external blobs may come from; by default nowhere.
         progress: called with the progress of the load. An error that it raises ends the load.
@@ -104,7 +104,7 @@ class Load:
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
         self._with_given_ids: set[str] = set()
-        """Type keys with an id that was in the input or is derived from a key."""
+        """Keys of types with at least one id that was in the input or is derived from a key."""
         self._counts: dict[str, int] = {}
         self._bytes = 0
         self._spool = Spool(budget)
@@ -166,7 +166,7 @@ class Load:
             self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
 
     def changes(self) -> dict[str, TableChange]:
-        """The change of each type, one row per id. Can be called once, because it takes the rows from the spool.
+        """The change of each type, with one row per id. Can be called only once, because it empties the spool.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -214,7 +214,7 @@ class Load:
             raise self._locations.with_locations(error, changes) from None
 
     def prepare(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> Sequence[TableWrite]:
-        """Validate the changes against a state. Returns the writes.
+        """Validate the changes against a snapshot. Returns the writes.
 
         Raises:
             ConstraintError: a constraint is violated.
@@ -241,12 +241,12 @@ class Load:
         return self._operation(change)(change.key, change.rows, models=models)
 
     def check(self, snapshot: Snapshot, changes: dict[str, TableChange]) -> None:
-        """Run all checks of a write to a state, and write nothing.
+        """Run all checks of a load against a snapshot, and write nothing.
 
         Raises:
             ConstraintError: a constraint is violated.
             ExternalBlobPolicyError: a blob comes from a source that is not allowed.
-            KeyConflictError: an id must be new but exists, or two records have it.
+            KeyConflictError: an id must be new, but it exists or two records have it.
             ResourceLimitError: a check exceeds the memory budget.
         """
         for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):

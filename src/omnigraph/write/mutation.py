@@ -1,4 +1,4 @@
-"""Mutations: run the statements of a query in order, over a snapshot and their own pending changes.
+"""Mutations: run the statements of a query in order. Each sees a snapshot and the changes of earlier statements.
 
 This module writes nothing. It returns the changes of whole tables, validated together, for one commit.
 """
@@ -40,7 +40,7 @@ from omnigraph.write.statements import DeleteStep, InsertStep, Step, UpdateStep,
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
 """Labels of a mutation's commit: the query, the counts, and the request digest if there is an idempotency key. The
-answer to a repeated request comes from them."""
+answer to a repeated request is built from them."""
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -63,7 +63,7 @@ class MutationReceipt:
     commit: Commit | None
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         return {
             "branch": self.branch,
             "query_name": self.query_name,
@@ -77,7 +77,7 @@ class MutationReceipt:
 def receipt(
     branch: str, query_name: str, actor: str | None, commit: Commit | None, digest: str | None = None
 ) -> MutationReceipt:
-    """The receipt of a commit, made now or earlier by the same request.
+    """The receipt of a commit that this request made, now or when it was first sent.
 
     Args:
         branch: the target branch.
@@ -87,7 +87,7 @@ def receipt(
         digest: the digest of the request; None when it has no idempotency key.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     if commit is None:
         return MutationReceipt(branch, query_name, 0, 0, actor, None)
@@ -137,7 +137,7 @@ class Mutation:
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
     def prepare(self, snapshot: Snapshot) -> Prepared:
-        """Run the statements and validate their changes against a state. Returns the writes.
+        """Run the statements and validate their changes against a snapshot. Returns the writes.
 
         Raises:
             ParameterError: a parameter is missing or has the wrong type.
@@ -161,7 +161,7 @@ class Mutation:
         return Prepared(execution.writes(self._blobs), tuple(labels), matched=self.matched)
 
     def matched(self, snapshot: Snapshot) -> list[tuple[str, pa.Array]]:
-        """The stored entities that each condition matches in a state: the type key, and their ids.
+        """For each update and delete, the type key and the ids of the stored entities that its condition matches.
 
         Call it after `prepare`.
         """
@@ -245,7 +245,7 @@ class _Execution:
         codes = ids.indices.to_numpy()
         first, last = (np.empty(len(ids.dictionary), np.int64) for _ in range(2))
         first[codes[::-1]] = missing[::-1]
-        last[codes] = missing  # the last of several assignments wins
+        last[codes] = missing  # numpy keeps the last value for a repeated index
         columns = {name: values.take(pa.array(last)) for name, values in step.columns.items()}
         origin = Origin(step.origin.records[first], step.origin.place)
         self.pending(step.kind, step.name).put(self.builder(step.kind, step.name).build(columns, origin))
@@ -275,7 +275,7 @@ class _Execution:
                     self.affected[TypeKind.EDGE] += removed
 
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
-        """The matches of a condition: the ids of stored entities, and pending rows."""
+        """The matches of a condition: the ids of stored entities without pending changes, and the pending rows."""
         pending = self.pending(kind, name)
         hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.deleted]))
         rows = pending.rows
@@ -338,7 +338,7 @@ class _Execution:
         maybe_stored = pending.maybe_stored
         new = len(maybe_stored) == 0 or self.snapshot.is_without(change.key, chunked(maybe_stored))
         stored = pa.array([], pa.utf8())
-        if not new and pending.must_be_new:  # otherwise the staging of the upsert finds the stored rows
+        if not new and pending.must_be_new:  # otherwise the upsert finds the stored rows itself
             found = self.snapshot.lookup(change.key, "id", chunked(maybe_stored), columns=["id"])
             stored = column(found, "id")
             new = len(stored) == 0
@@ -376,7 +376,7 @@ def _columns(where: ir.Expr) -> list[str]:
 
 
 def _text_key(builder: RowBuilder) -> str | None:
-    """The single String property that is also the id, if there is one. Conditions on it become lookups by id."""
+    """The key property, if it is a single String. Its value is the id, so conditions on it become lookups by id."""
     if builder.key_order is None or len(builder.key_order) != 1:
         return None
     prop = builder.type.properties.get(builder.key_order[0])

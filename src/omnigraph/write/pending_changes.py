@@ -19,7 +19,7 @@ class Pending:
 
     Attributes:
         deleted: ids that were deleted.
-        replaces_stored: whether some row certainly replaces a stored row.
+        replaces_stored: whether at least one row is known to replace a stored row.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -43,20 +43,20 @@ class Pending:
 
     @property
     def maybe_stored(self) -> pa.Array:
-        """The ids of rows that may or may not be stored."""
+        """The ids of pending rows for which a stored row may exist."""
         return without(self.ids, self._fresh)
 
     @property
     def must_be_new(self) -> bool:
-        """Whether some rows must be new."""
+        """Whether there are ids that must be new."""
         return len(self._new_ids) > 0
 
     def put(self, rows: pa.Table, *, fresh: bool = False) -> None:
-        """Add rows after the earlier ones.
+        """Add rows. They replace earlier rows with the same ids.
 
         Args:
             rows: the rows; if an id repeats, the last row wins.
-            fresh: whether their ids are certainly not stored.
+            fresh: whether no stored row can have these ids.
         """
         if rows.num_rows:
             self._parts.append(rows)
@@ -76,7 +76,7 @@ class Pending:
         return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
-        """Delete stored entities. Returns how many were not deleted before."""
+        """Delete stored entities. Returns the number of ids that were not already deleted."""
         new = without(ids.unique(), self.deleted)
         self.deleted = pa.concat_arrays([self.deleted, new])
         return len(new)
@@ -88,7 +88,7 @@ def latest(rows: pa.Table) -> pa.Table:
     if len(ids.dictionary) == rows.num_rows:
         return rows.combine_chunks()
     last = np.zeros(len(ids.dictionary), np.int64)
-    last[ids.indices.to_numpy()] = np.arange(rows.num_rows)  # the last of several assignments wins
+    last[ids.indices.to_numpy()] = np.arange(rows.num_rows)  # numpy keeps the last value for a repeated index
     return rows.take(pa.array(np.sort(last)))
 
 

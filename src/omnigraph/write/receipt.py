@@ -37,10 +37,10 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """Where a load on Spark joins the rows of a merge with the stored rows that they replace."""
+    """Where a load on Spark, in mode `merge`, joins its rows with the stored rows that they replace."""
 
     PROCESS = "process"
-    """In one process. This is the fastest, while the ids fit into its memory."""
+    """In one process. This is the fastest if the ids fit into its memory."""
     TASKS = "tasks"
     """In Spark tasks."""
 
@@ -66,16 +66,16 @@ class LoadReceipt:
 
     Attributes:
         branch: the target branch.
-        base_branch: the branch to fork a missing target from; None when none was named.
+        base_branch: the branch that a missing target is created from; None if the caller named none.
         branch_created: whether the load created the target branch.
         nodes: number of loaded entities per node type, in name order.
-        edges: the same per edge type.
-        coerced: the values that the lenient reader converted.
+        edges: number of loaded entities per edge type, in name order.
+        coerced: the changes that the lenient reader made to the input.
         actor: the actor of the commit.
         commit: the commit; None when there was nothing to load.
         merges: how a load on Spark merged rows, per type; empty in the answer to a repeated request.
         engine: where the rows were built: `local` or `spark`.
-        why: the reason for that choice.
+        why: the reason for the choice of the engine.
     """
 
     branch: str
@@ -97,7 +97,7 @@ class LoadReceipt:
         return sum(count for _, count in (*self.nodes, *self.edges))
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as JSON members, the same on every surface."""
+        """The receipt as a JSON object, which is the same in all interfaces."""
         members: dict[str, Any] = {
             "branch": self.branch,
             "base_branch": self.base_branch,
@@ -173,7 +173,7 @@ def earlier_receipt(branch: str, mode: LoadMode, digest: Callable[[], str], comm
         commit: the commit that has the idempotency key.
 
     Raises:
-        InputError: another request made the commit with the same idempotency key.
+        InputError: another request has already used the idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     stored: dict[str, Any] = orjson.loads(label) if label is not None else {}

@@ -36,12 +36,12 @@ def of_query(text: str, name: str, params: Mapping[str, ir.ConstValue]) -> str:
 class RowsDigest:
     """Computes one digest of all rows of a load. It does not depend on how the rows are split into chunks.
 
-    Only values of the input count: generated ids, defaults and computed vectors differ each time.
+    It includes only values of the input: generated ids, defaults and computed vectors may differ between requests.
     Several processes can digest parts of the rows, if the parts are added in the order of the rows.
 
     Args:
         accepted: the accepted schema.
-        problems: collects values that do not fit. The digest is not valid if there are any.
+        problems: collects values that do not fit. If there are problems, the digest is not valid.
     """
 
     def __init__(self, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -82,7 +82,7 @@ class TypeDigest:
             self._take(name, "", value_digests(column))
             prop = builder.type.properties.get(name)
             if prop is not None and prop.type.nullable and (prop.default is not None or prop.embed is not None):
-                # Null and absent differ where a default or a computed vector would replace an absent value.
+                # A default or a computed vector replaces an absent value, but not an explicit null.
                 null, absent = column.is_null(), raw.absent.get(name)
                 written = null if absent is None else pc.and_not(null, absent)
                 self._take(name, "null", written.to_numpy(zero_copy_only=False).astype(np.uint64))
@@ -126,7 +126,7 @@ class _ColumnDigest:
             self._sums[i] = (self._sums[i] + int(weighed.sum(dtype=np.uint64))) & _MASK
 
     def add(self, other: _ColumnDigest, before: int, count: int) -> None:
-        """Add another column digest of `count` rows that starts after `before` rows."""
+        """Add the digest of `count` further values that start after `before` rows."""
         self._advance(before + count)
         self.non_null += other.non_null
         for i, point in enumerate(_POINTS):
@@ -134,7 +134,7 @@ class _ColumnDigest:
             self._sums[i] = (self._sums[i] + moved) & _MASK
 
     def _advance(self, rows: int) -> None:
-        """Advance to a row count. The rows in between are null."""
+        """Extend the column with nulls to a number of rows."""
         for i, point in enumerate(_POINTS):
             self._sums[i] = self._sums[i] * pow(point, rows - self._rows, _MASK + 1) & _MASK
         self._rows = rows

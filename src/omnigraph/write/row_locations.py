@@ -1,4 +1,4 @@
-"""The locations of the rows of a load in the input, for violations."""
+"""The locations of the rows of a load in the input, for messages about violations."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from omnigraph.write.rows.raw_rows import Origin
 from omnigraph.write.rules.changes import TableChange
 
 MOST = 1_000_000
-"""Maximum number of rows for which locations are recorded. They take about twenty bytes per row."""
+"""Maximum number of rows for which locations are recorded. A location takes about twenty bytes."""
 
 _ROW_KINDS = ("value", "unique", "endpoint")
 """Kinds of violations about one row. The other kinds are about a node and all its edges."""
 
 
 class RowLocations:
-    """The input locations of rows by type key, in row order. Large loads record none.
+    """The input locations of rows by type key, in row order. A load with more than `most` rows records none.
 
     Args:
-        most: maximum number of rows to record.
+        most: maximum number of rows of a load.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -43,12 +43,12 @@ class RowLocations:
             self._origins.setdefault(key, []).append(origin)
 
     def keep_rows(self, key: str, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Keep the locations of only some rows of a type."""
+        """Keep only the locations of the rows that a mask selects."""
         if self._capacity >= 0:
             self._remaining[key] = np.flatnonzero(mask)
 
     def with_locations(self, error: ConstraintError, changes: Mapping[str, TableChange]) -> ConstraintError:
-        """Add the input locations to the violations of an error, where they are known."""
+        """The error with the input location of each violation, where it is known."""
         if self._capacity < 0:
             return error
         about = [v for v in error.violations if v.kind in _ROW_KINDS]
@@ -57,7 +57,7 @@ class RowLocations:
         return ConstraintError(tuple(_located(v, found) for v in error.violations), error.total)
 
     def _locations(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, str]:
-        """The locations of some ids. Of several records with one id, this is the last record."""
+        """The location of each id. If several records have an id, it is the location of the last one."""
         rows_found = np.flatnonzero(pc.is_in(rows, value_set=ids).to_numpy())
         names = rows.take(pa.array(rows_found)).to_pylist()
         original = self._remaining[key][rows_found] if key in self._remaining else rows_found

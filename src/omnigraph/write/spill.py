@@ -35,7 +35,7 @@ def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = N
 
 
 class Spool:
-    """Collects tables by key, and returns the rows of a key as one table, in insertion order.
+    """Collects rows by key, and returns the rows of a key as one table, in insertion order.
 
     Args:
         budget: bytes of rows that stay in memory.

@@ -1,7 +1,7 @@
 """The statements of a mutation with their values. This step does not read the graph.
 
-Consecutive statements of one shape and type become one step with a row each. So a query of a thousand inserts is
-as fast as a load of a thousand rows.
+Consecutive statements of one type that assign the same properties become one step with a row per statement. So a
+query with a thousand inserts is as fast as a load of a thousand rows.
 """
 
 # See docs/decisions/0043-a-mutation-says-null.md
@@ -30,11 +30,11 @@ _KINDS = {ir.EntityKind.NODE: TypeKind.NODE, ir.EntityKind.EDGE: TypeKind.EDGE}
 
 @dataclass(frozen=True, slots=True)
 class InsertStep:
-    """Inserts of one shape, with one row per statement.
+    """Inserts of one type that assign the same properties, with one row per statement.
 
     Attributes:
         columns: the assigned values by property, with `from` and `to` for edges.
-        rows: the complete rows; None for a merge, which needs the stored rows first.
+        rows: the complete rows; None for a merge statement, whose rows depend on the stored rows.
         ids: the ids of the entities.
         fresh: whether the ids were generated for this request and so are certainly new.
     """
@@ -51,7 +51,7 @@ class InsertStep:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """An update. `columns` hold one value each, for all matching entities."""
+    """An update. Each of `columns` has one value, which all matching entities get."""
 
     kind: TypeKind
     name: str
@@ -82,7 +82,7 @@ def read_statements(
         write: the statements.
         request: parameters and time.
         embedder: creates the embedder when there is a text to embed.
-        tally: counts what the mutation embeds.
+        tally: counts the texts that the mutation embeds.
 
     Raises:
         BadRowsError: a value does not fit its property.
@@ -96,7 +96,7 @@ def read_statements(
 
 @dataclass(slots=True)
 class _Draft:
-    """Statements of one shape whose values are not converted yet."""
+    """Statements of one type that assign the same properties. Their values are not converted yet."""
 
     kind: TypeKind
     name: str
@@ -143,7 +143,7 @@ class _Reader:
         return found
 
     def read(self, number: int, statement: ir.Statement) -> None:
-        """Add a statement. It joins the last draft of its type if the shape is the same."""
+        """Add a statement: to the last draft of its type if it assigns the same properties, else as a new draft."""
         if isinstance(statement, ir.Delete):
             kind = _KINDS[statement.entity]
             self._drafts.append(DeleteStep(kind, statement.type_name, statement.where, statement.cascades))
@@ -157,7 +157,7 @@ class _Reader:
         if last is not new:
             last.values += new.values
         if new.where is not None:
-            self._open.clear()  # an update sees earlier writes only, so later statements must not join earlier drafts
+            self._open.clear()  # later statements must not run before the update, so they need new drafts
 
     def _draft(self, statement: ir.InsertNode | ir.InsertEdge | ir.Update) -> _Draft:
         """The draft of one statement."""

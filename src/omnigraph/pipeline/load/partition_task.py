@@ -26,7 +26,7 @@ from omnigraph.storage.blobs import blob_columns
 from omnigraph.storage.staging import write_fragments
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.external_blobs import URI_CELLS
-from omnigraph.write.input.lenient import Aliases, Spellings
+from omnigraph.write.input.lenient import Aliases, AliasPairs
 from omnigraph.write.input.splits import End, Split, Start
 from omnigraph.write.request_digest import RowsDigest, TypeDigest
 from omnigraph.write.rows.builder import RowBuilder
@@ -229,7 +229,7 @@ class PartReader:
         return self.aliases.edge(raw, self._known) if self._known else raw
 
     @cached_property
-    def _known(self) -> Spellings:
+    def _known(self) -> AliasPairs:
         tables = {name: self.work.staging.table(path) for name, path in self.work.aliases.items()}
         return {name: (_column(rows, "old"), _column(rows, "new")) for name, rows in tables.items()}
 

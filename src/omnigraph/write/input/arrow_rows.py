@@ -18,7 +18,7 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 _EXACT = {16: 11, 32: 24, 64: 53}
-"""Per float width in bits, the exponent of the power of two below which all integers are exact."""
+"""For each width of a float in bits, the number n for which all integers below 2^n are exact."""
 
 
 def read_batches(
@@ -34,14 +34,14 @@ def read_batches(
     """The rows of record batches.
 
     Args:
-        batches: the rows. The schema of the first batch counts, even if it has no rows.
+        batches: the rows. The first batch gives the schema; it may be empty.
         layout: the type of the rows.
         accepted: the accepted schema.
-        problems: collects values that cannot be read. If it counts coercions, the reader is lenient.
+        problems: collects values that cannot be read. The reader is lenient if its `coerced` is set.
         name: the name of the file or table in problems.
-        first: the position of its first row in the whole input.
-        before: number of its rows before these batches.
-        begins: whether the batches start the file or table. Otherwise another call checks its columns.
+        first: the position of the first row of the file or table in the whole input.
+        before: number of rows of the file or table before these batches.
+        begins: whether the batches are the start of the file or table. Only then are unknown columns reported.
 
     Returns:
         The position after the last row.
@@ -107,7 +107,7 @@ def _fault(column: pa.Array) -> str | None:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type without Arrow's rule that a `date64` is a whole day. Here it is a point in time."""
+    """The type with int64 in place of `date64`. Arrow refuses times of day in a `date64`, but they are allowed here."""
     if pa.types.is_date64(kind):
         return pa.int64()
     return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind
@@ -128,7 +128,7 @@ def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _pandas_reader(read: Read | None) -> Read:
-    """A reader of pandas columns. pandas stores integers with missing values as floats."""
+    """A reader that converts floats back to integers. pandas stores integers with missing values as floats."""
 
     def read_column(column: pa.Array, kind: ValueType, report: Report, /, *, null_items: bool = False) -> pa.Array:
         column = _as_integers(column, kind, report)
@@ -148,6 +148,6 @@ def _as_integers(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
         return column
     limit = _EXACT[column.type.bit_width]
     inexact = pc.greater_equal(pc.abs(column.cast(pa.float64())), float(2**limit)).fill_null(False)
-    message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; pandas has Int64 for them"
+    message = f"whole numbers beyond ±(2^{limit} - 1) are not exact in a column of floats; use the pandas type Int64"
     report(inexact, message)
     return pc.if_else(inexact, pa.scalar(None, column.type), column).cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Constants of mapping documents, as columns."""
+"""Constant values in mapping files, as Arrow columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omnigraph.write.rows.values import Fault, column
 
 
 def as_column(value: Value, kind: ValueType) -> pa.Array:
-    """A column of one row with a value.
+    """A column with one row, which contains the value.
 
     Raises:
         InputError: a property of this type cannot have the value.

@@ -40,7 +40,7 @@ class Cells(Protocol[RowOf]):
 
     @property
     def name(self) -> str:
-        """The subject of problems about rows that cannot be split into cells."""
+        """The name of the rows in problems about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Check the header, and report problems."""
@@ -64,10 +64,10 @@ def read_csv(
         chunks: the bytes, split anywhere.
         layout: the types of the rows, and the dialect of the file.
         accepted: the accepted schema.
-        problems: collects values that cannot be read. If it counts coercions, the reader is lenient.
+        problems: collects values that cannot be read. The reader is lenient if its `coerced` is set.
         name: the name of the file in problems.
-        first: the position of the first line in the whole input.
-        delimiter: the separator of cells, unless the layout has one.
+        first: the position of the first line of the file in the whole input.
+        delimiter: the separator of cells, if the layout does not define one.
 
     Returns:
         The position after the last line.
@@ -128,7 +128,7 @@ def _last_row(block: bytes, quote: int) -> int:
 
 
 def _row_ends(data: _Bytes, quote: int) -> Numbers:
-    """The ends of rows: line breaks outside of quotes. A doubled quote counts as two, so parity is enough."""
+    """The byte offset after each row. A row ends at a line break that follows an even number of quotes."""
     breaks = np.flatnonzero(data == _NEWLINE)
     quotes = np.flatnonzero(data == quote)
     ends: Numbers = breaks[np.searchsorted(quotes, breaks) % 2 == 0] + 1
@@ -177,7 +177,7 @@ class _Reader(Generic[Row]):
         return f"{self.name}, line {position - self.first + 1}"
 
     def _refuse(self, lines: Numbers, message: str | Callable[[int], str]) -> None:
-        """Report rows. The message may be a function of the index among them."""
+        """Report the rows on some lines. The message may be a function of the index in `lines`."""
         positions = (self.first - 1 + lines[:SHOWN]).tolist()
         shown = [
             Problem(p, self._location(p), self.columns.name, message if isinstance(message, str) else message(i))
@@ -206,7 +206,9 @@ class _Reader(Generic[Row]):
         if quoted.any():
             # After a wrong quote, the ends of rows are unknown.
             at = int(np.flatnonzero(quoted)[0])
-            self._refuse(rows.lines[at : at + 1], "a quote inside of a cell that is not doubled, or is never closed")
+            self._refuse(
+                rows.lines[at : at + 1], "a quote inside of a cell is not doubled, or a quoted cell is not closed"
+            )
             self.stopped = True
             rows = rows.keep(np.arange(len(quoted)) < at)
         long = rows.ends - rows.starts > MAX_RECORD_BYTES
@@ -216,7 +218,7 @@ class _Reader(Generic[Row]):
         good = np.ones(len(rows.starts), bool)
         for wrong, message in (
             (rows.with_bad_text(), "the text is not UTF-8"),
-            (rows.with_byte(0), "a NUL byte: is this file text?"),
+            (rows.with_byte(0), "the row contains a NUL byte; is this a text file?"),
             (rows.with_stray_return(), "a carriage return without a line feed"),
         ):
             if wrong.any():
@@ -231,7 +233,7 @@ class _Reader(Generic[Row]):
             counts = rows.cells(ord(self.delimiter))
             wrong = counts != len(self.header)
             bad, expected = counts[wrong], len(self.header)
-            self._refuse(rows.lines[wrong], lambda i: f"{bad[i]} cells, and the header has {expected}")
+            self._refuse(rows.lines[wrong], lambda i: f"the number of cells is {bad[i]}, and the header has {expected}")
             rows = rows.keep(~wrong)
             if len(rows.starts) == 0:
                 return
@@ -243,7 +245,7 @@ class _Reader(Generic[Row]):
         yield from self.columns.rows(cells, origin, from_text)
 
     def _parse(self, rows: _Rows) -> pa.Table | None:
-        """The cells as texts; None if a row has too few or too many. Quoted cells are never null."""
+        """The cells as texts; None if a row has too few or too many cells. Quoted cells are never null."""
         assert self.header is not None
         text = rows.joined()
         try:
@@ -295,7 +297,7 @@ class _Rows:
         return self.data[np.cumsum(steps[:-1], dtype=np.int8) > 0].tobytes()
 
     def _rows_of(self, positions: Numbers) -> _Mask:
-        """Mask of the rows that contain one of some byte positions."""
+        """Mask of the rows that contain at least one of the byte positions."""
         wrong = np.zeros(len(self.starts), bool)
         row = np.searchsorted(self.starts, positions, "right") - 1
         inside = row >= 0
@@ -332,7 +334,7 @@ class _Rows:
         return wrong
 
     def with_stray_return(self) -> _Mask:
-        """Rows with a lone carriage return outside of quotes. Arrow would end the row there."""
+        """Mask of the rows with a lone carriage return outside of quotes. Arrow would end the row there."""
         positions = np.flatnonzero(self.data == _RETURN)
         if len(positions) == 0:
             return np.zeros(len(self.starts), bool)
@@ -342,7 +344,7 @@ class _Rows:
         return self._rows_of(positions[stray & (np.searchsorted(quotes, positions) % 2 == 0)])
 
     def with_bad_quotes(self, delimiter: int) -> _Mask:
-        """Rows with quotes that do not start a cell, do not end one, and are not doubled."""
+        """Mask of the rows with a quote that neither starts nor ends a cell and is not doubled."""
         quotes = np.flatnonzero(self.data == self.quote)
         if len(quotes) == 0:
             return np.zeros(len(self.starts), bool)

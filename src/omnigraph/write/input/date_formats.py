@@ -1,4 +1,4 @@
-"""Dates and times in a format from a mapping: `%d.%m.%Y`, or a number since 1970."""
+"""Parses dates and times in the format that a mapping gives: `%d.%m.%Y`, or days or seconds since 1970."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CODES = {
 """The `strftime` codes that do not depend on the locale, and their patterns. Month names are English."""
 
 _COUNTS = {"days": MS_PER_DAY, "seconds": 1000, "milliseconds": 1}
-"""The milliseconds of one unit, for numbers since 1970-01-01 UTC."""
+"""The length of a unit in milliseconds, for times that are numbers of units since 1970-01-01 UTC."""
 
 _EXAMPLE = "write codes such as %d.%m.%Y or %Y%m%d %H:%M:%S; or days, seconds or milliseconds"
 
@@ -45,8 +45,8 @@ class DateFormat:
 
     Attributes:
         text: the format as given.
-        pattern: the regular expression of the format, with a group per code; None for a number since 1970.
-        codes: its codes.
+        pattern: the regular expression of the format, with a group per code; None for numbers of units since 1970.
+        codes: the `strftime` codes in the format, without `%`.
     """
 
     text: str
@@ -58,7 +58,7 @@ class DateFormat:
         """Parse a format.
 
         Raises:
-            ValueError: it is not a format; the second argument is a hint.
+            ValueError: the text is not a valid format. The second argument of the error is a hint.
         """
         if text in _COUNTS:
             return cls(text, None, frozenset())
@@ -69,7 +69,7 @@ class DateFormat:
                 continue
             code = {"B": "b"}.get(part[1:], part[1:])
             if code not in _CODES or code in codes:
-                problem = "used twice" if code in codes else "not a code"
+                problem = "used twice" if code in codes else "not a known code"
                 raise ValueError(f"'{part}' is {problem}", _EXAMPLE)
             codes.append(code)
             pattern += f"(?P<{code}>{_CODES[code]})"
@@ -103,7 +103,7 @@ class DateFormat:
         return convert(millis, kind, report)
 
     def _usual(self, group: Callable[[str], pa.Array], kind: ValueType) -> pa.Array:
-        """The texts in ISO 8601."""
+        """The dates or times as ISO 8601 texts. `group` returns the texts that match a code."""
         if "Y" in self.codes:
             year = group("Y")
         else:  # two-digit years as in POSIX
@@ -121,7 +121,7 @@ class DateFormat:
         return pc.binary_join_element_wise(day, "T", _scalar(time), _scalar(fraction), _scalar(offset), "")
 
     def _twelve(self, group: Callable[[str], pa.Array]) -> pa.Array:
-        """The hour from `%I` and `%p`. An hour beyond 12 becomes 99, which the conversion refuses later."""
+        """The hour from `%I` and `%p`. An hour outside 1 to 12 becomes 99, which the conversion refuses later."""
         hour = group("I").cast(pa.int32())
         noon = pc.equal(hour, 12)
         late = pc.equal(pc.utf8_lower(group("p")), "pm")

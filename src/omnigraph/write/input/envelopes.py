@@ -2,7 +2,7 @@
 
 An envelope is `{"type": …, "data": {…}}` or `{"edge": …, "from": …, "to": …, "data": {…}}`, as JSON text or as a Python
 mapping. The strict reader refuses unknown members and wrong types. The lenient reader ignores or converts them, and
-counts that.
+counts how often.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not insi
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """Properties for which a missing member and an explicit null differ: those with a default or a computed value."""
+    """The nullable properties with a default or a computed value. For these, a missing member and a null differ."""
     filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
     return [p.name for p in filled if p.type.nullable]
 
@@ -63,7 +63,7 @@ class EnvelopeReader:
 
     Args:
         accepted: the accepted schema.
-        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
+        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
         place: describes the location of the record at a position.
 
     Attributes:
@@ -82,7 +82,7 @@ class EnvelopeReader:
         )
 
     def take_json(self, text: str, position: int) -> bool:
-        """Read a record: one JSON value, or in the lenient reader any number of them.
+        """Read the text of a record: one JSON value, or any number of JSON values if the reader is lenient.
 
         Returns:
             Whether it was valid JSON.
@@ -126,14 +126,14 @@ class EnvelopeReader:
         self.take_row(kind, declared, data, position)
 
     def take_row(self, kind: TypeKind, declared: NodeType | EdgeType, row: Mapping[str, Any], position: int) -> None:
-        """Read one row of a known type. The endpoints of an edge are members of the row."""
+        """Read one row of a known type. The endpoints of an edge are the members `from` and `to` of the row."""
         rows = self._types.get((kind, declared.name))
         if rows is None:
             rows = self._types[kind, declared.name] = _TypeRows(self, kind, declared)
         rows.add(row, position)
 
     def rows(self) -> Iterator[RawRows]:
-        """The rows since the last call."""
+        """The rows that were read since the last call, by type."""
         taken = list(self._types.values())
         self._types.clear()
         for rows in taken:
@@ -268,7 +268,7 @@ class _TypeRows:
 
 
 def key_members(declared: NodeType | EdgeType) -> set[str]:
-    """The members of a key under their names in the input."""
+    """The key properties under their names in the input: `from` and `to` instead of `src` and `dst`."""
     written = {"src": "from", "dst": "to"}
     return {written.get(name, name) for name in declared.key or ()}
 

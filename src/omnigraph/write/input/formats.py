@@ -27,7 +27,7 @@ from omnigraph.write.input.splits import End, Reading, Start
 from omnigraph.write.rows.problems import Problems
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-"""Compressions of files that are read sequentially, by the extension after that of the format."""
+"""Compressions by their file extension, which follows that of the format: `.csv.gz`."""
 
 _CHUNK = 4 * 1024 * 1024
 _BATCH_BYTES = 64 << 20
@@ -51,21 +51,22 @@ class Format(Protocol):
 
     @property
     def expands(self) -> bool:
-        """Whether rows in memory are several times larger than in the file, without compression of the whole file."""
+        """Whether the format itself compresses data, so that rows in memory are several times larger than the file."""
 
     @property
     def tables(self) -> bool:
-        """Whether a file is a table that a layout describes. Otherwise each record names its type."""
+        """Whether a file is a table, whose types a layout gives. Otherwise each record names its type."""
 
     def split(self, file: RowFile, size: int) -> Iterator[Range]:
-        """Split a file into parts of about `size` bytes that can be read separately. The format defines the bounds."""
+        """Split a file into parts of about `size` bytes that can be read separately."""
 
     def read(self, part: FilePart, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
         """The rows of a part."""
 
 
 Range = tuple[int, int | None]
-"""The start and end of a part; None is the end of the file."""
+"""The start and end of a part, in units of the format: bytes of NDJSON, row groups of Parquet, or batches of Arrow.
+None is the end of the file."""
 WHOLE: Range = (0, None)
 
 
@@ -76,7 +77,7 @@ class RowFile:
     Attributes:
         input: gives access to its bytes.
         format: its format.
-        stem: its name without extensions; in formats that hold tables, the type.
+        stem: its name without extensions. In formats that hold tables, it names the type of the rows.
         compression: the compression of its bytes, if any.
     """
 
@@ -89,7 +90,7 @@ class RowFile:
         """The decompressed bytes.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: the file cannot be read.
         """
         with readable(self), self.input.open() as file:
             stream = file if self.compression is None else pa.CompressedInputStream(file, self.compression)
@@ -101,10 +102,10 @@ class RowFile:
 
         Args:
             low: the start of the part, in bytes.
-            high: its end; None is the end of the file.
+            high: the end of the part, in bytes; None is the end of the file.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: the file cannot be read.
         """
         if (low, high) == WHOLE:
             yield from self.chunks()
@@ -125,10 +126,14 @@ class RowFile:
                 yield chunk
 
     def batches(self, low: int = 0, high: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a part of a file of batches, after an empty batch that carries the schema.
+        """An empty batch with the schema, then the rows of a part of the file.
+
+        Args:
+            low: the first unit of the part: a row group of Parquet, or a batch of Arrow.
+            high: the unit after the part; None is the end of the file.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: the file cannot be read.
         """
         assert isinstance(self.format, Batched)
         with readable(self):
@@ -142,8 +147,8 @@ class FilePart:
     Attributes:
         file: the file.
         layout: its types and columns, in formats that hold tables.
-        low: the start of the part.
-        high: its end; None is the end of the file.
+        low: the start of the part, in units of the format: bytes of NDJSON, row groups of Parquet, batches of Arrow.
+        high: the end of the part, in the same units; None is the end of the file.
     """
 
     file: RowFile
@@ -177,7 +182,7 @@ def _pass_line(stream: BinaryIO) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Ndjson:
-    """Envelopes. A part contains the lines that begin in a range of bytes."""
+    """NDJSON files of envelopes. A part contains the lines that begin in a range of bytes."""
 
     name: str = "ndjson"
     endings: tuple[str, ...] = (".ndjson", ".jsonl", ".json")
@@ -204,7 +209,7 @@ class _Ndjson:
 
 @dataclass(frozen=True, slots=True)
 class _Csv:
-    """A header and cells. Quoted cells may contain line breaks, so a file can only be read from its start."""
+    """CSV and TSV files. Quoted cells may contain line breaks, so a file can only be read from its start."""
 
     name: str
     endings: tuple[str, ...]
@@ -225,7 +230,7 @@ class _Csv:
 
 
 class Batched:
-    """A format of Arrow batches, or of data that becomes batches. Parts are ranges of numbered units."""
+    """A format that is read as Arrow batches. A part is a range of units, such as the row groups of Parquet."""
 
     compressible = False
     tables = True
@@ -235,7 +240,7 @@ class Batched:
         raise NotImplementedError
 
     def batches(self, file: RowFile, low: int, high: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows of some units, after an empty batch that carries the schema."""
+        """An empty batch with the schema, then the rows of the units from `low` up to `high`."""
         raise NotImplementedError
 
     def split(self, file: RowFile, size: int) -> Iterator[Range]:
@@ -280,7 +285,7 @@ class _Parquet(Batched):
             return [group.total_byte_size for group in groups]
 
     def batches(self, file: RowFile, low: int, high: int | None) -> Iterator[pa.RecordBatch]:
-        remote = file.input.remote  # each read is a request there: fetch many columns with one
+        remote = file.input.remote  # fetch many columns with one request
         with file.input.native() as source, pa.parquet.ParquetFile(source, pre_buffer=remote) as parquet:
             yield without_rows(parquet.schema_arrow)
             groups = range(parquet.metadata.num_row_groups)[low:high]

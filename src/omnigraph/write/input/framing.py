@@ -29,8 +29,9 @@ class Records:
     Attributes:
         block: the original bytes.
         flat: the same bytes, with spaces instead of the line breaks inside of records.
-        offsets: the start of each record, and the end of the last. Blank lines belong to the previous record.
-        lines: the line of the block on which each record begins, from 0.
+        offsets: the byte offset of each record in the block, and of the end of the last record. Blank lines belong to
+            the record before them.
+        lines: the number of the line on which each record begins, counted from 0 in the block.
     """
 
     block: bytes
@@ -42,7 +43,7 @@ class Records:
         return len(self.lines)
 
     def texts(self, low: int, high: int) -> pa.Array:
-        """Some of the records as binary values, without copying them."""
+        """The records from `low` up to `high` as binary values, without copying them."""
         offsets = np.ascontiguousarray(self.offsets[low : high + 1])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.flat)]
         return pa.Array.from_buffers(pa.large_binary(), high - low, buffers)
@@ -56,10 +57,10 @@ class Framed:
     """A block split into records.
 
     Attributes:
-        head: the end of the record that an earlier block began; the block length if it does not end here.
+        head: the byte offset at which a record of an earlier block ends; the block length if it ends in a later block.
         records: the records that begin and end in the block.
-        rest: the start of the record that does not end in the block; the block length if there is none.
-        depth: number of open brackets at the end.
+        rest: the byte offset of the record that does not end in the block; the block length if there is none.
+        depth: number of open brackets at the end of the block.
     """
 
     head: int
@@ -89,9 +90,9 @@ def frame(block: bytes, depth: int = 0, *, heads: bool = False) -> Framed:
 
     Args:
         block: whole lines.
-        depth: number of open brackets before it.
+        depth: number of open brackets before the block.
         heads: whether a line that begins with `{"type"` or `{"edge"` starts a record even if the previous one did not
-            end. This is safe if no property has such a name.
+            end. This is safe if no property is named `type` or `edge`.
     """
     data = np.frombuffer(block, np.uint8)
     ends = _line_ends(data)
@@ -128,7 +129,7 @@ def frame(block: bytes, depth: int = 0, *, heads: bool = False) -> Framed:
 
 
 def _heads(data: _Bytes, starts: Numbers) -> _Mask:
-    """Lines that begin like a record."""
+    """Mask of the lines that begin with `{"type"` or `{"edge"`."""
     found = np.zeros(len(starts), bool)
     for head in (b'{"type"', b'{"edge"'):
         at = starts[starts + len(head) <= len(data)]
@@ -140,12 +141,12 @@ def _heads(data: _Bytes, starts: Numbers) -> _Mask:
 
 
 def _depths(net: Numbers, depth: int, heads: _Mask) -> Numbers:
-    """The number of open brackets after each line. It is 0 before a head, and never negative."""
+    """The number of open brackets after each line, never negative. The count restarts at 0 at each line in `heads`."""
     level = depth + np.cumsum(net)
     part = np.cumsum(heads)
     before = np.concatenate([[0], level[np.flatnonzero(heads)] - net[heads]])
     level = level - before[part]
-    apart = np.int64(2**40)  # larger than any level, so that the running minimum restarts at each head
+    apart = np.int64(2**40)  # larger than any bracket count, so that the running minimum restarts at each head
     lowest = np.minimum.accumulate(level - part * apart) + part * apart
     depths: Numbers = level - np.minimum(lowest, 0)
     return depths
@@ -159,7 +160,7 @@ def structural_count(record: bytes) -> int:
 
 
 def _line_ends(data: _Bytes) -> Numbers:
-    """The end of each line, after its line break."""
+    """The byte offset after each line and its line break."""
     ends = np.flatnonzero(data == _NEWLINE) + 1
     if len(ends) == 0 or ends[-1] != len(data):
         ends = np.append(ends, len(data))

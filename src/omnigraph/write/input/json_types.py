@@ -1,7 +1,7 @@
 """Reads JSON records in bulk, one type at a time, with Arrow's JSON reader.
 
 Arrow's reader is as strict as ours: duplicate members, unknown members, wrong types and numbers out of range are
-errors. Input that it reads differently from the reader of single records is left to that reader.
+errors. Records that it would read differently are left to `EnvelopeReader`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Type = tuple[str, NodeType | EdgeType]
 
 
 class TypeReader:
-    """Reads regular records in bulk. Caches the prefixes by which it recognises types.
+    """Reads records in bulk. Caches the prefixes by which it recognises types, such as `{"type": "Person",`.
 
     Args:
         accepted: the accepted schema.
@@ -41,7 +41,7 @@ class TypeReader:
         self._times_as_text: dict[tuple[str, str], bool] = {}
 
     def rows(self, texts: pa.Array, origin: Origin) -> list[RawRows] | None:
-        """The rows of records by type; None if some record has to be read by the reader of single records.
+        """The rows of records by type; None if some record has to be read by `EnvelopeReader`.
 
         Args:
             texts: the records, contiguous in one buffer.
@@ -90,7 +90,7 @@ class TypeReader:
         return {code: known[by_number[code]] for code in order.tolist()}, codes
 
     def _mark(self, texts: pa.Array, head: bytes, codes: _Codes, numbers: dict[tuple[str, str], int]) -> None:
-        """Set the code of the records that begin with a prefix."""
+        """Set the type code of the records that begin with a prefix."""
         word, declared = self._heads[head]
         code = numbers.setdefault((word, declared.name), len(numbers))
         codes[pc.starts_with(texts, head).to_numpy(zero_copy_only=False)] = code
@@ -98,7 +98,7 @@ class TypeReader:
     def _parse(
         self, texts: pa.Array, word: str, declared: NodeType | EdgeType
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]] | None:
-        """The columns of records of one type; None if the strict reader finds an error."""
+        """The columns of records of one type, and the masks of absent values; None if Arrow finds an error."""
         offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
         text = texts.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         key = (word, declared.name)

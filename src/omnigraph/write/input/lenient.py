@@ -1,4 +1,8 @@
-"""Ids in the lenient reader: rewrites other spellings of a key to the key, in nodes and in their edges."""
+"""Ids in the lenient reader: replaces aliases by canonical ids, in nodes and in the endpoints of edges.
+
+The canonical id of a node is derived from its key. An alias is another text for the same key, such as `2019-05-02`
+where the canonical id is a number of days. The value of one of several key properties is an alias, too.
+"""
 
 # See docs/decisions/0072-the-lenient-reader-counts.md
 
@@ -27,7 +31,7 @@ _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def with_canonical_ids(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
-    """The rows with canonical ids. Nodes are returned at once, edges after all nodes are known.
+    """The rows with canonical ids. Nodes are returned immediately, and edges after all nodes were read.
 
     Args:
         rows: nodes and edges in any order.
@@ -47,12 +51,12 @@ def with_canonical_ids(rows: Iterator[RawRows], accepted: AcceptedSchema, proble
             yield aliases.edge(raw, known) if known else raw
 
 
-Spellings = Mapping[str, tuple[pa.Array, pa.Array]]
-"""By node type, other spellings of ids, and the ids."""
+AliasPairs = Mapping[str, tuple[pa.Array, pa.Array]]
+"""By node type, the aliases and their canonical ids."""
 
 
 class Aliases:
-    """Other spellings of ids, by node type.
+    """Collects the aliases of ids, by node type.
 
     Args:
         accepted: the accepted schema.
@@ -67,7 +71,7 @@ class Aliases:
         self._places: list[Callable[[int], str]] = []
 
     def node(self, raw: RawRows) -> RawRows:
-        """The rows of nodes, without the ids that are other spellings of their key."""
+        """The rows of nodes, with null in place of aliases. The row builder then derives the canonical ids."""
         order = self.accepted.key_order(TypeKind.NODE, raw.name)
         if order is None or any(name not in raw.columns for name in order):
             return raw
@@ -108,7 +112,7 @@ class Aliases:
         return replace(raw, columns={**raw.columns, "id": ids})
 
     def pairs(self) -> dict[str, pa.Table]:
-        """By node type, the other spellings, their ids, and the first location of each."""
+        """By node type, the aliases, their canonical ids, and the first location of each pair."""
         out = {}
         for name, parts in self._pairs.items():
             groups = pa.concat_tables(parts).group_by(["old", "new"], use_threads=False)
@@ -117,16 +121,16 @@ class Aliases:
         return out
 
     def ids(self, name: str) -> pa.ChunkedArray:
-        """The ids of the nodes of a type that has a key."""
+        """The canonical ids of the nodes of a type that has a key."""
         return pa.chunked_array(self._ids.get(name, []), pa.utf8())
 
     @property
     def keyed(self) -> list[str]:
-        """The node types with a key that had rows."""
+        """The node types that have a key, and of which rows were read."""
         return list(self._ids)
 
     def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
-        """By node type, the other spellings and their ids. Reports spellings that mean more than one entity."""
+        """By node type, the aliases and their canonical ids. Reports aliases that mean more than one entity."""
         out = {}
         for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
@@ -137,7 +141,7 @@ class Aliases:
         return out
 
     def ambiguity_problems(self, name: str, wrong: pa.Table) -> list[Problem]:
-        """The problems of spellings that mean more than one entity."""
+        """The problems to report for aliases that mean more than one entity."""
         found = []
         for row in wrong.to_pylist():
             place = self._places[row["part"]](row["at"])
@@ -145,7 +149,7 @@ class Aliases:
             found.append(Problem(row["at"], place, f"{name}.id", message))
         return found
 
-    def edge(self, raw: RawRows, known: Spellings) -> RawRows:
+    def edge(self, raw: RawRows, known: AliasPairs) -> RawRows:
         """The rows of edges with the canonical ids of their nodes."""
         edge = self.accepted.catalog.edges[raw.name]
         columns = dict(raw.columns)
@@ -169,7 +173,7 @@ class Aliases:
 
 
 def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
-    """Spellings that mean more than one entity: two entities have it, or it is the id of another entity."""
+    """The pairs whose alias means more than one entity. `taken` marks aliases that are the id of another entity."""
     old = pairs["old"].combine_chunks()
     counts = pc.value_counts(old)
     repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
@@ -177,7 +181,7 @@ def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
 
 
 def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Mask of ids that are other spellings of their key: of one of its members, or of all as a JSON array."""
+    """Mask of the ids that are aliases: the value of a key property, or a JSON array with the values of all of them."""
     same = np.zeros(len(ids), bool)
     for column, kind in members:
         same |= _equal(ids, column, kind)
@@ -188,7 +192,7 @@ def _denotes(ids: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
 
 
 def _denotes_all(arrays: pa.Array, members: list[tuple[pa.Array, ValueType]]) -> _Mask:
-    """Mask of the JSON arrays that contain all members of their key."""
+    """Mask of the JSON arrays that contain the values of all key properties."""
     lists = [_members(text, len(members)) for text in arrays.to_pylist()]
     whole = np.array([texts is not None for texts in lists], bool)
     for i, (column, kind) in enumerate(members):
@@ -203,7 +207,7 @@ def _equal(texts: pa.Array, column: pa.Array, kind: ValueType) -> _Mask:
 
 
 def _members(text: str, count: int) -> list[str] | None:
-    """The members of a JSON array of `count` texts or numbers, as texts."""
+    """The items of a JSON array as texts; None if it is not an array of `count` texts, numbers or truth values."""
     try:
         value = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -215,7 +219,7 @@ def _members(text: str, count: int) -> list[str] | None:
 
 
 class _HeldRows:
-    """Rows that wait for the end of the nodes, in a temporary file."""
+    """The rows of edges, in a temporary file until all nodes were read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

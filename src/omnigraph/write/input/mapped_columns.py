@@ -49,7 +49,7 @@ class MappedColumns:
     Args:
         entry: the entry of the mapping.
         accepted: the accepted schema.
-        problems: collects wrong values. If it counts coercions, the reader is lenient.
+        problems: collects wrong values. The reader is lenient if its `coerced` is set.
     """
 
     def __init__(self, entry: Entry, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -59,7 +59,7 @@ class MappedColumns:
 
     @property
     def name(self) -> str:
-        """The type of the rows, or all types."""
+        """The name of the type, or of all types, joined with `or`."""
         return " or ".join(dict.fromkeys(rows.name for _, rows in self._entry.when))
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
@@ -99,7 +99,7 @@ class MappedColumns:
         return f"{unknown_property(name, builders[0].columns.members)}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
-        """The rows, by type if there are several."""
+        """Build the rows, one table per type."""
         switch = self._entry.column
         if switch is None:
             (builder,) = self._builders.values()
@@ -109,7 +109,11 @@ class MappedColumns:
             return
         words = _texts(columns[switch])
         if words is None:
-            raise InputError(f"the column '{cut(switch)}' selects the type of a row: it needs texts or numbers")
+            kind = columns[switch].type
+            raise self._entry.at.error(
+                f"the column '{cut(switch)}' selects the type of a row, but its values are of type {kind}",
+                "use a column of texts, whole numbers or truth values",
+            )
         unmatched = np.ones(len(words), bool)
         for word, builder in self._builders.items():
             chosen = pc.equal(words, word).fill_null(False)
@@ -123,7 +127,7 @@ class MappedColumns:
         self._refuse_words(words, unmatched, origin)
 
     def _refuse_other_columns(self, builder: _TypeBuilder, columns: Mapping[str, pa.Array], origin: Origin) -> None:
-        """Report values in columns that only belong to rows of other types."""
+        """Report values in columns that the mapping uses only for rows of other types."""
         for name, column in columns.items():
             if builder.covers(name) or not any(other.covers(name) for other in self._builders.values()):
                 continue
@@ -143,7 +147,7 @@ class MappedColumns:
     def _refuse_words(
         self, words: pa.Array, unmatched: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin
     ) -> None:
-        """Report rows whose type the mapping does not name."""
+        """Report rows for which the mapping has no type. `words` has the values of the column that selects it."""
         if not unmatched.any():
             return
         rows = np.flatnonzero(unmatched)
@@ -170,7 +174,7 @@ class _TypeBuilder:
         }
 
     def covers(self, column: str) -> bool:
-        """Whether the mapping or the type covers a column."""
+        """Whether rows of this type use a column or ignore it. Otherwise the column is unknown."""
         others = self.rows.others
         if column in self.rows.mentioned or others is Others.IGNORE:
             return True
@@ -216,7 +220,7 @@ class _TypeBuilder:
         return pc.binary_join_element_wise(*parts, "")
 
     def _key(self, key: Key, name: str, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None) -> pa.Array:
-        """The ids of nodes from the members of their keys."""
+        """The ids of the nodes at one end of the edges, built from their key properties."""
         edge = self._accepted.catalog.edges[self.rows.name]
         node = self._accepted.catalog.nodes[edge.from_type if name == "from" else edge.to_type]
         order = self._accepted.key_order(TypeKind.NODE, node.name)
@@ -251,7 +255,7 @@ def _repeated(one: pa.Array, count: int) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array | None:
-    """Texts, and numbers and truth values as texts; None for types with more than one spelling."""
+    """A column of texts, whole numbers or truth values as texts; None for other types, whose text form is ambiguous."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

@@ -1,4 +1,4 @@
-"""Columns with names: those that belong to a type are read, the others are reported."""
+"""Reads the columns of a table by name: known columns become properties, unknown columns are reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dialect:
     Attributes:
         separator: the separator of cells; None follows the file extension.
         quote: the quote character around cells that contain separators, quotes or line breaks.
-        nulls: the texts of a cell without a value. A quoted cell always has a value.
+        nulls: the texts that mean null. A quoted cell is never null.
     """
 
     separator: str | None = None
@@ -49,18 +49,18 @@ class Dialect:
 
 
 class Layout(Protocol):
-    """The types of the rows of a table, and the mapping from its columns to theirs."""
+    """The types of the rows of a table, and how its columns become properties."""
 
     @property
     def types(self) -> tuple[Type, ...]:
-        """Every type that the table may have rows of. Each counts as part of the input even without rows."""
+        """The types of the rows. A load in mode `overwrite` replaces all of them, even if the table is empty."""
 
     @property
     def csv(self) -> Dialect:
         """The dialect, if the table is a CSV file."""
 
     def columns(self, accepted: AcceptedSchema, problems: Problems) -> TableColumns:
-        """The row builder of the table."""
+        """The object that builds rows from the columns of the table."""
 
 
 class TableColumns(Protocol):
@@ -68,7 +68,7 @@ class TableColumns(Protocol):
 
     @property
     def name(self) -> str:
-        """The subject of problems about rows that cannot be split into cells."""
+        """The name of the rows in problems about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Report unknown columns, once each."""
@@ -97,19 +97,19 @@ class OfType:
 
 
 def empty_rows(layout: Layout) -> Iterator[RawRows]:
-    """Empty rows of every type that a table may have, so that the types count as part of the input."""
+    """One empty table per type of a layout, so that a load in mode `overwrite` replaces types without rows, too."""
     for kind, name in layout.types:
         yield RawRows(kind, name, {}, {}, Origin.consecutive(0))
 
 
 class Columns:
-    """The columns of one type.
+    """Selects and converts the columns of one type.
 
     Args:
         accepted: the accepted schema.
         kind: node or edge.
         name: the type.
-        problems: collects wrong values. If it counts coercions, values of another type become null where allowed.
+        problems: collects wrong values. If its `coerced` is set, wrong values of nullable properties become null.
     """
 
     def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, problems: Problems) -> None:
@@ -150,7 +150,7 @@ class Columns:
     def converted(
         self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None
     ) -> dict[str, pa.Array]:
-        """The columns that the type has, as in `rows`."""
+        """The columns that the type has, converted. `rows` describes the arguments."""
         known_columns = {name: values for name, values in columns.items() if name in self.members}
         if read is None:
             return known_columns
@@ -169,7 +169,7 @@ class Columns:
         return known_columns
 
     def _count_null_items(self, name: str, converted: pa.Array, origin: Origin, values: pa.Array) -> None:
-        """Count lists with null items: the input had null, or a value of another type."""
+        """Count the null items of lists. In the input they were null, or values of another type."""
         if self.problems.coerced is None or len(rows := with_null_items(converted)) == 0:
             return
         row = int(rows[0])

@@ -1,8 +1,8 @@
 """Reads NDJSON envelopes in blocks, one type at a time.
 
-A regular block is grouped by the types of its lines and parsed by Arrow's JSON reader, which is as strict as ours:
-duplicate members, unknown members, wrong types and numbers out of range are errors. A block with irregular records is
-bisected. The remaining small parts are read record by record, for exact error messages.
+A block is grouped by the types of its lines and parsed by Arrow's JSON reader, which is as strict as `EnvelopeReader`:
+duplicate members, unknown members, wrong types and numbers out of range are errors. A block with errors is bisected.
+The remaining small parts are read record by record, for exact error messages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from omnigraph.write.rows.values import with_null_items
 
 BLOCK_BYTES = 16 * 1024 * 1024
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""Maximum length of a record. It bounds the cost of one broken line."""
+"""Maximum length of a record in bytes. It bounds the memory for a line that never ends."""
 MAX_STRUCTURAL = 131_072
 """Maximum number of braces, brackets, colons and commas in one record."""
 
 MAX_SINGLE_RECORDS = 64
-"""Up to this number, records are read one by one without further bisection."""
+"""Up to this number of records, a part of a block is read record by record, and not bisected again."""
 
 _MAX_BISECTIONS = 256
 """Maximum number of bisections per block. After that, its records are read one by one."""
@@ -40,12 +40,12 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class Progress:
-    """The progress in a file: the start of a part before reading, its end afterwards.
+    """The position in a file: before reading, the start of a part; afterwards, its end.
 
     Attributes:
         line: the number of the next line, from 1.
-        records: number of records before it.
-        clean: whether a new reader can continue here: no record is open, and the record number is certain.
+        records: number of records before that line.
+        clean: whether another reader can continue here: no record is incomplete, and the record number is certain.
         middle: whether the bytes begin in the middle of a file.
     """
 
@@ -68,7 +68,7 @@ def read_ndjson(
     Args:
         chunks: the bytes, split anywhere.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
+        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
         name: the name of the file in problems.
         first: the position of the first line of the file in the whole input.
         progress: the position of the bytes in the file; updated while reading.
@@ -135,7 +135,7 @@ class _Stream:
         self.line = begin.line
         self.records = begin.records
         self.clean = True
-        """Whether every record was closed, and none contained the start of another."""
+        """Whether every record was complete, and no broken record contained the start of another."""
         self._begins_file = not begin.middle
         self._held: list[bytes] = []
         self._held_line = self._depth = 0
@@ -152,7 +152,7 @@ class _Stream:
         return self._envelopes.several
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-        """The stream in blocks of whole lines, and whether each is the last."""
+        """The blocks of the stream, which consist of whole lines, each with whether it is the last."""
         held: list[bytes] = []
         size = open_size = lines = 0
         first = self._begins_file
@@ -168,7 +168,7 @@ class _Stream:
                 raise self._too_long(lines + 1, open_size)
             if size < BLOCK_BYTES or open_size == size:
                 continue
-            if end:  # the usual case; otherwise a record is longer than a chunk and began in an earlier one
+            if end:  # the usual case; otherwise the chunk is the middle of a long line
                 held[-1] = chunk[:end]
                 yield b"".join(held), False
                 held = [chunk[end:]]
@@ -180,7 +180,7 @@ class _Stream:
         yield b"".join(held), True
 
     def read(self, block: bytes, last: bool) -> Iterator[RawRows]:
-        """The rows of a block, and of the record that an earlier block began."""
+        """The rows of a block, including the record that began in an earlier block."""
         if not self._held and _NON_SPACE.search(block):
             records = one_a_line(block)
             if records is not None:
@@ -223,7 +223,7 @@ class _Stream:
         self._end(block, len(framed.records))
 
     def _read_held(self) -> Iterator[RawRows]:
-        """Read the pending record, complete or not."""
+        """Read the record that began in an earlier block, complete or not."""
         record, self._held, self._depth = b"".join(self._held), [], 0
         self._set_locations(np.array([self._held_line]))
         self._recoveries = SHOWN
@@ -268,7 +268,7 @@ class _Stream:
     # ---- record by record
 
     def _part(self, records: Records, low: int, high: int) -> Iterator[RawRows]:
-        """Some records in order: in bulk if possible, otherwise bisected, or one by one."""
+        """The rows of the records from `low` up to `high`, read in bulk if possible, otherwise in halves or singly."""
         few = high - low <= MAX_SINGLE_RECORDS or self._tries <= 0
         rows = None if few else self._fast(records, low, high)
         if rows is not None:
@@ -284,7 +284,7 @@ class _Stream:
             yield from self._part(records, middle, high)
 
     def _take(self, record: bytes, line: int) -> None:
-        """Read one record. A broken record may contain the ones after it; they begin with a brace at a line start."""
+        """Read one record. If it is broken, it may contain later records, which begin with a brace on a new line."""
         position = self.first + line - 1
         next_start = record.find(b"\n{") + 1
         try:
@@ -308,11 +308,11 @@ class _Stream:
             self._take(remainder[framed.rest :], first_line + remainder.count(b"\n", 0, framed.rest))
 
     def _fast(self, records: Records, low: int, high: int) -> list[RawRows] | None:
-        """Some records in bulk, by type; None if some record has to be read by the reader of single records."""
+        """Read records in bulk, by type; None if some record has to be read by `EnvelopeReader`."""
         positions = self.first - 1 + self.line + records.lines[low:high]
         rows = self._types.rows(records.texts(low, high), Origin(positions, self._locations))
         if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
-            return None  # null items stay in the lists and are counted
+            return None  # `EnvelopeReader` counts null items
         return rows
 
 

@@ -55,7 +55,7 @@ def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: b
 
 
 def matching_cells(cells: pa.Array, pattern: str, expected: str, report: Report) -> pa.Array:
-    """Cells that match a pattern. Reports the others and returns null for them."""
+    """The cells that match a pattern. Reports the others, and returns null for them."""
     wrong = pc.invert(pc.match_substring_regex(cells, pattern)).fill_null(False)
     if not pc.any(wrong).as_py():
         return cells
@@ -90,13 +90,13 @@ def _integers(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
-    """Parse texts only. A bare number is ambiguous: it may be a year, a day, seconds, or 14.3.2026."""
+    """Parse times from texts. Refuses a bare number, because it may be a year, days or seconds."""
     expected = "a date like 2026-03-14" if kind.scalar is Scalar.DATE else "a time like 2026-03-14T09:30:00Z"
     return convert(matching_cells(cells, _NOT_WHOLE, f"{expected} (a mapping can name a format)", report), kind, report)
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """Parse JSON arrays: in bulk, or one by one if some are irregular."""
+    """Parse JSON arrays: in bulk, or one by one if Arrow cannot read them all."""
     present = cells.drop_null()
     if len(present) == 0:
         return pa.nulls(len(cells))

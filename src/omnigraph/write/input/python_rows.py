@@ -23,11 +23,11 @@ def read_envelopes(
     Args:
         envelopes: the mappings. Values may have the Python types of properties, such as dates and bytes.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
-        first: the position of the first one in the whole input.
+        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        first: the position of the first mapping in the whole input.
 
     Returns:
-        The position after the last.
+        The position after the last mapping.
     """
     reader = EnvelopeReader(accepted, problems, lambda position: f"record {position - first + 1}")
     position = first
@@ -50,11 +50,11 @@ def read_rows(
         kind: node or edge.
         name: the type.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. If it counts coercions, the reader is lenient.
-        first: the position of the first one in the whole input.
+        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        first: the position of the first mapping in the whole input.
 
     Returns:
-        The position after the last.
+        The position after the last mapping.
     """
     reader = EnvelopeReader(accepted, problems, lambda position: f"{name}, row {position - first + 1}")
     declared: NodeType | EdgeType

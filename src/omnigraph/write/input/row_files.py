@@ -25,8 +25,8 @@ class FileSplit:
     Attributes:
         file: the file.
         layout: its types and columns, in formats that hold tables.
-        low: the start of the part, in units of the format.
-        high: its end; None is the end of the file.
+        low: the start of the part, in units of the format: bytes of NDJSON, row groups of Parquet, batches of Arrow.
+        high: the end of the part, in the same units; None is the end of the file.
     """
 
     file: RowFile
@@ -59,15 +59,15 @@ def cut_file(split: FileSplit, size: int = SPLIT_BYTES) -> Iterator[FileSplit]:
 def row_files(path: str | PathLike[str], options: Mapping[str, str] | None = None) -> list[RowFile]:
     """The file at a path, all files of a directory, or all files that match a pattern, in name order.
 
-    A directory with a file extension, as other systems write it, holds the parts of one file; its name gives the type.
-    Files whose names begin with a point or an underscore are skipped, unless the path names them.
+    A directory whose name has a file extension, as Spark writes it, is one table; its name gives the type.
+    Files whose names begin with a dot or an underscore are skipped, unless the path names them.
 
     Args:
         path: a local path or `s3://bucket/…`.
         options: connection options of the bucket; they override the environment.
 
     Raises:
-        InputError: there is no such file, or one of them cannot be loaded.
+        InputError: there is no file at the path, or a file cannot be loaded.
     """
     text = fspath(path)
     tree, place = tree_of(text, options)
@@ -119,7 +119,7 @@ def _inside(tree: Tree, path: str) -> list[RowFile] | None:
 
 
 def _is_metadata_name(path: str) -> bool:
-    """Whether other systems use such a name for files without rows: `_SUCCESS`, `.part.crc`."""
+    """Whether the name begins with a dot or an underscore, like the metadata files of other systems: `_SUCCESS`."""
     return path.rstrip("/").rpartition("/")[2].startswith((".", "_"))
 
 
@@ -149,7 +149,7 @@ def _hint() -> str:
 
 
 def _known(file: InputFile) -> RowFile | None:
-    """A file in a directory; None if it cannot be loaded."""
+    """A file in a directory; None if its extension is unknown."""
     try:
         return row_file(file)
     except InputError:

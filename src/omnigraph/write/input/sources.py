@@ -46,13 +46,13 @@ LoadSource = (
     | IO[str]
     | bytes
 )
-"""All kinds of sources."""
+"""Everything that a load accepts as its source."""
 
 Input = FileSplit | Items | Batches | Chunks
-"""A part of the input, as the caller gave it."""
+"""One part of the input: a file, records in memory, a table, or a stream."""
 
 Source = Callable[[Problems], Iterator[RawRows]]
-"""Reads rows, once. Collects records that cannot be read in the problems."""
+"""Reads rows, once. Adds records that cannot be read to the problems."""
 
 
 def open_source(
@@ -67,17 +67,17 @@ def open_source(
     """The rows of a source.
 
     Args:
-        source: files (a path, a directory, a pattern, or several of them), a mapping of type names to tables, lists of
-            mappings or files, a table or frame with its type in `type_name`, envelopes as mappings, or a stream of
+        source: files (a path, a directory, a pattern, or a list of paths); a mapping from type names to tables, lists
+            of rows, or files; a table or data frame, with its type in `type_name`; a list of envelopes; or a stream of
             NDJSON.
         accepted: the accepted schema.
-        type_name: the type of a file or table whose name does not give it.
-        lenient: whether to convert or ignore wrong input where possible, and count it.
+        type_name: the type of the rows, if the name of the file or table does not give it.
+        lenient: whether to convert or ignore wrong values where possible, and count them.
         mapping: describes tables whose columns do not have the names of the properties.
         options: connection options of S3; they override the environment.
 
     Raises:
-        InputError: there is no such file or type, it is of another kind, or the mapping does not fit the schema.
+        InputError: a file or type does not exist, the source is not supported, or the mapping does not fit the schema.
     """
     parts = list(Inputs(accepted, mapping, options).of(source, type_name))
 
@@ -112,7 +112,7 @@ class Inputs:
         """The parts of a source.
 
         Raises:
-            InputError: there is no such file or type, or the source is of no such kind.
+            InputError: a file or type does not exist, or the source is not supported.
         """
         if isinstance(source, str | os.PathLike):
             yield from (self._file(file, type_name) for file in row_files(source, self._options))
@@ -136,7 +136,7 @@ class Inputs:
             raise InputError(f"a {type(source).__name__} cannot be loaded", hint=_KINDS)
 
     def layout(self, name: str) -> Layout:
-        """The layout of a named table: from the mapping, or that of the type with this name.
+        """The layout of a table: from the mapping, or from the type that has the name of the table.
 
         Raises:
             InputError: there is no such type.
@@ -148,7 +148,7 @@ class Inputs:
         return next((Mapped(entry) for entry in self._mapping.entries if entry.means(path, *names)), None)
 
     def _several(self, source: Iterable[Any], type_name: str | None) -> Iterator[Input]:
-        """Paths and streams, or records. The first item decides."""
+        """The parts of a list: of paths and streams, or of records. The first item decides which."""
         items = iter(source)
         first = next(items, None)
         if first is None:
@@ -157,7 +157,9 @@ class Inputs:
         if isinstance(first, str | os.PathLike) or _is_stream(first):
             for item in items:
                 if not isinstance(item, str | os.PathLike) and not _is_stream(item):
-                    raise InputError(f"expected another path, found a {type(item).__name__}")
+                    raise InputError(
+                        f"a list of files contains a {type(item).__name__}, which is neither a path nor a stream"
+                    )
                 yield from self.of(item, type_name if not _is_stream(item) else None)
         elif type_name is not None:
             yield from self._named(type_name, items)
@@ -182,8 +184,8 @@ class Inputs:
             raise InputError(f"the rows of {shown} are a {found}", hint="give a table, a list of mappings, or a file")
         if not isinstance(layout, OfType):
             raise InputError(
-                f"{cut(name)} is a list of records, and a mapping is for tables",
-                hint="name the members like the properties, or give a table",
+                f"the mapping describes '{cut(name)}', but it is a list of records; a mapping is for tables only",
+                hint="give a table or a file, or take it out of the mapping and use the property names as keys",
             )
         yield Items(listed, layout)
 
@@ -192,7 +194,8 @@ class Inputs:
         if not file.format.tables:
             if mapped is not None:
                 raise InputError(
-                    f"{cut(file.input.name)}: each record names its type and properties, and a mapping is for tables",
+                    f"the mapping describes {cut(file.input.name)}, but each of its records names its type; "
+                    "a mapping is for tables only",
                     hint="take the file out of the mapping, or let its patterns end with .csv or .parquet",
                 )
             return FileSplit(file, None)
@@ -209,7 +212,7 @@ class Inputs:
             return resolve_type(self._accepted, file.stem)
         except InputError as error:
             named = file.input.name if file.input.name.startswith(file.stem) else file.input.directory
-            hint = "the file name is the type, unless --type (type_name=) or a mapping gives it"
+            hint = "the file name must be the name of a type, unless --type (type_name=) or a mapping gives the type"
             message = f"{cut(named)}: {error.message}"
             raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
@@ -218,7 +221,7 @@ _KINDS = "give a file or several, a mapping of type names to tables, or a list o
 
 
 def _bare(name: str) -> str:
-    """A name without the prefix of its kind."""
+    """A type name without the prefix `node:` or `edge:`."""
     return name.rpartition(":")[2]
 
 

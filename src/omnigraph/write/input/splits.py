@@ -1,6 +1,6 @@
 """Splits: parts of the input that can be read separately, for example by different tasks.
 
-A part does not contain the number of lines and records before it. Those are known after the earlier parts are read.
+The number of lines and records before a part is known only after the earlier parts were read.
 The parts of a file in order give the same rows as the whole file.
 """
 
@@ -23,7 +23,7 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
 
 SPLIT_BYTES = 32 << 20
-"""Approximate size of a part for one task. Its rows take several times as much memory."""
+"""Approximate size of a part for one task, in bytes of the file. Its rows take several times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Start:
     """The start of a part.
 
     Attributes:
-        first: the position of the first line or row of its file in the whole input.
+        first: the position of the first line or row of the part's file in the whole input.
         before: number of lines or rows of the file before the part.
-        records: number of records before the part.
+        records: number of records of the file before the part.
     """
 
     first: int = 1
@@ -48,7 +48,7 @@ class End:
     Attributes:
         lines: its number of lines or rows.
         records: its number of records.
-        clean: whether the next part can be read independently.
+        clean: whether the next part can be read on its own: no record spans both parts, and the counts are certain.
     """
 
     lines: int
@@ -68,10 +68,10 @@ class Split(Protocol):
 
     @property
     def types(self) -> tuple[Type, ...] | None:
-        """The types that it may have rows of; None means any."""
+        """The types of its rows; None if rows of any type may occur."""
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        """The rows. Collects records that cannot be read in the problems."""
+        """The rows. Adds records that cannot be read to the problems."""
 
     def whole(self) -> Split:
         """The whole file or table as one part."""
@@ -107,7 +107,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """A table of another library. It can be read once."""
+    """The batches of a table in memory, such as a data frame. They can be read once."""
 
     batches: Iterable[pa.RecordBatch]
     layout: Layout

@@ -1,8 +1,8 @@
 """Mappings of tables whose columns do not have the names of the properties.
 
 A mapping defines the types of the rows, the columns of the properties, and how ids are built. It is read from a file or
-given as a Python mapping, and checked against the schema before any data is read. It then replaces the names of files
-and columns.
+given as a Python mapping, and checked against the schema before any data is read. Types and properties then come
+from the mapping, and not from the names of files and columns.
 """
 
 # See docs/decisions/0110-a-mapping-names-columns.md
@@ -36,11 +36,11 @@ class Others(StrEnum):
     """How to treat columns that a mapping does not mention."""
 
     MATCH = "match"
-    """Match them to properties of the same name; other columns are errors."""
+    """Match the columns to properties of the same name; columns without a match are errors."""
     IGNORE = "ignore"
-    """Leave them out."""
+    """Leave the columns out."""
     REFUSE = "refuse"
-    """Report them as errors."""
+    """Report the columns as errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Text:
 
     Attributes:
         parts: the template: literal texts, with column names at the odd positions.
-        plain: whether it is one column alone, with its own type.
+        plain: whether it is a single column, whose values keep their type.
         format: the format of dates and times, if it is not the default.
     """
 
@@ -76,7 +76,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The id of a node, built from the members of its key."""
+    """The id of a node, built from its key properties."""
 
     members: tuple[tuple[str, Text | Constant], ...]
     at: Value = field(repr=False, compare=False)
@@ -95,7 +95,7 @@ class TypeRows:
     """The mapping of the rows of one type.
 
     Attributes:
-        sources: the sources by property, `id`, `from` and `to`.
+        sources: the source of each property, and of `id`, `from` and `to`.
         ignored: columns to leave out.
         others: how to treat all other columns.
     """
@@ -109,7 +109,7 @@ class TypeRows:
 
     @property
     def mentioned(self) -> set[str]:
-        """The columns that the mapping names."""
+        """The columns that the mapping reads or ignores."""
         return {column for _, source in self.sources for column in source.columns} | set(self.ignored)
 
 
@@ -118,10 +118,10 @@ class Entry:
     """The entry of a mapping for some tables.
 
     Attributes:
-        patterns: patterns of their names.
-        csv: the dialect, if they are CSV files.
+        patterns: patterns of the paths or names of the tables.
+        csv: the dialect, if the tables are CSV files.
         column: the column that selects the type of a row, if there are several types.
-        when: the rows by value of that column; without such a column, under an empty text.
+        when: the mapping of rows for each value of that column; without such a column, one mapping for the value ''.
     """
 
     patterns: tuple[str, ...]
@@ -168,7 +168,7 @@ class TableMapping:
         """Check the mapping against a schema.
 
         Raises:
-            InputError: a type or property does not exist, or cannot be built in this way.
+            InputError: a type or property does not exist, or the mapping does not fit its type.
         """
         for entry in self.entries:
             for _, rows in entry.when:
@@ -186,7 +186,7 @@ def _mapping(top: Value) -> TableMapping:
     members = top.members(("csv", "sources"))
     csv = _dialect(members["csv"], Dialect()) if "csv" in members else Dialect()
     if "sources" not in members:
-        raise top.error("it has no sources", "write sources: with a list of them")
+        raise top.error("it has no sources", "write sources: with a list of tables")
     return TableMapping(tuple(_entry(value, csv) for value in members["sources"].items()))
 
 
@@ -207,7 +207,7 @@ def _entry(value: Value, csv: Dialect) -> Entry:
         raise members["when"].error("it needs a 'column' that selects the type of a row")
     for name in ("node", "edge", "id", *_ENDS, "properties"):
         if name in members:
-            raise members[name].error(f"with 'when', '{name}' belongs under it")
+            raise members[name].error(f"'{name}' does not belong next to 'when'", "write it under each value in when:")
     when = members["when"].members()
     if not when:
         raise members["when"].error("it is empty")
@@ -252,7 +252,7 @@ def _others(value: Value | None) -> Others:
     try:
         return Others(value.text())
     except ValueError:
-        raise value.error(f"'{cut(value.text())}' is not valid here", "match, ignore or refuse") from None
+        raise value.error(f"'{cut(value.text())}' is not valid here", "use match, ignore or refuse") from None
 
 
 def _source(value: Value) -> Text | Constant:
@@ -318,7 +318,7 @@ def _dialect(value: Value, base: Dialect) -> Dialect:
 def _character(value: Value) -> str:
     text = value.text()
     if len(text) != 1 or not text.isascii() or text in "\r\n\0":
-        raise value.error(f"expected one character of ASCII, found {cut(repr(text))}")
+        raise value.error(f"expected one ASCII character, found {cut(repr(text))}")
     return text
 
 
@@ -358,7 +358,7 @@ def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:
 
 
 def members_of(declared: NodeType | EdgeType) -> dict[str, ValueType]:
-    """The members of rows of a type, with their types."""
+    """The names of all input values of a type (id, properties, endpoints), and their types."""
     ends = {"from": END, "to": END} if isinstance(declared, EdgeType) else {}
     return {"id": ID} | {name: prop.type for name, prop in declared.properties.items()} | ends
 

@@ -37,9 +37,9 @@ class RowBuilder:
         name: the type.
         now: the time of the request in milliseconds, for `now()`.
         problems: collects wrong values.
-        embedder: creates the embedder for missing `@embed` vectors; without it, they are ordinary properties.
+        embedder: creates the embedder for missing `@embed` vectors; if None, missing vectors are not computed.
         new_ids: generates ids for entities that have neither a key nor an id.
-        tally: counts what the write embeds.
+        tally: counts the texts that the write embeds.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class RowBuilder:
         Args:
             raw: the columns by property name, with `id`, and `from` and `to` for edges.
             origin: the location of each row.
-            absent: for nullable properties with a default or a computed value, the rows without the member, in contrast
-                to an explicit null.
+            absent: for each nullable property with a default or a computed value, the mask of the rows whose input does
+                not mention the property. Other nulls are explicit.
 
         Raises:
             EmbeddingError: vectors cannot be computed.
@@ -97,14 +97,14 @@ class RowBuilder:
         return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
 
     def given(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """Convert the given columns only, for updates of entities that may exist.
+        """Convert only the given columns, for the statements of a mutation.
 
         Defaults do not apply, so null is refused where a value is required.
         """
         columns = {}
         for name, values in raw.items():
             prop = self.type.properties.get(name)
-            if prop is None:  # an endpoint of an edge; nodes may have properties of that name
+            if prop is None:  # an endpoint of an edge
                 columns[name] = self._required_text(name, values, origin)
                 continue
             columns[name], wrong = self._converted(prop, values, origin)
@@ -113,7 +113,7 @@ class RowBuilder:
         return columns
 
     def input_values(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """Convert the given columns only. Missing values are null, and no value is required."""
+        """Convert only the given columns. Values may be null, also those of required properties."""
         self._refuse_unknown(raw, origin)
         columns = {}
         for name, values in raw.items():
@@ -179,7 +179,7 @@ class RowBuilder:
                 wanted = absent if absent is not None else pa.array(np.zeros(count, bool))
         blank = pc.equal(pc.utf8_trim_whitespace(texts), "")
         if not prop.type.nullable:
-            # A missing required text is already reported.
+            # If the text is required, a missing text is already reported.
             without = blank.fill_null(self.type.properties[prop.embed.source].type.nullable)
             message = f"is required, and there is no text in '{prop.embed.source}' to compute it from"
             self._report(prop.name, origin)(pc.and_(wanted, without), message)
@@ -190,7 +190,7 @@ class RowBuilder:
         return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name, self.tally))
 
     def _converted(self, prop: Property, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
-        """Convert a column to the type of its property. Returns it with a mask of the rows that do not fit."""
+        """Convert a column to the type of its property. Returns the column, and a mask of the rows that do not fit."""
         return self._as(prop.type, prop.name, given, origin)
 
     def _as(self, kind: ValueType, name: str, given: pa.Array, origin: Origin) -> tuple[pa.Array, _Mask]:
@@ -225,7 +225,7 @@ class RowBuilder:
         return derived
 
     def key_ids(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """The ids that the key columns give. The endpoints of an edge may have either of their names."""
+        """The ids that the key columns give. The endpoints of an edge are named `src` and `dst`, or `from` and `to`."""
         assert self.key_order is not None
         members = []
         for name in self.key_order:
@@ -235,7 +235,7 @@ class RowBuilder:
         return derived_ids(members)
 
     def _report(self, name: str, origin: Origin) -> Report:
-        """A function that reports rows to `problems`, with details of the first ones only."""
+        """A function that reports rows to `problems`. It counts all rows, and describes only the first ones."""
 
         def report(mask: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
             rows = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
@@ -251,7 +251,7 @@ class RowBuilder:
 
 
 def _missing(column: pa.Array, wrong: _Mask) -> pa.Array:
-    """Mask of the nulls, without the values that are already reported because they do not fit."""
+    """Mask of the nulls, except those that replaced a wrong value, which is already reported."""
     return pa.array(column.is_null().to_numpy(zero_copy_only=False) & ~wrong)
 
 

@@ -1,7 +1,7 @@
 """Splits rows into chunks of bounded size.
 
-Arrow's text columns have 32-bit offsets, so a chunk must stay below 2 GiB of text. Rows that are built from a chunk are
-in memory at once, and sources may return chunks of any size.
+Arrow's text columns have 32-bit offsets, so a chunk must stay below 2 GiB of text. All rows
+of a chunk are in memory at once, and sources may return any number of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHUNK_BYTES = 128 << 20
 
 
 def chunks_of(raw: RawRows, limit: int = CHUNK_BYTES) -> Iterator[RawRows]:
-    """Bisect rows until each chunk is at most `limit` bytes, or a single row."""
+    """Bisect rows until each chunk has at most `limit` bytes, or a single row."""
     count = len(raw.origin.records)
     if count < 2 or sum(_size(column) for column in raw.columns.values()) <= limit:
         yield raw
@@ -39,7 +39,7 @@ def _sliced(columns: Mapping[str, pa.Array], start: int, length: int) -> dict[st
 
 
 def _size(column: pa.Array) -> int:
-    """The approximate decoded size of the values. The buffers of views and dictionaries do not show it."""
+    """The approximate size of a column in bytes, after dictionaries and string views are decoded."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         words = column.dictionary

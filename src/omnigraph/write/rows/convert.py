@@ -23,7 +23,7 @@ from omnigraph.write.rows.values import Fault, parents
 
 
 class Report(Protocol):
-    """Reports rows: takes a mask in which true means wrong, and a message."""
+    """A function that reports rows. Its arguments are a mask, in which true means wrong, and a message."""
 
     def __call__(self, wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None: ...
 
@@ -34,21 +34,22 @@ _TIMES = ((_TIME + r"$", None), (_TIME + r"(Z|[+-]\d\d:\d\d)$", "UTC"))
 """The standard formats of a timestamp, with and without an offset. Arrow reads them exactly as specified."""
 
 _MOMENT = r"^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:(\.\d{1,3})\d{0,6})?"
-_SPELLINGS = (
+_OTHER_TIMES = (
     (_MOMENT + r" ?([+-]\d\d):?(\d\d)$", r"\1T\2\3\4:\5"),
     (_MOMENT + r" ?([+-]\d\d)$", r"\1T\2\3\4:00"),
     (_MOMENT + r" ?(?:[Zz]|UTC)$", r"\1T\2\3Z"),
     (_MOMENT + r"$", r"\1T\2\3"),
 )
-"""Other formats that databases print, and their rewriting to a standard one. Digits below a millisecond are dropped."""
+"""Other formats of a timestamp that databases print, and the replacement that makes each a standard format. Digits
+below a millisecond are dropped."""
 
 _YEARS_IN_DAYS = (parse_date("0001-01-01"), parse_date("9999-12-31"))
 _YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999Z"))
 _BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
-"""Types that do not allow every value of their Arrow type."""
+"""Types that allow only a part of the values of their Arrow type: finite numbers, and the years 1 to 9999."""
 
 _WHOLE = pa.decimal256(76, 0)
-"""Holds every integer of all other types."""
+"""The Arrow type for range checks. It can store the integers of every other type."""
 
 _MANAGED = "base64:"
 
@@ -77,7 +78,7 @@ def convert(column: pa.Array, target: ValueType, report: Report, *, null_items: 
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Decode dictionaries and views, which are other layouts of the same values."""
+    """Decode dictionaries and string views to plain arrays of the same values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
@@ -186,8 +187,8 @@ def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
     if pa.types.is_string(kind):
         usual = column
         if not any(_all_match(column, pattern) for pattern, _ in _TIMES):
-            for spelling, rewritten in _SPELLINGS:
-                usual = pc.replace_substring_regex(usual, spelling, rewritten)
+            for pattern, rewritten in _OTHER_TIMES:
+                usual = pc.replace_substring_regex(usual, pattern, rewritten)
         for pattern, zone in _TIMES:
             if _all_match(usual, pattern):
                 try:
@@ -206,7 +207,7 @@ def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _signed(column: pa.Array) -> pa.Array:
-    """Integers of 64 bits. Larger values are clipped; they stay out of every range."""
+    """The values as signed 64-bit integers. Larger values become the maximum, which no range allows."""
     if pa.types.is_uint64(column.type):
         column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
     return column.cast(pa.int64())
@@ -227,7 +228,7 @@ def _all_match(column: pa.Array, pattern: str) -> bool:
 
 
 def _utc(column: pa.Array) -> pa.Array:
-    """Milliseconds; finer digits are dropped. A timestamp without a zone is UTC."""
+    """Timestamps in milliseconds; finer digits are dropped. A timestamp without a zone is in UTC."""
     if pa.types.is_date64(column.type):
         return column.view(pa.int64()).view(pa.timestamp("ms"))
     if column.type.unit in ("us", "ns"):
@@ -236,7 +237,7 @@ def _utc(column: pa.Array) -> pa.Array:
 
 
 def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, report: Report) -> pa.Array:
-    """Parse each distinct text once."""
+    """Parse each distinct text once. Reports texts that cannot be parsed, and returns null for them."""
     encoded = column.dictionary_encode()
     parsed: list[int | None] = []
     wrong: dict[int, str] = {}
@@ -252,12 +253,12 @@ def _by_value(column: pa.Array, parse: Callable[[str], int], kind: pa.DataType, 
 
 
 def row_type(type_: ValueType) -> pa.DataType:
-    """The Arrow type of a property in rows to write. A blob is a cell, which holds content or a reference."""
+    """The Arrow type of a property in rows to write. A blob is a struct with its content or with a reference."""
     return CELL if type_.scalar is Scalar.BLOB else arrow_type(type_)
 
 
 def _blob(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
-    """Blob cells from bytes, from `base64:` text, from the URI of a source, or from cells."""
+    """Blob structs from bytes, from `base64:` texts, from URIs, or from structs of this form."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -293,11 +294,11 @@ def _decoded(texts: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]], r
 
 
 def _given_cells(column: pa.Array, report: Report) -> pa.Array:
-    """Cells as an export writes them, with either content or a URI."""
+    """Blob structs as an export writes them, with either content or a URI."""
     data = pc.struct_field(column, "data").cast(pa.large_binary())
     uri = pc.struct_field(column, "uri").cast(pa.utf8())
     wrong = pc.and_(column.is_valid(), pc.equal(data.is_valid(), uri.is_valid()))
-    report(wrong, "a blob has data or a uri")
+    report(wrong, "a blob needs either data or a uri, and not both")
     return _cells(data, uri, pc.or_(column.is_null(), wrong))
 
 
@@ -306,7 +307,7 @@ def _cells(data: pa.Array, uri: pa.Array, absent: pa.Array) -> pa.Array:
 
 
 def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
-    """Lists of exactly N finite numbers."""
+    """Convert to vectors. Reports lists of another length, and numbers that are not finite."""
     wanted = arrow_type(target)
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
@@ -331,7 +332,7 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
 
 
 def ignore_report(wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None:
-    """Ignore a report, for checks that are reported elsewhere."""
+    """Ignore a report, because another check reports the same rows."""
 
 
 def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -345,7 +346,7 @@ def _fixed_lists(numbers: pa.Array, valid: pa.Array, wanted: pa.DataType) -> pa.
 
 
 def _list(column: pa.Array, target: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """Lists whose items all fit the type."""
+    """Convert to lists. Reports lists with an item that does not fit the type."""
     wanted = arrow_type(target)
     kind = column.type
     if pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):

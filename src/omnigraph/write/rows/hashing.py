@@ -63,7 +63,7 @@ def value_digests(column: pa.Array) -> Digests:
 
 
 def _items(numbers: Digests, lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Digests:
-    """The hash of each list from the hashes of its items. It depends on their order."""
+    """The hash of each list, from the hashes of its items and their order."""
     ends = np.cumsum(lengths)
     starts = ends - lengths
     positions = np.arange(len(numbers)) - np.repeat(starts, lengths)
@@ -81,7 +81,7 @@ def powers(base: np.uint64, count: int) -> Digests:
 
 
 def _mix(into: Digests, values: Digests) -> None:
-    """Combine the hash of each row with the next value. It depends on the order."""
+    """Combine the hash of each row with the hash of its next column. The order of the columns matters."""
     into ^= values
     into *= _MULTIPLIER
     into ^= into >> _SHIFT
@@ -98,7 +98,7 @@ def _numbers(column: pa.Array) -> Digests:
 
 
 def _texts(column: pa.Array) -> Digests:
-    """Hash texts, eight bytes at a time, over all rows that are long enough."""
+    """Hash texts, eight bytes at a time. Each step covers all rows that still have bytes."""
     _, offsets_buffer, data = column.buffers()
     width = np.int64 if pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type) else np.int32
     offsets = np.frombuffer(offsets_buffer, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)

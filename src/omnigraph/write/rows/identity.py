@@ -18,7 +18,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 _CROCKFORD = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _PART_BITS = 36
-"""Number of bits for the ids of a part. It leaves room for millions of parts."""
+"""Number of bits for the ids of one part of a write. The other bits allow millions of parts."""
 _SAFE_IN_JSON = r'^[^"\\\x00-\x1f\x7f]*$'
 
 
@@ -40,7 +40,7 @@ def canonical_texts(column: pa.Array, kind: ValueType) -> pa.Array:
 
 
 def derived_ids(members: list[tuple[pa.Array, ValueType]]) -> pa.Array:
-    """The id of each row from its key members in key order: the text of one, or a JSON array of several."""
+    """The id of each row, from its key columns in key order: the text of a single value, or a JSON array of several."""
     texts = [canonical_texts(column, kind) for column, kind in members]
     if len(texts) == 1:
         return texts[0]
@@ -53,7 +53,7 @@ def derived_ids(members: list[tuple[pa.Array, ValueType]]) -> pa.Array:
 
 
 def _json_strings(texts: pa.Array) -> pa.Array:
-    """Texts as JSON strings. Distinct texts are escaped one by one only if some need escapes."""
+    """Texts as JSON strings. Escapes distinct texts one by one, but only if at least one needs escapes."""
     if pc.all(pc.match_substring_regex(texts, _SAFE_IN_JSON)).as_py() is not False:
         return pc.binary_join_element_wise('"', texts, '"', "")
     encoded = texts.dictionary_encode()
@@ -65,18 +65,18 @@ class Ulids:
     """Generates ULIDs that increase by one: 48 bits of time, then 79 bits that start at random.
 
     Consecutive ids sort in the order of creation and are close together, so they compress well and are fast to index.
-    Several processes can generate the ids of one write. Each uses its own part, and ids of later parts sort after.
+    Several processes can generate the ids of one write. Each uses its own part of the id range; parts sort by number.
 
     Args:
         seed: the first id, from `seed`; by default a new one.
-        part: the number of the part.
+        part: the number of the part of the range.
     """
 
     def __init__(self, seed: int | None = None, part: int = 0) -> None:
         if seed is None:
             seed = self.seed()
         self._high = np.uint64(seed >> 64)
-        # The highest bit is cleared, so that counting never carries into the upper half.
+        # The highest bit is cleared, so that counting never overflows into the upper 64 bits.
         self._next = (seed & 0x7FFF_FFFF_FFFF_FFFF) + (part << _PART_BITS)
 
     @staticmethod
@@ -91,7 +91,7 @@ class Ulids:
         first, self._next = self._next, self._next + count
         low = np.arange(first, self._next, dtype=np.uint64)
         text = np.empty((count, 26), np.uint8)
-        # Ids share all digits but the last ones.
+        # All ids have the same digits, except for the last ones.
         changing = (first ^ (self._next - 1)).bit_length() // 5 + 1
         text[:] = [_digit(self._high, low[:1], 25 - place)[0] for place in range(26)]
         for place in range(changing):
@@ -104,7 +104,7 @@ _Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
 def _digit(high: np.uint64, low: _Numbers, place: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """One digit of numbers with the same upper half, counted from the last."""
+    """One digit of each id. The ids have the same upper 64 bits; `place` counts digits from the last one."""
     shift = 5 * place
     if shift >= 64:
         value = np.full(len(low), high >> np.uint64(shift - 64))

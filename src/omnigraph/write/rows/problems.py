@@ -1,6 +1,6 @@
-"""Problems of the input of a write, and the coercions of the lenient reader.
+"""Problems of the input of a write, and coercions: the changes that the lenient reader makes to the input.
 
-Problems keep their locations; the first hundred are kept in full. Coercions are counted.
+Problems have locations. The first hundred problems are kept; all problems and coercions are counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from omnigraph.errors import BadRowsError, Problem, cut
 
 SHOWN = 100
 _FOUND = 40
-"""Maximum length of a converted value in a message."""
+"""Maximum length of a wrong value in a message, in characters."""
 
 
 class Leniency(StrEnum):
@@ -30,9 +30,9 @@ class Leniency(StrEnum):
     NULL_ITEM = "null_item"
     """Keeps a null item of a list, or replaces an item of the wrong type by null."""
     REWRITTEN_ID = "rewritten_id"
-    """Replaces an id that is another spelling of the key by the canonical id."""
+    """Replaces an alias, which is another text for the same key, by the canonical id of a node."""
     REWRITTEN_END = "rewritten_end"
-    """Replaces such an id in an endpoint of an edge."""
+    """Replaces an alias by the canonical id in an endpoint of an edge."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,8 +43,9 @@ class Coercion:
         kind: the kind of change.
         subject: the type and property.
         count: the number of values.
-        example: the location of the first.
-        found: the first original value; empty in the answer to a repeated request, because commits store no data.
+        example: the location of the first value.
+        found: the first value before the change. It is empty in the answer to a repeated request, because commits store
+            no data.
     """
 
     kind: Leniency
@@ -59,7 +60,7 @@ class Coercion:
 
 
 class Coercions:
-    """Counts the changes of the lenient reader. Beyond a hundred subjects, the others are counted together."""
+    """Counts the changes of the lenient reader by kind and subject. Subjects beyond a hundred are counted together."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Leniency, str], tuple[int, str, str]] = {}
@@ -70,9 +71,9 @@ class Coercions:
         Args:
             kind: the kind of change.
             subject: the type and property.
-            example: the location of the first.
+            example: the location of the first value.
             count: the number of values.
-            found: the original value.
+            found: the first value before the change.
         """
         if (kind, subject) not in self._found and len(self._found) >= SHOWN:
             subject = "(others)"
@@ -85,7 +86,7 @@ class Coercions:
 
 
 class Problems:
-    """Collects problems. The memory is bounded, because only the first are kept in full.
+    """Collects problems. Keeps the first hundred, and counts all.
 
     Attributes:
         total: the number of problems.
@@ -101,13 +102,13 @@ class Problems:
         self.add_all([problem], 1)
 
     def add_all(self, problems: Iterable[Problem], count: int) -> None:
-        """Add problems. The details of the first ones are enough, with the total count."""
+        """Add `count` problems. `problems` needs to have only the first hundred of them."""
         self.total += count
         self._first = sorted([*self._first, *problems])[:SHOWN]
 
     @property
     def first(self) -> tuple[Problem, ...]:
-        """The first hundred, in input order."""
+        """The first hundred problems, in input order."""
         return tuple(self._first)
 
     def __bool__(self) -> bool:

@@ -17,8 +17,8 @@ class Origin:
 
     Attributes:
         records: the position of each row in the whole input, counted from 1.
-        place: describes a position.
-        input_columns: the input column of a property, if it has another name: `column 'years'`.
+        place: returns the text that describes a position.
+        input_columns: by property, the input column with another name, as a text such as `column 'years'`.
     """
 
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -46,7 +46,8 @@ class RawRows:
 
     Attributes:
         columns: the columns by property.
-        absent: for nullable properties with a default or a computed value, the rows without the member.
+        absent: for each nullable property with a default or a computed value, the mask of the rows whose input does not
+            mention the property. Other nulls are explicit.
         origin: the location of each row.
     """
 

@@ -45,12 +45,12 @@ _NONE = type(None)
 _MOST_DIGITS = 4000
 _NULL_ELEMENT = "every element of a vector is a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
-NO_ID = "; an id is a text, also where the key is a number"
-"""Added to the message if an endpoint of an edge is of another type."""
+NO_ID = "; an id is a text, even if the key is a number"
+"""Added to the message if an endpoint of an edge is not a text."""
 
 
 class JsonNumber:
-    """A JSON number with a point or an exponent, as text. It is rounded once, to the width of its column."""
+    """A JSON number with a decimal point or an exponent, as text. It is rounded once, to the type of its column."""
 
     __slots__ = ("text",)
 
@@ -75,7 +75,7 @@ def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items
         values: one per row; None is null.
         kind: the property's type.
         refuse: called with values that do not fit.
-        null_items: whether to keep null items of lists, and items that become null.
+        null_items: whether items of lists may be null. Items of another type then become null.
     """
     if kind.list or kind.is_vector:
         return _lists(values, kind, refuse, null_items and not kind.is_vector)
@@ -178,7 +178,7 @@ def _datetime(value: Any, scalar: Scalar) -> int | None:
 
 
 def _moment(value: Any, scalar: Scalar, parse: Callable[[str], int]) -> int | None:
-    """The number that a text or a number stands for, or the milliseconds of a Python time."""
+    """A date or time as a number: parsed from a text, the number itself, or the milliseconds of a Python datetime."""
     if isinstance(value, datetime | np.datetime64):
         if value != value:  # NaT of pandas and numpy
             return None
@@ -206,7 +206,7 @@ def _blob(value: Any, _: Scalar) -> str | bytes:
 
 
 def _blobs(values: list[str | bytes | None]) -> pa.Array:
-    """Bytes as binary, unless some values are text. Then all are text."""
+    """A binary column; if some values are texts, a text column with bytes as `base64:` texts."""
     if any(isinstance(value, str) for value in values):
         from base64 import b64encode
 
@@ -272,7 +272,7 @@ def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
 
 
 def parents(lists: pa.Array) -> _Rows:
-    """The row of each item after flattening. Arrow's own indices also count items under null lists."""
+    """The row of each item after flattening. Unlike Arrow's `list_parent_indices`, skips items under null lists."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return np.repeat(np.arange(len(lists)), lengths)
 
@@ -287,9 +287,9 @@ def with_null_items(column: pa.Array) -> _Rows:
 
 
 def without_gaps(converted: pa.Array, kind: ValueType, refused: Sequence[int]) -> pa.Array:
-    """Put a placeholder into refused rows of a required column.
+    """Put a placeholder into rows of a required column whose value was refused.
 
-    The rows are not used. The placeholder prevents that a value which is reported as wrong is also reported as missing.
+    The placeholder is never stored. Without it, the wrong value would also be reported as missing.
     """
     if kind.nullable or not refused:
         return converted
@@ -301,7 +301,7 @@ def without_gaps(converted: pa.Array, kind: ValueType, refused: Sequence[int]) -
 
 
 def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
-    """Ids without those of refused rows, so that a wrong key is not reported twice."""
+    """The ids, with null in rows whose key was refused, so that a wrong key is not reported twice."""
     if not refused or pa.types.is_null(ids.type):
         return ids
     refused_rows = np.zeros(len(ids), bool)
@@ -331,7 +331,7 @@ def type_label(value: Any) -> str:
 
 
 def json_integer(text: str) -> int:
-    """Parse a JSON integer. Numbers with too many digits for Python become a value out of every range."""
+    """Parse a JSON integer. A number with too many digits for Python becomes one that is out of range for all types."""
     if len(text) <= _MOST_DIGITS:
         return int(text)
     number: int = 10**_MOST_DIGITS

@@ -1,4 +1,4 @@
-"""The change of each type by a write, and access to the committed rows: the inputs of all constraint checks."""
+"""The inputs of all constraint checks: the change of each type by a write, and the committed rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TableChange:
         deleted: ids of deleted entities.
         replaced: whether all entities that are not in `rows` are deleted.
         fresh: whether every id in `rows` was generated for this write, so no stored entity has it.
-        stranding: whether deleted nodes may have stored edges. A write that deletes those edges too needs no check.
+        stranding: whether deleted nodes may still have stored edges, so that these have to be checked.
     """
 
     kind: TypeKind
@@ -52,7 +52,7 @@ class Committed(Protocol):
     ) -> pa.Table: ...
 
     def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
-        """The entities of a type whose column `by` has one of some values. The cost depends on the number of values."""
+        """The entities of a type whose column `by` has one of the values. The cost depends on the number of values."""
         ...
 
 
@@ -73,7 +73,7 @@ def surviving(
     by: str,
     values: pa.Array | pa.ChunkedArray,
 ) -> pa.Table:
-    """Committed rows of a type that a write does not change, and whose column `by` has one of some values."""
+    """The committed rows of a type that a write does not change, and whose column `by` has one of the values."""
     wanted = list(dict.fromkeys([*columns, "id"]))
     replaced = change is not None and change.replaced
     distinct = pa.array([], values.type) if replaced else values.unique()

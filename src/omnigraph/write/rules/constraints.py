@@ -26,7 +26,7 @@ SMALL_JOIN_VALUES = 50_000
 """Up to this number of values, a parallel join is not worth its overhead."""
 
 _JOIN_ROW_BYTES = 200
-"""Approximate memory of a row in a hash table, without its value."""
+"""Approximate size of a row in a hash table, in bytes, without its value."""
 
 _HASH_ROW_BYTES = 2 * 8
 """Bytes of hashes per row during the search for duplicates."""
@@ -34,7 +34,7 @@ _HASH_ROW_BYTES = 2 * 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The memory limit of one check."""
+    """The memory limit of one check, in bytes."""
 
     limit: int = DEFAULT_MEMORY_LIMIT
 
@@ -46,7 +46,7 @@ class MemoryLimit:
         """Check that work which cannot be partitioned fits into the memory limit.
 
         Raises:
-            ResourceLimitError: it does not fit.
+            ResourceLimitError: the work needs more memory than the limit.
         """
         if needed > self.limit:
             raise ResourceLimitError(
@@ -65,8 +65,8 @@ class ValueRule:
     """A rule about the value of one property.
 
     Attributes:
-        broken: the mask of values that break the rule; null is exempt.
-        reason: the message about such a value.
+        violates: returns the mask of the values that break the rule; null never breaks it.
+        reason: the message about a value that breaks the rule.
     """
 
     property: str
@@ -139,7 +139,7 @@ def possible_duplicates(columns: Sequence[pa.ChunkedArray], what: str, memory: M
 
     Args:
         columns: the values, without nulls.
-        what: the subject of the check, for errors.
+        what: the name of the check in errors.
         memory: the memory limit.
     """
     if len(columns[0]) < 2:
@@ -154,7 +154,7 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
     """The hashes that occur more than once, sorted.
 
     Raises:
-        ResourceLimitError: they exceed the memory limit.
+        ResourceLimitError: the hashes exceed the memory limit.
     """
     memory.require(what, len(numbers) * _HASH_ROW_BYTES)
     in_order = np.sort(numbers)
@@ -162,12 +162,12 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
 
 
 def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: MemoryLimit) -> pa.Table:
-    """Entities with the same tuple: `id` is the greatest and `other` the smallest of their ids, `shared` is the tuple.
+    """Tuples that several entities have: `shared` is the tuple, `id` and `other` are their greatest and smallest id.
 
     Args:
         fields: the fields of the tuple.
         rows: `id` and the fields, without nulls, one row per entity.
-        what: the subject of the check, for errors.
+        what: the name of the check in errors.
         memory: the memory limit.
     """
     members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
@@ -214,7 +214,7 @@ def cardinality_violations(
     Args:
         card: the allowed number of edges.
         nodes: the nodes to check.
-        ends: the node of each edge.
+        ends: for each edge, the id of its node at the end that has the cardinality.
         memory: the memory limit.
     """
     wanted, counted_ends = pa.table({"node": nodes}), pa.table({"node": ends})

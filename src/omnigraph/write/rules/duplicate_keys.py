@@ -34,10 +34,10 @@ RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def duplicate_ids(rows: pa.Table) -> pa.Table:
-    """The ids of more than one record: `id`, and their row numbers in `rows`.
+    """The ids that more than one record has: a row per id, with the list of its row numbers in the column `rows`.
 
     Args:
-        rows: `id` and the row number. Records with equal ids have to be in the same table.
+        rows: the columns `id` and `__row`, the row number. All records with an id have to be in this table.
     """
     groups = rows.group_by("id", use_threads=False).aggregate([(ROW, "list"), ([], "count_all")])
     several = groups.filter(pc.greater(groups["count_all"], 1))
@@ -52,7 +52,7 @@ class DuplicateIds:
         last_wins: whether the last record with a given id wins, as in a merge; otherwise a duplicate is a conflict.
 
     Attributes:
-        conflict: the first duplicate id if every id has to be new. The load fails with it after all other checks.
+        conflict: the error about the first duplicate id, if ids have to be new. The load raises it after all checks.
     """
 
     def __init__(self, catalog: Catalog, *, last_wins: bool) -> None:
@@ -66,8 +66,8 @@ class DuplicateIds:
 
         Args:
             change: the type.
-            found: its duplicate ids. For a type with a key, the first ones are enough.
-            total: the number of duplicate ids, if `found` has only the first.
+            found: the duplicate ids of the type, from `duplicate_ids`. For a type with a key, some of them are enough.
+            total: the number of duplicate ids, if `found` has only the first ones.
         """
         if found.num_rows == 0:
             return None
@@ -86,7 +86,7 @@ class DuplicateIds:
 
         Args:
             changes: the change of each type, by type key.
-            wrong_values: rows that break a rule about single values. They are reported first, as in every check.
+            wrong_values: rows that break a rule about single values. They are reported before duplicate keys.
 
         Raises:
             ConstraintError: two records have the same key.

@@ -1,6 +1,6 @@
 """The validator: checks all constraints of the schema on a change, against the stored state.
 
-`constraints` defines the constraints as relations. This module selects the rows that each of them reads. The cost
+`constraints` defines the constraints as relations. This module selects the rows that each check reads. The cost
 depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
@@ -42,7 +42,7 @@ class Violations:
         self.total = 0
 
     def add(self, rows: pa.Table, describe: Describe, total: int | None = None) -> None:
-        """Add rows that break a constraint. `total` is their number, if `rows` has only the first."""
+        """Add rows that break a constraint. `total` is the number of such rows, if `rows` has only the first ones."""
         self.total += rows.num_rows if total is None else total
         self.first += [describe(row) for row in rows.slice(0, SHOWN - len(self.first)).to_pylist()]
 
@@ -128,7 +128,7 @@ def value_violations(catalog: Catalog, changes: Mapping[str, TableChange]) -> Vi
 
 
 R = TypeVar("R")
-"""Rows that break a constraint: a table, or a lazy one."""
+"""Rows that break a constraint: an Arrow table, or a search that Spark has still to run."""
 
 
 class Validator(ABC, Generic[C, R]):
@@ -168,7 +168,7 @@ class Validator(ABC, Generic[C, R]):
 
     @abstractmethod
     def endpoints(self, change: C) -> Iterator[tuple[R, Describe]]:
-        """Edges to a node that does not exist."""
+        """Edges with an endpoint that does not exist."""
 
     @abstractmethod
     def stranded(self, edge: EdgeType, change: C | None) -> Iterator[tuple[R, Describe]]:
@@ -280,7 +280,7 @@ def unique_groups(declared: NodeType | EdgeType) -> list[tuple[str, ...]]:
 
 
 def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
-    """The ends of an edge with a cardinality, with the bounds and the node type there."""
+    """The ends of an edge type that have a cardinality, each with its bounds and its node type."""
     for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
         if card != Cardinality():
             yield end, card, node
@@ -299,7 +299,7 @@ def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
 
 
 def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values to look up. If zero is one of them, also negative zero."""
+    """Values to look up. If they contain zero, negative zero is added."""
     if not pa.types.is_floating(values.type) or not pc.any(pc.equal(values, 0.0)).as_py():
         return values
     return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
@@ -307,14 +307,14 @@ def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
     """The rows of `others` that have the same tuple as a row of `rows`."""
-    if others.num_rows == 0 or len(fields) == 1:  # they were looked up by this value
+    if others.num_rows == 0 or len(fields) == 1:  # `others` was looked up by the values of this field
         return others
     # A join drops the nullability of columns.
     return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
 
 
 def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    """The rows whose column has one of some values, in their order."""
+    """The rows whose column has one of the values, in row order."""
     return rows.filter(pc.is_in(rows[name], value_set=values))
 
 
@@ -330,7 +330,7 @@ def ends_of(change: Change) -> tuple[str, ...]:
 
 
 def described(owner: str, row: Mapping[str, Any]) -> str:
-    """A description of a new entity, for messages: its generated id means nothing to the user."""
+    """A description of a new entity, for messages that do not show its generated id."""
     return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
 
 

@@ -1,7 +1,7 @@
 """Integrity check: all constraints of the schema, on all stored rows.
 
 A write checks only its own changes. This check reads the whole graph. So it also finds nodes that never had the edges
-which `@card` requires, and rows that another program changed. Tables are read as streams, and only the values to
+which `@card` requires, and rows that another program changed. Tables are read in batches, and only the values to
 compare stay in memory.
 """
 
@@ -55,7 +55,7 @@ _GROUP = 1_000_000
 
 
 class Stored(Protocol):
-    """A state of the graph."""
+    """A stored state of the graph that can be read."""
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
 
@@ -85,7 +85,7 @@ class IntegrityReport:
         return self.total == 0 and not self.files.damages
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON members, the same on every surface."""
+        """The report as a JSON object, which is the same in all interfaces."""
         return {
             "branch": self.branch,
             "graph_commit_id": self.commit.id,
@@ -141,7 +141,7 @@ class _Verification:
         return self.stored.batches(key, columns=[name]).read_all()[name]
 
     def _add(self, parts: Iterator[pa.Table], describe: Describe, by: str = "id") -> None:
-        """Add the violations of all parts of a table. The first by id are kept with messages."""
+        """Count the violations in all parts of a table. Keeps the first ones by the column `by`, with messages."""
         first: pa.Table | None = None
         total = 0
         for part in parts:
@@ -191,7 +191,7 @@ class _Verification:
             )
 
     def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may share a tuple with another. A scan hashes all rows, a second one reads the equal hashes."""
+        """The rows that may have the same tuple as others. One scan hashes all rows; a second reads the candidates."""
         group = tuple(fields)
         numbers = [
             digests([rows[name] for name in group])
