@@ -239,7 +239,7 @@ def file_class(path: str) -> str | None:
                 return f"{kind} {what}"
     named = {
         "__cleanup/reserve": "other",
-        "__graph.json": "place",
+        "__graph.json": "location",
         "_schema.pg": "schema",
         "_schema.ir.json": "schema",
         "__schema_state.json": "schema",
@@ -247,12 +247,12 @@ def file_class(path: str) -> str | None:
     folders = {
         "__checksums": "checksums",
         "__lease": "lease",
-        "__schemas": "past schema",
+        "__schemas": "archived schema",
         "__recovery": "sidecar",
         "__refs": "reference",
         "__staging": "ancestors",
         "__work": "work record",
-        "__cleanup": "condemned",
+        "__cleanup": "removal list",
         "__tags": "reference",
     }
     return named.get(path) or folders.get(top) or "other"

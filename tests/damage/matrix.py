@@ -195,7 +195,7 @@ class Run:
     def add(self, kind: str, damage: str, path: str, outcome: Outcome) -> None:
         # Without its reference, a branch or tag does not exist, and the error names no file. A damaged location
         # stamp is reported by its content, not by its path.
-        excused = (kind, damage) in (("manifest reference", "removed"), ("reference", "removed")) or kind == "place"
+        excused = (kind, damage) in (("manifest reference", "removed"), ("reference", "removed")) or kind == "location"
         if outcome.kind == "unnamed" and excused:
             outcome = replace(outcome, kind="error")
         if outcome.what == "pending" and (kind, damage) == ("sidecar", "removed"):
