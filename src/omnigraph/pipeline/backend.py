@@ -1,4 +1,4 @@
-"""The Spark backend: builds rows, compares tables, computes vectors and compacts fragments by tasks.
+"""The Spark backend: builds rows, compares tables, computes vectors and compacts fragments in Spark tasks.
 
 Importing this module registers the backend with the engine.
 """
@@ -70,7 +70,7 @@ class SparkBackend:
 
     @contextmanager
     def _recorded(self, session: Session, kind: WorkKind) -> Iterator[SparkWork]:
-        """The context of the work, with a work record, so that cleanup keeps its staged files."""
+        """The context of the work, with a work record, so that cleanup keeps the staged files of the work."""
         with self._work(session) as work, at_work(session.store.leases, kind, name=work.staging.job_id):
             yield work
 
@@ -88,7 +88,7 @@ class SparkBackend:
         try:
             yield SparkWork(session_for(self._options), self._monitor, self._options, staging)
         finally:
-            with suppress(OmnigraphError):  # cleanup removes files that are left
+            with suppress(OmnigraphError):  # cleanup removes the remaining files later
                 staging.clear()
 
 

@@ -1,7 +1,7 @@
 """The input of algorithms: nodes as integers from 0, edges as two integer arrays.
 
-Nodes are numbered by type name, then by id. So numbers, and rules such as "the smallest of equals", agree between this
-process and Spark.
+Nodes are numbered in the order of type name and id. So a node has the same number in this process and on Spark, and
+rules that choose the smallest node give the same result in both.
 """
 
 # See docs/decisions/0096-algorithms-number-nodes-by-id.md
@@ -59,7 +59,7 @@ class TypeSelection:
         Args:
             catalog: the schema.
             nodes: node types; by default those at the ends of the edges.
-            edges: edge types; by default all between the nodes.
+            edges: edge types; by default all edge types between the given node types.
             weight: a property that all of the edge types have.
 
         Raises:
@@ -167,7 +167,7 @@ class Neighbours:
         return degree, positions
 
     def node_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ranges of nodes that have about a chunk of edges together."""
+        """Ranges of nodes that together have about `CHUNK_EDGES` edges."""
         nodes = len(self.first) - 1
         begin = 0
         while begin < nodes:
@@ -214,7 +214,7 @@ def network(view: View, catalog: Catalog, selection: TypeSelection) -> Network:
 
 
 def _id_ranks(view: View, name: str) -> Numbers:
-    """The rank of each node by id. Empty slots come last."""
+    """The position of each node in the order of ids. Slots without a node come last."""
     space = view.tables.nodes(name)
     return space.id_ranks() if space.count else np.empty(0, np.int64)
 

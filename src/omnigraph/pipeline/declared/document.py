@@ -104,8 +104,8 @@ class Target:
     """Rows that become nodes or edges.
 
     Attributes:
-        key: the type, `node:Ship`; or the name of the rows in the mapping.
-        rows: the source or step of the rows.
+        key: the type key, such as `node:Ship`; for rows with a mapping, the name of their source or step.
+        rows: the name of the source or step that supplies the rows.
     """
 
     key: str
@@ -126,9 +126,9 @@ class QueryCheck:
 
     Attributes:
         name: the name of the check.
-        text: the query, or several of which `query` selects one.
-        query: the name of the query.
-        params: its parameters.
+        text: the text of one or more queries.
+        query: the name of the query to run; None if the text has only one.
+        params: the parameters of the query.
         least: the minimum number of rows.
         most: the maximum number of rows; None for any number.
     """
@@ -157,7 +157,7 @@ class Document:
         sources: the sources of rows, by name.
         steps: SQL steps by name, in order.
         targets: the rows that become nodes and edges.
-        records: sources of records that name their types.
+        records: the names of the sources whose records contain their type.
         mapping: the mapping of tables whose columns are not named like the properties.
         mode: the load mode.
         branch: the branch to load into; None for a new branch of the run.
@@ -433,7 +433,7 @@ def _count(value: Value) -> int:
 
 
 def _texts(value: Value) -> dict[str, str]:
-    """Members as texts. Numbers and booleans become their text form."""
+    """The members of an object as texts. Numbers and booleans are converted to text."""
     found = {}
     for name, member in value.members().items():
         if isinstance(member.content, bool):

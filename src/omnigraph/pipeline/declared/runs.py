@@ -59,13 +59,13 @@ class Stage(StrEnum):
     """The stage that a run has reached."""
 
     CHECKED = "checked"
-    """All rows and checks were checked, and nothing was written."""
+    """The rows were checked without loading them, and nothing was written."""
     LOADED = "loaded"
-    """The rows are on the branch, which is the base."""
+    """The rows are loaded directly into the base branch."""
     REVIEW = "review"
-    """The rows are on a branch, for review."""
+    """The rows are on a separate branch, which is kept for review."""
     MERGED = "merged"
-    """The rows are merged into the base."""
+    """The rows are merged into the base branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,8 @@ class _Run:
             try:
                 load = self._load(check=False)
             except InputError:
-                # A concurrent attempt of the same run was faster. SQL has no order, so its rows may differ from ours.
+                # A concurrent attempt of the same run may have committed first. The rows of SQL have no fixed order, so
+                # the load may see other rows under the same idempotency key, and fail.
                 earlier = self._earlier_commit(self.branch, self.key)
                 if earlier is None:
                     raise
@@ -245,10 +246,10 @@ class _Run:
         return blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest(), digests
 
     def _earlier_run(self, digests: Digests) -> tuple[str, Digests] | None:
-        """The earlier run that wrote the commit which a source reads, if it is this run.
+        """The id and the digests of a completed run with the same input, if one of the sources reads its commit.
 
-        A pipeline that reads the branch which it changes would otherwise never recognize its own run: if a source reads
-        exactly the commit of the run, its input is the input of that run.
+        A pipeline may read the branch that it changes. After a run, that branch has a new head, so the digests of the
+        sources differ. If a source reads exactly the commit of an earlier run, the recorded digests of that run count.
         """
         for pinned in self.pinned.values():
             labels = {} if pinned.view is None else dict(pinned.view.commit.labels)
@@ -300,8 +301,8 @@ class _Run:
         for label, what in _LABEL_MEANINGS.items():
             if labels.get(label) != dict(self.labels)[label]:
                 raise InputError(
-                    f"the run '{self.id}' of '{self.document.name}' had {what}: commit {found.id}",
-                    hint="an id belongs to one run: use another id",
+                    f"pipeline '{self.document.name}': commit {found.id} has the run id '{self.id}' with {what}",
+                    hint="use another run id, or omit it",
                 )
         return found
 
@@ -340,7 +341,10 @@ class _Run:
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
         if parse_engine(self.request.engine) is Engine.LOCAL:
-            raise InputError(f"{self.document.file}: SQL needs Spark", hint="omit --engine (engine=)")
+            raise InputError(
+                f"{self.document.file}: the pipeline has SQL or a Spark source, which the engine 'local' cannot run",
+                hint="use --engine spark (engine='spark'), or omit the option",
+            )
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):
@@ -353,7 +357,7 @@ class _Run:
         return rows, True
 
     def _check(self) -> RunReceipt:
-        """Load with `check`, and run the checks that need no written rows."""
+        """Check the rows without writing them, and run the checks that need no loaded rows."""
         load = self._load(check=True)
         outcomes = check_input(self.document, self.graph, self._views, self._job)
         self._raise_failed(outcomes)

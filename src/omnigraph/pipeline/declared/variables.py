@@ -38,8 +38,8 @@ def variables(declared: Value | None, given: Mapping[str, object], top: Value) -
 
     Args:
         declared: the names and default values; null for a variable without default.
-        given: the given values.
-        top: the declaration.
+        given: the values from the caller.
+        top: the root of the document, for error messages.
 
     Raises:
         InputError: a variable has no value, or is not declared.

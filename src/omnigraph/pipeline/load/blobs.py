@@ -30,7 +30,7 @@ from omnigraph.write.external_blobs import (
 from omnigraph.write.rules.duplicate_keys import ROW
 
 _NO_CONTENT = (b"", None)
-"""The content of blobs in superseded rows."""
+"""The content of blobs in rows that a later record with the same id replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Fetch:
 
     Attributes:
         sources: the sources to read, by reference; empty if references are kept.
-        kept: the references to store unchanged.
+        kept: the references that are stored in place of the content.
         options: the storage options for S3.
     """
 
@@ -122,7 +122,7 @@ class AllowedReferences:
 def _without_superseded(
     found: PartReferences, dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None
 ) -> PartReferences:
-    """The references without those of superseded rows."""
+    """The references, without those of rows that a later record with the same id replaces."""
     if dropped is None:
         return found
     rows = found.rows.filter(pa.array(~np.isin(found.rows[ROW].to_numpy(), dropped)))

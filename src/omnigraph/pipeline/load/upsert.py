@@ -42,10 +42,10 @@ _WRITTEN = pa.schema([("new", pa.bool_()), (_PART, pa.int64()), ("number", pa.in
 
 
 def merge_threshold(given: int | str | None) -> int:
-    """The size from which tasks merge rows: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
+    """The bytes of rows from which tasks merge: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
 
     Raises:
-        InputError: the text is not an amount.
+        InputError: the text is not a valid size.
     """
     if given is not None:
         return parse_amount("merge_threshold", str(given))
@@ -68,8 +68,8 @@ def merge_by_tasks(
         shuffle: the shuffle.
         staging: the staging directory.
         base: the table version to change.
-        change: the rows. Only staged rows are merged.
-        deleted: staged files with the ids of rows to delete. They must not overlap with the rows.
+        change: the rows. Only the staged ones are merged.
+        deleted: staged files with the ids of rows to delete. None of these ids may be in `change`.
 
     Returns:
         The new fragments, in order, and the removed rows: the arguments of `ChangeFragments`.
@@ -87,9 +87,9 @@ def merge_by_tasks(
 def _matched(
     shuffle: Shuffle, staging: Staging, base: TableRef, change: LoadedType, deleted: Sequence[str]
 ) -> tuple[Relation, int]:
-    """Find the loaded rows that replace stored rows, and stage them, because two jobs read them.
+    """Find the loaded rows that replace stored rows, and stage the matches, because they are read twice.
 
-    Deleted rows are matched too. They get the part number after the last one, and nothing is written for them.
+    Deleted rows are matched, too. They get the number after the last part number, so no rows are written for them.
     """
     starts = np.array([*change.starts, change.read], np.int64)
     loaded_inputs = [
@@ -108,7 +108,10 @@ def _matched(
 
 
 def _replacing(starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """Match loaded rows with stored rows by id: part, position in the part, row id and address of the stored row."""
+    """Returns a function that matches loaded rows with stored rows by id.
+
+    The result has the part, the position in the part, and the row id and address of the stored row.
+    """
 
     def compare(loaded: pa.Table, stored: pa.Table) -> pa.Table:
         found = pc.index_in(loaded["id"], value_set=stored["id"].combine_chunks())
@@ -194,7 +197,7 @@ def _only(names: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _PartNumbers:
-    """The part numbers, so that parts without replacing rows are written too."""
+    """The part numbers, as input of the tasks, so that parts whose rows are all new are written, too."""
 
     numbers: tuple[int, ...]
 

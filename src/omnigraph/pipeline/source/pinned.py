@@ -31,7 +31,7 @@ class GraphLocation:
 
     Attributes:
         uri: the normalized address.
-        storage: the storage options that the user gave. Each process adds those of its environment.
+        storage: the storage options that the user gave. Each process adds the options of its own environment.
     """
 
     uri: str
@@ -42,7 +42,7 @@ class GraphLocation:
         """The location that the options name.
 
         Raises:
-            InputError: other processes cannot reach it.
+            InputError: the graph is in the memory of this process, where other processes cannot reach it.
         """
         uri = GraphUri.parse(options.path, options.storage)
         if uri.scheme is Scheme.MEMORY:

@@ -42,7 +42,8 @@ class Where:
 
         Raises:
             CompileError: the condition is not valid for this type.
-            InputError: there is more than one condition, or it is about the other type of this name.
+            InputError: there is more than one condition; or a node type and an edge type share this name, and the
+                condition is about the other type.
         """
         source = f"query entities() {{ delete {type_name} where\n{text}\n}}"
         queries = list(compile_queries(source, catalog, name="where").values())
