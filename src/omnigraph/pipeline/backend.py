@@ -83,7 +83,9 @@ class SparkBackend:
         """
         uri = session.store.objects.uri
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
+            raise InputError(
+                "Spark tasks cannot reach a graph in the memory of this process", hint="use engine='local'"
+            )
         staging = Staging.new(uri)
         try:
             yield SparkWork(session_for(self._options), self._monitor, self._options, staging)

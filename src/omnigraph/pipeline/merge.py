@@ -150,7 +150,7 @@ class SparkComparer:
         return rows_write(self._store.tables, compared, target, models)
 
     def _tasks_write(self, compared: StagedComparison, target: Manifest, models: Models) -> TableWrite:
-        """Write a change by tasks. The result fits one table version; after a concurrent commit, the tasks run again."""
+        """Write a change by tasks. The result fits one table version: after a concurrent commit, they run again."""
         key = compared.versions.key
         pin = target.tables[key]
         fork = None if target.owns(pin) else fork_table(self._store, target, pin)

@@ -75,7 +75,10 @@ class TypeSelection:
         for name in lines:
             missing = set(_ends(catalog, name)) - set(named)
             if missing:
-                raise InputError(f"{name} connects {min(missing)}, which is not among the node types")
+                raise InputError(
+                    f"the edge type {name} has an end of type {min(missing)}, which is not among the given node types",
+                    hint=f"add {min(missing)} to the node types, or leave out {name}",
+                )
             if weight is not None:
                 _check_weight(catalog, name, weight)
         return cls(named, lines, weight)
@@ -250,7 +253,7 @@ def number_of(view: View, selection: TypeSelection, given: object) -> int:
         InputError: several types have the id.
     """
     if not isinstance(given, str):
-        raise InputError(f"a node is given by its id, not by {shown(given)}")
+        raise InputError(f"a source must be the id of a node, not {shown(given)}")
     kind, colon, rest = given.partition(":")
     named = {kind: rest} if colon and kind in selection.nodes else dict.fromkeys(selection.nodes, given)
     found = {}

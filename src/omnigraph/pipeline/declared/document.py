@@ -377,7 +377,9 @@ class _DocumentReader:
             return SqlCheck(name, sql_text(value))
         given = value.members(("sql", "query", "file", "name", "params", "expect"))
         if len([form for form in ("sql", "query", "file") if form in given]) != 1:
-            raise value.error("a check has exactly one query", "give sql, query (a text) or file (a .gq file)")
+            raise value.error(
+                "a check needs exactly one of 'sql', 'query' and 'file'", "'query' is a text, 'file' is a .gq file"
+            )
         if "sql" in given:
             _only(given, ("sql",))
             return SqlCheck(name, sql_text(given["sql"]))

@@ -48,7 +48,9 @@ def variables(declared: Value | None, given: Mapping[str, object], top: Value) -
     for name in given:
         if name not in known:
             where = declared or top
-            raise where.error(f"there is no variable '{cut(name)}'", did_you_mean(name, known) or "declare it first")
+            raise where.error(
+                f"there is no variable '{cut(name)}'", did_you_mean(name, known) or "declare it below 'variables'"
+            )
     values = {}
     for name, default in known.items():
         check_name(name, default)

@@ -156,7 +156,7 @@ class Planner:
 
         if isinstance(source, DataFrame):
             if type_name is None:
-                raise InputError("a table does not name the type of its rows", hint="give type_name=")
+                raise InputError("the type of the rows of the DataFrame is not given", hint="pass type_name=")
             yield from self._frame(source, type_name)
             return
         if isinstance(source, Mapping):

@@ -366,7 +366,7 @@ class SparkRows:
     def _task_merge(
         self, change: LoadedType, fragments: tuple[str, ...], shuffle: Shuffle, now: Manifest, start_view: Manifest
     ) -> TableWrite:
-        """Merge the rows by tasks. The result fits one table version; after a concurrent commit, the tasks run again."""
+        """Merge the rows by tasks. The result fits one table version: after a concurrent commit, they run again."""
         base = self._writable_version(change.key, now, start_view)
         with self.spark.job(f"merging {change.name}"):
             merged, removed = merge_by_tasks(shuffle, self.staging, base, change)

@@ -56,7 +56,7 @@ def choose_merge(change: LoadedType, threshold: int) -> MergedType:
     """Choose how the rows of a type are merged: by tasks or in one process."""
     size = sum(part.size for part in change.parts if part.staged is not None)
     method = MergeWay.TASKS if size >= threshold else MergeWay.PROCESS
-    return MergedType(change.key, method, f"{format_size(size)} of rows, tasks merge from {format_size(threshold)}")
+    return MergedType(change.key, method, f"{format_size(size)} of rows; tasks merge {format_size(threshold)} or more")
 
 
 def merge_by_tasks(

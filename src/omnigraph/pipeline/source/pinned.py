@@ -47,7 +47,8 @@ class GraphLocation:
         uri = GraphUri.parse(options.path, options.storage)
         if uri.scheme is Scheme.MEMORY:
             raise InputError(
-                "a graph in memory cannot be read by Spark", hint="its tasks are other processes: use a path or s3://"
+                "Spark tasks cannot reach a graph in the memory of this process",
+                hint="use a graph in a directory or in s3://",
             )
         return cls(str(uri), tuple(sorted(options.storage.items())))
 

@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         branch = self._options.text("branch") or "main"
         return NotFoundError(
             f"commit {commit_id} is not in the history of branch '{branch}'",
-            hint="the branch was deleted and created again: start a new stream, with a new checkpoint",
+            hint="if the branch was deleted and created again, start a new stream with a new checkpoint",
         )
 
     def _pinned_at(self, graph: Graph, view: Snapshot) -> Pinned:
