@@ -291,5 +291,5 @@ def test_a_property_of_another_type_is_refused(graph: Graph) -> None:
         with pytest.raises(InputError, match=message.replace("?", r"\?")):
             found.write(name, branch="elsewhere")
     assert "elsewhere" not in graph.branches
-    with pytest.raises(InputError, match="several distances"):
+    with pytest.raises(InputError, match="a node has one distance per source"):
         analyse(graph).shortest_paths("bob").write("rank", branch="main")

@@ -196,7 +196,7 @@ def test_a_wrong_option_is_reported(
 
 
 def test_a_graph_in_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot be read by Spark"):
+    with pytest.raises(InputError, match="Spark tasks cannot reach a graph in the memory of this process"):
         pinned(Options.read({"path": "memory://here", "type": "Thing"}))
 
 

@@ -170,7 +170,7 @@ def _report_claimed(
         IdentityProblem(
             "OG-NM-103",
             entity,
-            f"{entity} cannot be renamed from {claim}: another declaration has or takes that identity",
+            f"{entity} cannot be renamed from {claim}: another declaration has this name or is renamed from it",
             "remove this @rename_from, or remove the other declaration",
             owner,
             span,
