@@ -146,7 +146,7 @@ def test_the_digest_depends_on_the_content_of_a_declaration(tmp_path: Path) -> N
         (
             PLAIN | {"checks": {"c": {"sql": "a", "query": "b"}}},
             "the pipeline: checks.c: a check needs exactly one of 'sql', 'query' and 'file'",
-            "give sql",
+            "'query' is a text",
         ),
         (
             PLAIN | {"checks": {"c": {"query": "q", "expect": "many"}}},
