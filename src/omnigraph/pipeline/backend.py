@@ -31,7 +31,7 @@ from omnigraph.storage.uri import Scheme
 
 
 class SparkBackend:
-    """Runs the work of a verb on Spark.
+    """Runs operations such as load, merge and export on Spark.
 
     Args:
         options: the settings of Spark and of its tasks.

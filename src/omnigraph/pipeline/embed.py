@@ -1,7 +1,7 @@
 """Computes vectors on Spark: tasks read parts of a table, call the model, and stage the changed vectors.
 
 The driver writes the rows as one commit. The disk cache of each machine keeps computed vectors, so a retried task, or
-another attempt of the commit, computes no text twice.
+another attempt of the commit, computes no vector twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Part:
     Attributes:
         fragments: the numbers of the fragments.
         first: the number of the first batch, from 0.
-        step: the task reads one of this number of batches.
+        step: the number of tasks that share these fragments.
     """
 
     fragments: tuple[int, ...]

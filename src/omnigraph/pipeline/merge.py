@@ -1,7 +1,7 @@
 """Compares tables for a merge on Spark: a shuffle brings rows with equal ids together, and tasks compare them.
 
-Tasks stage the rows that change. The driver reads the columns that constraints need, and checks them. It writes a small
-change itself; tasks write a large one, and the driver receives file names. The driver makes the commit.
+Tasks stage the rows that change. The driver reads the columns that constraints need, and checks them. The driver
+writes a small change itself; tasks write a large one, and the driver receives only file names. The driver commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verbs of a graph on Spark, as methods of a handle."""
+"""The operations on a graph that run on Spark, as methods of one class."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Pipeline:
             options: the keyword arguments listed above, from `variables` on.
 
         Raises:
-            InputError: the declaration is not valid, or the id belongs to another run.
+            InputError: the declaration is not valid, or a run with other inputs has the same id.
             PipelineCheckError: a check of the pipeline failed. Nothing was merged.
             BadRowsError: records cannot become rows of their type.
             ConstraintError: rows break a constraint of the schema.

@@ -160,7 +160,7 @@ class NodeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The properties that form the id, by name; None if ids are given or generated."""
+        """The properties of the key, sorted by name; None if the type has no key."""
         return _key_of(self.constraints)
 
 
@@ -182,7 +182,7 @@ class EdgeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The fields that form the id, including `src` and `dst`; None if ids are given or generated."""
+        """The fields of the key, including `src` and `dst`; None if the type has no key."""
         return _key_of(self.constraints)
 
     @property
@@ -192,7 +192,7 @@ class EdgeType:
 
     @property
     def same_type(self) -> bool:
-        """Whether both endpoints have the same type. Then the types do not determine the direction."""
+        """Whether both endpoints have the same type. If so, the direction does not follow from the types."""
         return self.from_type == self.to_type
 
 

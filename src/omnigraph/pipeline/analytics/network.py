@@ -58,7 +58,7 @@ class TypeSelection:
 
         Args:
             catalog: the schema.
-            nodes: node types; by default those at the ends of the edges.
+            nodes: node types; by default those at the ends of the given edge types, or all if no edge types are given.
             edges: edge types; by default all edge types between the given node types.
             weight: a property that all of the edge types have.
 
@@ -147,7 +147,7 @@ class Network:
 
     @cached_property
     def both(self) -> Neighbours:
-        """The edges grouped by both of their ends."""
+        """Every edge twice: grouped by its source and by its target."""
         weight = None if self.weight is None else np.concatenate([self.weight, self.weight])
         ends = np.concatenate([self.source, self.target]), np.concatenate([self.target, self.source])
         return _neighbours(*ends, weight, self.nodes)

@@ -1,4 +1,7 @@
-"""The file of a declared pipeline: its syntax and its parsed form. Opens only the file and files that it includes."""
+"""The file of a declared pipeline: its syntax and its parsed form.
+
+This module opens only that file and the files that it includes.
+"""
 
 from __future__ import annotations
 
@@ -204,8 +207,8 @@ def read_document(
     """Read a declaration.
 
     Args:
-        given: the path of a YAML file, or its content; then paths are relative to the working directory.
-        given_variables: the values of its variables.
+        given: the path of a YAML file, or the content. Paths in given content are relative to the working directory.
+        given_variables: the values of the variables of the pipeline.
 
     Raises:
         InputError: the file cannot be read, or is not valid.

@@ -1,4 +1,4 @@
-"""Files as tables for SQL. Tasks read them, with the columns of the file or the declared ones."""
+"""Files as tables for SQL. Tasks read the files. NDJSON has the declared columns, other formats those of the file."""
 
 # See docs/decisions/0119-sql-reads-with-our-readers.md
 
@@ -162,7 +162,8 @@ def _csv_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
         _refuse(problems)
         yield batch
     _refuse(problems)
-    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)  # for files without rows
+    # An empty batch, so that a file without rows has its columns.
+    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)
 
 
 def _header(file: RowFile) -> list[str]:

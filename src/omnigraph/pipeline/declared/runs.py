@@ -1,6 +1,7 @@
-"""A run of a declared pipeline: load, check, and merge or leave for review. An interrupted run continues.
+"""A run of a declared pipeline: load the rows, check them, and merge the branch or keep it for review.
 
-The state of a run is stored in the graph only: the idempotency keys of its commits are derived from the id of the run.
+An interrupted run continues when it is started again. The state of a run is stored in the graph only: the idempotency
+keys of its commits are derived from the id of the run.
 """
 
 # See docs/decisions/0118-a-run-is-in-the-graph.md
@@ -50,7 +51,7 @@ LABEL = "pipeline"
 _RUN, _FILE, _SOURCES, _VARIABLES = (f"{LABEL}.{name}" for name in ("run", "file", "sources", "variables"))
 
 _SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""SQL behaves the same everywhere: values that do not fit are errors, and times are in UTC."""
+"""SQL gives the same result everywhere: a value that does not fit its type is an error, and times are in UTC."""
 
 _LABEL_MEANINGS = {_FILE: "another declaration", _VARIABLES: "other variables", _SOURCES: "other inputs"}
 
@@ -156,7 +157,7 @@ def run(
     """Run a declared pipeline.
 
     Raises:
-        InputError: the declaration is not valid, or the id belongs to another run.
+        InputError: the declaration is not valid, or a run with other inputs has the same id.
         PipelineCheckError: a check failed. The rows are on their branch, and a new attempt checks that branch again.
         BadRowsError: records cannot become rows of their type.
         ConstraintError: rows break a constraint of the schema.
@@ -241,7 +242,7 @@ class _Run:
         if given is not None:
             return given, digests
         if None in digests.values():
-            return ulid_now().lower(), digests  # without digests, every run is a new one
+            return ulid_now().lower(), digests  # a source without a digest may have changed, so every run gets a new id
         identity = [self.document.name, self.document.digest, self._variables_digest, digests]
         return blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest(), digests
 
@@ -289,7 +290,7 @@ class _Run:
         """The commit of an earlier attempt of this run.
 
         Raises:
-            InputError: the id belongs to another run.
+            InputError: a run with other inputs, variables or another declaration has the same id.
         """
         try:
             found = find_idempotent(self.graph.session.store.capture(branch), key)

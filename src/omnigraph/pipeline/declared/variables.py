@@ -1,4 +1,4 @@
-"""Variables of a pipeline: `${name}` in texts. In SQL, a variable is a query parameter `:name`, and never text."""
+"""Variables of a pipeline: `${name}` in texts. In SQL, a variable is a query parameter `:name`."""
 
 # See docs/decisions/0117-a-variable-is-a-value.md
 
@@ -91,7 +91,7 @@ def sql_text(value: Value) -> str:
     """The SQL text of a value.
 
     Raises:
-        InputError: the value is not a text, or uses a variable as text.
+        InputError: the value is not a text, or contains `${name}`.
     """
     text = value.text()
     found = _IN_SQL.search(text)

@@ -1,7 +1,7 @@
 """External blobs of a load: the driver checks the references, tasks fetch the content.
 
-As in one process, all references are checked against the policy before any source is probed, and all sources are probed
-before any is read. The limits on their number and size are low enough for the driver.
+As in one process, the policy is checked for all references before any source is probed for its existence and size, and
+all sources are probed before any is read. The number of references is limited, so the driver can hold all of them.
 """
 
 # See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md

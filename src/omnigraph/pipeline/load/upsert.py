@@ -1,9 +1,10 @@
 """Merges loaded rows with stored rows by tasks.
 
 In one process, the ids of all rows have to fit into memory. Here a shuffle finds the loaded rows that replace a stored
-row, and the address of that row. Then tasks write a deletion file for every stored fragment that loses rows, and write
-the rows of every part of the input: replacing rows first. The driver receives file names. The commit is the same as
-that of one process: the same rows in the same order, with the same row ids.
+row, and the address of that row. Then tasks write a deletion file for every stored fragment from which rows are
+removed. They also write the rows of every part of the input: first the rows that replace stored rows, then the new
+rows. The driver receives only file names. The result is the same as in one process: the same rows in the same order,
+with the same row ids.
 """
 
 # See docs/decisions/0103-a-large-merge-is-made-by-tasks.md
@@ -146,7 +147,7 @@ class _StagedMatches:
 
 
 def _removals(shuffle: Shuffle, staging: Staging, base: TableRef, matched: Relation) -> Relation:
-    """The rows that every stored fragment loses. One task handles all removed rows of a fragment."""
+    """Remove the replaced rows from the stored fragments. One task handles all removed rows of a fragment."""
 
     def numbered(rows: pa.Table) -> pa.Table:
         fragment = pc.shift_right(rows[_ADDRESS], pa.scalar(32, pa.uint64())).cast(pa.int64())
@@ -164,7 +165,7 @@ def _removals(shuffle: Shuffle, staging: Staging, base: TableRef, matched: Relat
 
 
 def _writes(shuffle: Shuffle, staging: Staging, base: TableRef, change: LoadedType, matched: Relation) -> Relation:
-    """Write the rows of every part: replacing rows with the row ids of the replaced ones, and new rows."""
+    """Write the rows of every part. A row that replaces a stored row gets the row id of that row."""
     staged = {i: (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None}
     numbers = shuffle.read([_PartNumbers(tuple(staged))], pa.schema([(_PART, pa.int64())]), len(staged))
 

@@ -1,4 +1,4 @@
-"""One type at one commit. Every task of a read gets this value, so that all tasks read the same version."""
+"""A type at one commit. This value is sent to every task of a read, so that all tasks read the same version."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def type_of(catalog: Catalog, given: str) -> tuple[TypeKind, str]:
     """The type of a name: `Person`, or `node:Person` if a node type and an edge type have this name.
 
     Raises:
-        InputError: there is no such type, or there are two.
+        InputError: there is no such type, or a node type and an edge type have this name.
     """
     kind, colon, name = given.partition(":")
     if colon and kind in (TypeKind.NODE.value, TypeKind.EDGE.value):

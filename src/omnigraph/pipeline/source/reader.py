@@ -25,7 +25,8 @@ _MIN_FILTER_TASK_BYTES = 64 * 1024 * 1024
 A task with a filter returns few rows, so it should read more.
 """
 
-_WIDTHS = {  # approximate bytes of a value in a file
+# Approximate bytes of a value in a file.
+_WIDTHS = {
     Scalar.BOOL: 1,
     Scalar.I32: 4,
     Scalar.U32: 4,

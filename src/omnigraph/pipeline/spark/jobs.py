@@ -55,7 +55,7 @@ class JobMonitor:
 
     @contextmanager
     def supervise(self, spark: SparkSession, what: str, log: str | None) -> Iterator[None]:
-        """Supervise the jobs that a block starts in this thread.
+        """Supervise the jobs that the code of a `with` block starts in this thread.
 
         Raises:
             BudgetExceededError: the deadline passed.

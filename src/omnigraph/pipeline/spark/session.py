@@ -154,7 +154,7 @@ class Session:
 
     @contextmanager
     def job(self, what: str, monitor: JobMonitor | None = None) -> Iterator[SparkSession]:
-        """Run a block on Spark under a name, with progress, cancellation and a deadline.
+        """Run the code of a `with` block as a named job on Spark, with progress, cancellation and a deadline.
 
         Args:
             what: the name of the job, for progress and logs.
@@ -174,7 +174,10 @@ class Session:
             raise
 
     def stop(self) -> None:
-        """Stop the session and the Java process, if this class started them. Keeps a log that an error named."""
+        """Stop the session and the Java process, if this class started them.
+
+        Removes the log file, unless an error message refers to it.
+        """
         with self._lock:
             spark, self._spark, self._work = self._spark, None, None
             if spark is None or not self._owned:
@@ -366,7 +369,7 @@ def _without_fork() -> Iterator[list[Any]]:
     effect.
 
     Yields:
-        The processes that are started in the block.
+        The processes that the code of the `with` block starts.
     """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
@@ -386,7 +389,7 @@ def _without_fork() -> Iterator[list[Any]]:
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Redirect stderr to a file, for the processes that are started in the block: Java and the tasks inherit it."""
+    """Redirect stderr to a file in a `with` block. Java and its tasks, which are started there, inherit the file."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:

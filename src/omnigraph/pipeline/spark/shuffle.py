@@ -144,7 +144,7 @@ def total_rows(found: pa.Table) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An input of a cogroup: a relation, and the columns to partition it by."""
+    """An input of `Shuffle.cogroup`: a relation, and the columns to partition it by."""
 
     relation: Relation
     by: Sequence[str]
@@ -308,7 +308,7 @@ def _split_blocks(side: int, read: Read, by: tuple[str, ...], parts: int) -> Cal
 
 def hash_partition(rows: pa.Table, by: Sequence[str], parts: int) -> Iterator[pa.Table]:
     """Hash-partition rows. Equal values get the same partition number in every task."""
-    small = np.uint16 if parts <= 1 << 16 else np.int64  # faster to sort
+    small = np.uint16 if parts <= 1 << 16 else np.int64  # a small integer type is faster to sort
     partition = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(small)
     order = np.argsort(partition, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=parts))])

@@ -1,7 +1,7 @@
 """Staging directories: temporary files of a Spark job, stored beside the graph so that all executors reach them.
 
-A staging directory belongs to one job and is removed with it. A killed job leaves its directory behind; cleanup removes
-it later.
+A staging directory belongs to one job and is removed at the end of the job. If the job is killed, cleanup removes the
+directory later.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class PathPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathValue:
-    """The length of a path, or the ids on it."""
+    """The length of a path, or the ids of its nodes or edges."""
 
     var: str
     part: PathPart

@@ -167,11 +167,11 @@ class EmbedOnWrite:
 
 class InsertMode(StrEnum):
     REPLACE = "replace"
-    """An upsert of the whole entity if the type has a key, else a strict insert."""
+    """If the type has a key, replaces the whole entity or creates it. Otherwise, the same as `CREATE`."""
     CREATE = "create"
-    """A strict insert."""
+    """Creates the entity. Fails if the id exists."""
     MERGE = "merge"
-    """Creates the entity, or sets only the assigned properties."""
+    """Creates the entity. If it exists, sets only the assigned properties."""
 
 
 @dataclass(frozen=True, slots=True)
