@@ -18,7 +18,7 @@ from omnigraph.lang.schema.canonical import compact
 from omnigraph.lang.types import Scalar
 
 KeyValue = str | bool | int | float | date
-"""A stored value. A date or time can also be a number of days or milliseconds."""
+"""A value of a key property. A date or time can also be given as a number of days or milliseconds since 1970."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -91,7 +91,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Rows of a part that break a value rule: the first rows, and their total number."""
+    """Rows of a part that break a constraint on single rows, such as `@range`: the first rows, and the total number."""
 
     first: pa.Table
     total: int
@@ -122,7 +122,7 @@ class PartRows:
         staged: the staged file of the rows.
         keys: the staged file of the compared columns.
         partitions: the staged files of the hash partitions, by the name of the `CompareKey`.
-        wrong: the rows that break a value rule, by the number of the rule.
+        wrong: the rows that break a constraint on single rows, by the position of the constraint in `value_rules`.
         unfetched: the staged file of rows with external blobs that are not fetched yet.
         references: the external references of these rows, by property.
     """

@@ -224,7 +224,7 @@ class Planner:
             yield StagedLines(self._staging, (path,), part.name, number, every, length)
 
     def _frame(self, frame: DataFrame, given: str) -> Iterator[Split]:
-        """Stage a DataFrame. Each partition becomes one or more parts of about `split_bytes`."""
+        """Stage a DataFrame. Each partition becomes one or more parts of about `size` bytes."""
         layout = self._inputs.layout(given)
         shown = layout.name if isinstance(layout, OfType) else given.rpartition(":")[2]
         from pyspark import TaskContext

@@ -2,8 +2,8 @@
 
 The condition is an option, and `DataFrame.where` is not pushed down. Spark 4 can pass filters to a Python data source,
 but it keeps the filtered source for all later actions of the DataFrame: after `people.where("age > 30")`, a later
-`people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` guards
-this.
+`people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` tests
+this behaviour of Spark.
 """
 
 # See docs/decisions/0095-a-condition-is-an-option.md

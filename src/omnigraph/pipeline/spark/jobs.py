@@ -32,7 +32,7 @@ class JobMonitor:
     Attributes:
         progress: is called with the progress. If it raises an error, the work stops.
         cancel: stops the work from another thread.
-        seconds: the time limit of all work, from the creation of this object.
+        seconds: the time limit of all work in seconds, from the creation of this object.
     """
 
     progress: Callable[[JobProgress], None] | None = None

@@ -278,7 +278,8 @@ class _Result:
     def ties(self) -> tuple[ir.Expr, ...]:
         """The sort keys after the written ones, which make the order total.
 
-        For groups and distinct rows, these are all columns; otherwise, the ids of the matched entities.
+        For groups and distinct rows, these are the columns without aggregates; otherwise, the ids of the matched
+        entities.
 
         Lists and vectors are compared item by item.
         """

@@ -31,7 +31,7 @@ class Variable:
 
     Attributes:
         types: the possible types, sorted. Later clauses can narrow them. Empty for a path.
-        interfaces: the interfaces that the query names; they define its properties. Empty if it names a node type.
+        interfaces: the interfaces that its patterns name; they define its properties. Empty if the node type is known.
         nullable: whether an optional block binds the variable.
     """
 
@@ -160,7 +160,7 @@ def _same(left: ValueType, right: ValueType) -> bool:
 
 
 def property_type(catalog: Catalog, variable: Variable, name: str) -> ValueType | None:
-    """The type of a property of a variable. Nullable if the variable is, or if the property is in any of its types."""
+    """The type of a property. Nullable if the variable may be null, or if one of its types declares it nullable."""
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
     if len(variable.types) == 1 and not variable.interfaces:
         prop = declared[variable.types[0]].properties.get(name)

@@ -26,7 +26,7 @@ class TypeChange(Generic[T]):
         current: the new name of every property that still exists; the inverse of `former`.
         resolution: the name mapping of the whole schema.
         mode: how properties are dropped.
-        refused: the properties with an invalid rename hint, which are neither new nor existing properties.
+        refused: the properties with an invalid rename hint. It is unknown whether they are new.
     """
 
     kind: TypeKind

@@ -187,7 +187,7 @@ def _key(change: Change) -> tuple[str, ...]:
 def _embed_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
     before = old.embed
     if before is not None:
-        # A renamed source is the same source.
+        # A rename of the source property is not a change of `@embed`.
         before = replace(before, source=change.current.get(before.source, before.source))
     if before == new.embed:
         return
