@@ -20,7 +20,10 @@ def test_warnings_do_not_fail(shell: Shell) -> None:
 def test_a_finding_about_a_property_names_its_queries(shell: Shell) -> None:
     queries = shell.write("q.gq", 'query q() { match { $p: Person  $p.name contains "x" } return { $p.name } }\n')
     result = shell.run("lint", "--schema", shell.schema, "--query", queries)
-    assert 'INFO  L206 no index serves Person.name here; @index(name, kind="ngram") would (q)' in result.output
+    assert (
+        'INFO  L206 no index supports the condition or rank on Person.name; add @index(name, kind="ngram") (q)'
+        in result.output
+    )
 
 
 def test_an_error_in_one_query_does_not_hide_the_others(shell: Shell) -> None:

@@ -96,7 +96,7 @@ def test_parameters_are_not_parsed_as_query_text(graph: Graph) -> None:
 def test_a_text_with_several_queries_needs_a_name(graph: Graph) -> None:
     text = OLDER + FRIENDS
     assert names(graph.query(text, {"than": 20}, name="older")) == ["ann", "bob"]
-    with pytest.raises(NotFoundError, match="the text has 2 queries; name one"):
+    with pytest.raises(NotFoundError, match="the text has 2 queries, and no query name is given"):
         graph.query(text, {"than": 20})
     with pytest.raises(NotFoundError, match="olders"):
         graph.query(text, name="olders")

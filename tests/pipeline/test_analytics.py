@@ -208,7 +208,7 @@ def test_invalid_arguments_are_refused(graph: Graph) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"nodes": "Persn"}, "there is no node type 'Persn'"),
         ({"edges": ["Know"]}, "there is no edge type 'Know'"),
-        ({"nodes": "City", "edges": "Lives"}, "Lives connects Person"),
+        ({"nodes": "City", "edges": "Lives"}, "the edge type Lives has an end of type Person"),
         ({"edges": "Knows", "weight": "weeks"}, "Knows has no property 'weeks'"),
         ({"engine": "cloud"}, "'cloud' is not an engine"),
     ]
@@ -291,5 +291,5 @@ def test_a_property_of_another_type_is_refused(graph: Graph) -> None:
         with pytest.raises(InputError, match=message.replace("?", r"\?")):
             found.write(name, branch="elsewhere")
     assert "elsewhere" not in graph.branches
-    with pytest.raises(InputError, match="several distances"):
+    with pytest.raises(InputError, match="a node has one distance per source"):
         analyse(graph).shortest_paths("bob").write("rank", branch="main")

@@ -145,8 +145,8 @@ def test_the_digest_depends_on_the_content_of_a_declaration(tmp_path: Path) -> N
         ),
         (
             PLAIN | {"checks": {"c": {"sql": "a", "query": "b"}}},
-            "the pipeline: checks.c: a check has exactly one query",
-            "give sql",
+            "the pipeline: checks.c: a check needs exactly one of 'sql', 'query' and 'file'",
+            "'query' is a text",
         ),
         (
             PLAIN | {"checks": {"c": {"query": "q", "expect": "many"}}},

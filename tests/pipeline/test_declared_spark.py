@@ -111,7 +111,9 @@ def test_errors_in_sql_name_the_step(graph: Graph, session: Session, tmp_path: P
     assert found.value.hint == "correct the SQL"
     with pytest.raises(InputError, match=r"the pipeline: steps.bad: Syntax error"):
         pipeline.run(declared(tmp_path, steps={"bad": "SELEC 1"}, load={"nodes": {"Ship": "bad"}}, checks={}))
-    with pytest.raises(InputError, match=r"the pipeline: sources.logs: SQL needs the columns of NDJSON"):
+    with pytest.raises(
+        InputError, match=r"the pipeline: sources.logs: the source is NDJSON, and SQL needs to know its columns"
+    ):
         pipeline.run(
             declared(
                 tmp_path,
@@ -125,7 +127,7 @@ def test_errors_in_sql_name_the_step(graph: Graph, session: Session, tmp_path: P
     (tmp_path / "stays.csv").write_text("ship,port,days\nargo,oban,three\n")
     with pytest.raises(SparkError, match=r"three"):
         pipeline.run(declared(tmp_path, steps=steps, load={"nodes": {"Ship": "a"}}, checks={}))
-    with pytest.raises(InputError, match=r"SQL needs Spark"):
+    with pytest.raises(InputError, match="which the engine 'local' cannot run"):
         pipeline.run(declared(tmp_path), engine="local")
     assert [branch.name for branch in graph.branches] == ["main"]
 

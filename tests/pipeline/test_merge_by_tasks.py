@@ -175,7 +175,7 @@ def test_the_merge_method_depends_on_the_size_and_is_reported(tmp_path: Path, mo
     assert receipt.to_json()["merges"][0] == {
         "type_key": "node:Note",
         "way": "process",
-        "why": "0.0 MiB of rows, tasks merge from 1.0 GiB",
+        "why": "0.0 MiB of rows; tasks merge 1.0 GiB or more",
     }
     monkeypatch.setenv("OMNIGRAPH_MERGE_THRESHOLD", "1 KiB")
     assert {merge.way for merge in by_tasks(graph, source, threshold=None).merges} == {MergeWay.TASKS}

@@ -177,7 +177,7 @@ def test_a_type_without_entities_has_no_rows(graph: Graph) -> None:
         ({"type": "Thing", "version": "99"}, NotFoundError, "no version 99"),
         ({"type": "Thing", "commit": "nothing"}, NotFoundError, "there is no commit or tag 'nothing'"),
         ({"type": "Thing", "commit": "x", "branch": "main"}, InputError, "give only the commit"),
-        ({"type": "Thing", "version": "1", "timestamp": "2026-01-01"}, InputError, "name one of"),
+        ({"type": "Thing", "version": "1", "timestamp": "2026-01-01"}, InputError, "give only one of"),
         ({"type": "Thing", "timestamp": "yesterday"}, InputError, "not a time"),
         ({"type": "Thing", "where": "agee > 3"}, CompileError, "agee"),
         (
@@ -196,7 +196,7 @@ def test_a_wrong_option_is_reported(
 
 
 def test_a_graph_in_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot be read by Spark"):
+    with pytest.raises(InputError, match="Spark tasks cannot reach a graph in the memory of this process"):
         pinned(Options.read({"path": "memory://here", "type": "Thing"}))
 
 

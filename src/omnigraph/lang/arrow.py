@@ -10,7 +10,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 PRIMARY_KEY_METADATA = {"lance-schema:unenforced-primary-key": "true"}
 PROPERTY_ID = "omnigraph.stable_property_id"
-"""Field metadata with the identity of the property. It stays the same when the column is renamed."""
+"""The metadata key of a field for the number of its property. A rename does not change the number."""
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _SCALARS: dict[Scalar, pa.DataType] = {

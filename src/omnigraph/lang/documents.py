@@ -122,7 +122,7 @@ def read_document(data: bytes, name: str) -> Value:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{name}, line {line}: the text is not UTF-8") from None
     if text.lstrip().startswith(("{", "[")):
-        text = text.replace("\t", " ")  # JSON allows tabs between values, YAML does not; neither does in texts
+        text = text.replace("\t", " ")  # the YAML parser rejects tabs between values; JSON texts contain no raw tabs
     try:
         top = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:

@@ -1,6 +1,6 @@
 """The functions of the query language: one registry for the parser, the checker, the evaluator, completion and docs.
 
-A scalar function of one argument needs a line here and a kernel in `omnigraph.evaluate.functions`.
+To add a scalar function with one argument, add an entry here and its implementation in `omnigraph.evaluate.functions`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FunctionKind(StrEnum):
 
 
 class Takes(Enum):
-    """The argument of a scalar function of one argument."""
+    """The accepted argument types of a scalar function with one argument."""
 
     TEXT = "a text"
     NUMBER = "a number"
@@ -32,7 +32,7 @@ class Takes(Enum):
     TEXT_OR_LIST = "a text, a list or a path"
 
     def accepts(self, value: ValueType) -> bool:
-        """Whether a value of a type is accepted."""
+        """Whether the function accepts a value of this type."""
         match self:
             case Takes.TEXT:
                 return _is_text(value)
@@ -45,7 +45,7 @@ class Takes(Enum):
 
 
 class Gives(Enum):
-    """The result of a scalar function of one argument."""
+    """The result type of a scalar function with one argument."""
 
     TEXT = auto()
     INTEGER = auto()
@@ -53,7 +53,7 @@ class Gives(Enum):
     """I64 for an integer, F64 for any other number."""
 
     def result(self, value: ValueType) -> ValueType:
-        """The type of the result for an argument of a type. A null argument gives null."""
+        """The result type for an argument of the given type. It is nullable if the argument is."""
         match self:
             case Gives.TEXT:
                 scalar = Scalar.STRING
@@ -73,12 +73,12 @@ class Function:
     """A function.
 
     Attributes:
-        name: its name.
-        kind: its group.
-        signature: its arguments, as the documentation shows them.
-        about: its meaning in a sentence.
-        takes: its argument, for a scalar function of one argument. The checker has separate rules for other functions.
-        gives: the result of such a function.
+        name: the name of the function.
+        kind: the group of the function.
+        signature: the call with its arguments, as the documentation shows it.
+        about: the meaning of the function, in one sentence.
+        takes: the argument type of a scalar function with one argument. The checker has separate rules for the others.
+        gives: the result type of a scalar function with one argument.
     """
 
     name: str

@@ -9,7 +9,7 @@ MAX_VECTOR_DIM = 2_147_483_647
 
 
 class Scalar(StrEnum):
-    """A scalar type. The value of a member is its name in both languages."""
+    """A scalar type. The value of each enum member is the name of the type in both languages."""
 
     STRING = "String"
     BLOB = "Blob"

@@ -1,4 +1,4 @@
-"""The Spark backend: builds rows, compares tables, computes vectors and compacts fragments by tasks.
+"""The Spark backend: builds rows, compares tables, computes vectors and compacts fragments in Spark tasks.
 
 Importing this module registers the backend with the engine.
 """
@@ -31,7 +31,7 @@ from omnigraph.storage.uri import Scheme
 
 
 class SparkBackend:
-    """Runs the work of a verb on Spark.
+    """Runs operations such as load, merge and export on Spark.
 
     Args:
         options: the settings of Spark and of its tasks.
@@ -70,7 +70,7 @@ class SparkBackend:
 
     @contextmanager
     def _recorded(self, session: Session, kind: WorkKind) -> Iterator[SparkWork]:
-        """The context of the work, with a work record, so that cleanup keeps its staged files."""
+        """The context of the work, with a work record, so that cleanup keeps the staged files of the work."""
         with self._work(session) as work, at_work(session.store.leases, kind, name=work.staging.job_id):
             yield work
 
@@ -83,12 +83,14 @@ class SparkBackend:
         """
         uri = session.store.objects.uri
         if uri.scheme is Scheme.MEMORY:
-            raise InputError("tasks cannot reach a graph in the memory of this process", hint="use engine='local'")
+            raise InputError(
+                "Spark tasks cannot reach a graph in the memory of this process", hint="use engine='local'"
+            )
         staging = Staging.new(uri)
         try:
             yield SparkWork(session_for(self._options), self._monitor, self._options, staging)
         finally:
-            with suppress(OmnigraphError):  # cleanup removes files that are left
+            with suppress(OmnigraphError):  # cleanup removes the remaining files later
                 staging.clear()
 
 

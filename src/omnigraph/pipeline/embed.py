@@ -1,7 +1,7 @@
 """Computes vectors on Spark: tasks read parts of a table, call the model, and stage the changed vectors.
 
 The driver writes the rows as one commit. The disk cache of each machine keeps computed vectors, so a retried task, or
-another attempt of the commit, computes no text twice.
+another attempt of the commit, computes no vector twice.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PART_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The input of one task: every n-th batch of some fragments.
+    """The input of one task: every `step`-th batch of rows of some fragments.
 
     Attributes:
-        fragments: the fragments.
-        first: the number of the first batch.
-        step: the distance from one batch to the next.
+        fragments: the numbers of the fragments.
+        first: the number of the first batch, from 0.
+        step: the number of tasks that share these fragments.
     """
 
     fragments: tuple[int, ...]
@@ -46,7 +46,7 @@ class _PartResult:
 
     Attributes:
         counts: the numbers of computed and cached vectors.
-        path: the staged file of the changed vectors.
+        path: the staged file of the changed vectors; None if no vector changed.
         failed: the error, if vectors could not be computed.
     """
 
@@ -82,7 +82,7 @@ class SparkVectors:
 
 
 def _parts(fragments: Sequence[Fragment], chosen: EmbedPlan, parallelism: int) -> list[_Part]:
-    """The inputs of the tasks. Computing costs more than reading, so several tasks may read one fragment."""
+    """The inputs of the tasks. Several tasks may read one fragment, because computing takes longer than reading."""
     width = 4 * sum(prop.type.dim or 0 for prop in chosen.properties)
     total = sum(fragment.rows for fragment in fragments)
     rows = max(BATCH_ROWS, min(PART_BYTES // width, -(-total // (2 * parallelism))))
@@ -100,7 +100,7 @@ def _parts(fragments: Sequence[Fragment], chosen: EmbedPlan, parallelism: int) -
 
 
 def _computed(staging: Staging, chosen: EmbedPlan, ref: TableRef, part: _Part, number: int) -> _PartResult:
-    """Compute the vectors of one part, in a task."""
+    """Compute the vectors of the rows in `part`, and stage the changed ones. Runs in a Spark task."""
     batches = staging.tables.at(ref).read_fragments(
         part.fragments, columns=chosen.columns, without=chosen.lacking, batch_rows=BATCH_ROWS
     )

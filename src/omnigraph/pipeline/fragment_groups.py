@@ -11,11 +11,11 @@ BATCH_ROWS = 16_384
 
 PARTITION_ROWS = 8_000_000
 PARTITION_BYTES = 128 * 1024 * 1024
-"""Maximum rows and bytes of adjacent fragments that one task reads. Counts only the columns that are read."""
+"""Maximum rows and bytes of adjacent fragments that one task reads. Only the columns that are read count."""
 
 
 def grouped(fragments: Sequence[Fragment], most: float = PARTITION_BYTES) -> Iterator[tuple[int, ...]]:
-    """Group adjacent fragments for tasks, up to `most` bytes each."""
+    """Group adjacent fragments, one group per task, with up to `most` bytes per group."""
     held: list[int] = []
     rows = size = 0
     for fragment in fragments:

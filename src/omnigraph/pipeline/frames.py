@@ -1,4 +1,4 @@
-"""A type of a graph as a DataFrame. This module imports without Spark; its function takes a session."""
+"""A type of a graph as a DataFrame. This module can be imported without Spark; its function takes a Spark session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORAGE = "storage."
 
 
 def type_frame(spark: SparkSession, view: Snapshot, key: str) -> DataFrame:
-    """The entities of a type in a snapshot, by the type key."""
+    """The entities of a type in a snapshot, as a DataFrame. `key` is the type key, such as `node:Person`."""
     storage = {f"{STORAGE}{name}": value for name, value in view.uri.storage_options.items()}
     options = {"path": str(view.uri), "commit": view.commit.id, "type": key, **storage}
     return spark.read.format(NAME).options(**options).load()

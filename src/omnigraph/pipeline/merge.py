@@ -1,7 +1,7 @@
 """Compares tables for a merge on Spark: a shuffle brings rows with equal ids together, and tasks compare them.
 
-Tasks stage the rows that change. The driver reads the columns that constraints need, and checks them. It writes a small
-change itself; tasks write a large one, and the driver receives file names. The driver makes the commit.
+Tasks stage the rows that change. The driver reads the columns that constraints need, and checks them. The driver
+writes a small change itself; tasks write a large one, and the driver receives only file names. The driver commits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.table_ref import TableRef
 
 MAX_CANDIDATES = 1_000_000
-"""Up to this number of candidate rows, tasks compare only these; beyond it, they compare all rows of a fragment."""
+"""Maximum number of ids of possibly changed rows. Beyond it, tasks compare all rows of the changed fragments."""
 
 _MAX_TASK_FRAGMENTS = 4
 """Maximum number of fragments per task."""
@@ -48,7 +48,7 @@ class StagedPart:
 
     Attributes:
         path: the staged file.
-        count: the number of its rows.
+        count: the number of rows in the file.
     """
 
     path: str
@@ -61,7 +61,7 @@ class StagedComparison(Compared):
 
     Attributes:
         parts: the staged rows.
-        extra: further complete rows that were taken.
+        extra: rows that were added after the comparison, with all columns.
     """
 
     parts: tuple[StagedPart, ...] = ()
@@ -109,7 +109,7 @@ class SparkComparer:
         return self._collected(versions, answers.to_pylist(), checked)
 
     def _collected(self, versions: Versions, answers: list[dict[str, Any]], checked: Sequence[str]) -> Compared:
-        """Collect the results of the tasks. For a large change, reads only the checked columns."""
+        """Collect the results of the tasks. For a large change, reads only the columns that constraints check."""
         size = sum(answer["size"] for answer in answers)
         large = size >= self._threshold and not versions.columns.blobs and not versions.virtual
         columns = [*checked, VERDICT] if large else None
@@ -150,7 +150,7 @@ class SparkComparer:
         return rows_write(self._store.tables, compared, target, models)
 
     def _tasks_write(self, compared: StagedComparison, target: Manifest, models: Models) -> TableWrite:
-        """Write a change by tasks. It is valid for one table version: after a concurrent commit, it is made again."""
+        """Write a change by tasks. The result fits one table version: after a concurrent commit, they run again."""
         key = compared.versions.key
         pin = target.tables[key]
         fork = None if target.owns(pin) else fork_table(self._store, target, pin)
@@ -179,7 +179,7 @@ class SparkComparer:
             yield PartRows(compared.extra.num_rows, 0, True, staged=path, keys=path)
 
     def _drop(self, change: LoadedType, compared: StagedComparison) -> None:
-        """Drop staged rows that the resolution of a conflict did not take."""
+        """Mark staged rows as dropped if the resolution of a conflict does not keep them."""
         if compared.rows.num_rows == change.read:
             return
         for i, part in enumerate(change.parts):
@@ -192,7 +192,7 @@ class SparkComparer:
     def _drop_fork(self, fork: TableRef | None) -> None:
         """Remove the fork of a failed write."""
         if fork is not None and fork.branch is not None:
-            with suppress(OmnigraphError):  # cleanup removes forks that are left
+            with suppress(OmnigraphError):  # cleanup removes the fork later
                 self._store.tables.drop_fork(fork.path, fork.branch)
 
     def _rows(

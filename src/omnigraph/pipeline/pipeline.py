@@ -1,4 +1,4 @@
-"""The verbs of a graph on Spark, as methods of a handle."""
+"""The operations on a graph that run on Spark, as methods of one class."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """A graph on Spark. `load`, `merge`, `embed`, `optimize` and `export` are those of `Graph` with `engine="spark"`.
+    """Operations on a graph with Spark.
 
-    All of them take the options of `Graph` and these:
+    `load`, `merge`, `embed`, `optimize` and `export` call the method of `Graph` with the same name and with
+    `engine="spark"`. Each of them takes the options of the `Graph` method, and the following:
 
     - `jobs`: is called with the progress of the work on Spark.
-    - `seconds`: the time limit of the work on Spark.
-    - `cancel`: stops the work from another thread, until it is committed.
-    - `split_bytes`: the approximate size of the input that one task reads.
-    - `merge_threshold`: the size of the rows of a type from which tasks merge them with the stored rows: bytes, or a
-      text such as `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
+    - `seconds`: the time limit of the work on Spark, in seconds.
+    - `cancel`: stops the work from another thread. It has no effect after the commit.
+    - `split_bytes`: the approximate bytes of input that one task reads.
+    - `merge_threshold`: if the rows of a type have at least this size, tasks merge them with the stored rows; otherwise
+      the driver does. Bytes, or a text such as `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
 
     Args:
         graph: the graph.
@@ -68,14 +69,15 @@ class Pipeline:
         branch: str | None = None,
         **options: Unpack[PipelineLoadOptions],
     ) -> LoadReceipt:
-        """Load rows of any volume as one commit, by tasks on Spark. The graph is the one that `Graph.load` makes.
+        """Load rows of any volume as one commit, by tasks on Spark. The result is that of `Graph.load`.
 
         Args:
-            source: a source of `Graph.load`, or DataFrames: one whose type `type_name` names, or a mapping by type.
+            source: a source of `Graph.load`, a DataFrame (`type_name` gives its type), or a mapping from types to
+                DataFrames.
             nodes: rows by node type, in place of a source.
             edges: rows by edge type, together with `nodes`.
-            branch: the target; by default the branch of the handle.
-            options: the options of `Graph.load` and of this class.
+            branch: the target branch; by default the branch of the graph handle.
+            options: the options of `Graph.load`, and those that are listed at this class.
 
         Raises:
             BadRowsError: records cannot become rows of their type.
@@ -83,8 +85,8 @@ class Pipeline:
             KeyConflictError: an id exists that should be new.
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
-            CancelledError: it was cancelled.
-            BudgetExceededError: it exceeded its time limit.
+            CancelledError: the work was cancelled.
+            BudgetExceededError: the work exceeded its time limit.
         """
         rows = _source(source, nodes, edges)
         return self._graph.load(rows, branch=branch, **self._with_spark(options))
@@ -98,8 +100,8 @@ class Pipeline:
             MergeSchemaError: rows cannot be converted between their schemas.
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
-            CancelledError: it was cancelled.
-            BudgetExceededError: it exceeded its time limit.
+            CancelledError: the work was cancelled.
+            BudgetExceededError: the work exceeded its time limit.
         """
         return self._graph.merge(source, into, **self._with_spark(options))
 
@@ -109,12 +111,12 @@ class Pipeline:
 
         Raises:
             InputError: there is no such type, vector or engine.
-            EmbeddingModelError: the schema records another model than the configured one.
+            EmbeddingModelError: the schema names a model that differs from the configured model.
             EmbeddingError: vectors cannot be computed. Nothing was written.
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
-            CancelledError: it was cancelled.
-            BudgetExceededError: it exceeded its time limit.
+            CancelledError: the work was cancelled.
+            BudgetExceededError: the work exceeded its time limit.
         """
         return self._graph.embed(branch=branch, **self._with_spark(options))
 
@@ -123,9 +125,9 @@ class Pipeline:
         """Compact tables and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
 
         Raises:
-            WriteTimeoutError: it did not get the lease in time.
+            WriteTimeoutError: another writer held the lease of the branch for too long.
             SparkUnavailableError: Spark cannot be started.
-            CancelledError: it was cancelled.
+            CancelledError: the work was cancelled.
         """
         return self._graph.optimize(**self._with_spark(options))
 
@@ -156,14 +158,15 @@ class Pipeline:
         """Graph algorithms over one snapshot: PageRank, components, labels, triangles and shortest paths.
 
         Args:
-            nodes: node types; by default those at the ends of the edges, or all if no edges are given.
-            edges: edge types; by default all between the nodes.
+            nodes: node types; by default those at the ends of the given edge types, or all if no edge types are given.
+            edges: edge types; by default all edge types between the given node types.
             weight: an edge property that is the length of an edge, for shortest paths.
-            branch: the head of a branch; by default that of the handle.
-            at: another snapshot: a snapshot, a commit id or a tag; or a time or manifest version of the branch.
-            engine: `auto`, `local` or `spark`; by default this process up to the memory that `OMNIGRAPH_QUERY_MEMORY`
-                allows, and Spark beyond.
-            options: the arguments above.
+            branch: the branch whose head is analysed; by default the branch of the graph handle.
+            at: the snapshot to analyse in place of the head: a snapshot, a commit id or a tag; or a time or manifest
+                version of the branch.
+            engine: `auto`, `local` or `spark`. `auto` runs in this process if the estimated memory is at most
+                `OMNIGRAPH_QUERY_MEMORY`, and on Spark otherwise.
+            options: the keyword arguments listed above.
 
         Raises:
             InputError: there is no such type, property or engine.
@@ -173,24 +176,24 @@ class Pipeline:
 
     @takes(RunOptions)
     def run(self, pipeline: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[RunOptions]) -> RunReceipt:
-        """Run a declared pipeline: load its rows as one commit on a branch, check the branch, and merge or leave it.
+        """Run a declared pipeline: load its rows as one commit on a branch, check the branch, then merge or keep it.
 
         An interrupted run continues when it is started again. Rows that are already loaded are not loaded again.
 
         Args:
             pipeline: the path of a YAML file, or its content.
-            variables: the values of its variables.
+            variables: the values of the variables of the pipeline.
             run_id: the id of the run; by default a digest of the file, the variables and the inputs.
             check: check everything, and write nothing.
             engine: `auto`, `local` or `spark`: where rows are loaded. SQL needs Spark.
             progress: is called with the progress of the load.
             jobs: is called with the progress of the work on Spark.
             cancel: stops the work on Spark from another thread.
-            options: the arguments above.
+            options: the keyword arguments listed above, from `variables` on.
 
         Raises:
-            InputError: the declaration is not valid, or the id belongs to another run.
-            PipelineCheckError: a check does not hold. Nothing was merged.
+            InputError: the declaration is not valid, or a run with other inputs has the same id.
+            PipelineCheckError: a check of the pipeline failed. Nothing was merged.
             BadRowsError: records cannot become rows of their type.
             ConstraintError: rows break a constraint of the schema.
             SparkUnavailableError: Spark is needed and cannot be started.
@@ -198,7 +201,7 @@ class Pipeline:
         return run(self._graph, pipeline, RunRequest(session=self._session, **options))
 
     def _with_spark(self, options: Any) -> Any:
-        """The options of a verb of `Graph`: the job options become its `spark` option."""
+        """The options for the `Graph` method: the options of Spark jobs are moved into its `spark` option."""
         spark = options.pop("spark", None) or SparkOptions()
         known = {each.name for each in fields(SparkOptions)} & set(JobOptions.__annotations__)
         given = {name: options.pop(name) for name in known if name in options}

@@ -1,4 +1,4 @@
-"""The diagnostic codes of both languages. They are below both, because `@allow` in a schema may name a query code."""
+"""The diagnostic codes of the schema and query languages, in one package, because `@allow` may name codes of both."""
 
 from __future__ import annotations
 

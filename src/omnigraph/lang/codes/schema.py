@@ -63,7 +63,7 @@ def _change(code: str, tier: str, summary: str, severity: Severity = _ERROR, *, 
 
 
 SCHEMA_CHANGES = (
-    # destructive: reported with a change that is carried out
+    # destructive: reported as warnings, and the change is made
     _change("OG-DS-101", "destructive", "A whole graph with data is dropped.", reserved=True),
     _change("OG-DS-102", "destructive", "A node type is dropped, with its nodes.", _WARNING),
     _change("OG-DS-103", "destructive", "An edge type is dropped, with its edges.", _WARNING),
@@ -75,7 +75,7 @@ SCHEMA_CHANGES = (
     _change("OG-MF-106", "destructive", "A property changes its type in a way that could lose values. Refused."),
     # constraint deletion
     _change("OG-CD-101", "safe", "A constraint is removed: rows that it rejected can be written.", _INFO),
-    # backward incompatible
+    # incompatible with stored ids
     _change("OG-BC-101", "destructive", "The key of a type is added, removed or changed. Refused."),
     _change("OG-BC-102", "destructive", "A property of a key changes so that ids would change. Refused."),
     _change(

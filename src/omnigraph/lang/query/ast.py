@@ -144,7 +144,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Logical:
-    """`and` or `or` over two or more operands. Long chains are flat."""
+    """`and` or `or` over two or more operands. `a and b and c` is one node with three operands."""
 
     op: str
     operands: tuple[Expr, ...]
@@ -174,7 +174,7 @@ Value = Literal | ListLiteral | Var | Now
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """`name: value`, in a matcher list, an insert or an update."""
+    """`name: value`, in the braces of a pattern, an insert or an update."""
 
     name: str
     value: Value
@@ -184,7 +184,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`$v: Type { matchers }`."""
+    """`$v: Type { name: value, … }`. Each `name: value` is a matcher: the property must have this value."""
 
     var: str
     type_name: str

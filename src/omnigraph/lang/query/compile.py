@@ -55,8 +55,8 @@ def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
     if query_name is None:
         if len(names) == 1:
             return file.queries[0]
-        found = "no query" if not names else f"{len(names)} queries"
-        raise NotFoundError(f"the text has {found}; name one", hint=", ".join(names) or None)
+        message = f"the text has {len(names)} queries, and no query name is given" if names else "the text has no query"
+        raise NotFoundError(message, hint=f"give the name of one query: {', '.join(names)}" if names else None)
     for query in file.queries:
         if query.name == query_name:
             return query

@@ -47,7 +47,7 @@ _CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
 }
 
 _MAX_INT_DIGITS = 40
-"""Maximum length of an integer literal. No type can hold a longer one. The checker tests the exact range."""
+"""Maximum number of digits of an integer literal. No type can hold more digits. The checker tests the exact range."""
 
 
 class ExpressionParser(Cursor):
@@ -58,7 +58,7 @@ class ExpressionParser(Cursor):
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
         self.in_where = False
-        """Whether a bare name is a property. Then a property called `true` or `not` can be tested, too."""
+        """Whether the parser is in a `where`. There, a name before a comparison is a property, even `true` or `not`."""
 
     def unexpected(self, expected: str, *, words: list[str] | None = None, hint: str | None = None) -> ParseError:
         text = self.texts[self.i]
@@ -84,7 +84,7 @@ class ExpressionParser(Cursor):
                 self.i += 1
                 right = self.expression(binding + 1)
                 left = ast.Arithmetic(op, left, right, self.span_from(start))
-                self.descend()  # a left-associative chain adds one tree level per operator
+                self.descend()  # each operator of a chain such as a + b + c adds a level to the tree
         self.depth = entered - 1
         return left
 
@@ -178,7 +178,7 @@ class ExpressionParser(Cursor):
         """Parse an operand that starts with a word: a constant, a function, `not`, or a bare name."""
         i = self.i
         text, after = self.texts[i], self.kinds[i + 1]
-        # A function name can be followed by white space and "(". After another name, "(" starts the next filter.
+        # White space is allowed between a function name and "(". After another name and a space, "(" starts a filter.
         if after == "(" and text != "not" and (self.ends[i] == self.starts[i + 1] or text in FUNCTIONS):
             return self._call()
         if self.in_where and after in COMPARISONS:

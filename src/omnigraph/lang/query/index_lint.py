@@ -26,7 +26,7 @@ def missing_indexes(queries: Sequence[ir.Query], catalog: Catalog) -> list[Findi
         Finding(
             Severity.INFO,
             "L206",
-            f'no index serves {type_name}.{name} here; @index({name}, kind="{kind.value}") would',
+            f'no index supports the condition or rank on {type_name}.{name}; add @index({name}, kind="{kind.value}")',
             type_name,
             name,
             tuple(sorted(names)),
@@ -93,7 +93,7 @@ def _uses(root: object) -> Iterator[tuple[ir.Prop, IndexKind]]:
 def _has_index(owner: NodeType | EdgeType, prop: ir.Prop, kind: IndexKind) -> bool:
     for constraint in owner.constraints:
         if isinstance(constraint, Key) and constraint.fields == (prop.name,):
-            # A single-property key is the id, which has a BTREE. The key also has the default index of its type.
+            # A key of one property is the id, which has a BTREE index. It also has the default index of its type.
             return kind in (IndexKind.BTREE, default_kind(prop.type))
         if isinstance(constraint, Index) and constraint.fields == (prop.name,):
             built = built_kind(constraint.kind, prop.type)

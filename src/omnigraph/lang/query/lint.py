@@ -48,7 +48,7 @@ class LintReport:
     """The report of one file.
 
     Attributes:
-        results: one per query, in source order; empty if the file does not parse.
+        results: one result per query, in source order; empty if the file does not parse.
         findings: sorted by severity, type, property and message.
         parse_error: the error of `Q000`, with its location.
     """

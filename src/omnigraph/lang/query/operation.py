@@ -64,7 +64,10 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The types that a query reads and writes. `reads` may be too large; `writes` is exact."""
+    """The result columns of a query, and the types that it reads and writes.
+
+    `reads` may contain types that are not read; `writes` is exact.
+    """
 
     result: tuple[ResultField, ...]
     reads: tuple[TypeRef, ...]

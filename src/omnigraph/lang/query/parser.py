@@ -10,7 +10,7 @@ from omnigraph.lang.tokens import query_tokens, read_source
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
 
 _NO_OPERAND_FOLLOWS = ("}", "end", "string", "int", "float", "[")
-"""Tokens that end a traversal. After a variable and a word, they mean that the right end is missing."""
+"""Tokens that cannot be the right end of a traversal. After a variable and a word, the right end is missing."""
 
 _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
     **dict.fromkeys(("float", "double", "number"), "F64"),
@@ -45,7 +45,7 @@ def parse_queries(text: str | bytes, name: str | None = None) -> ast.QueryFile:
 
 
 def too_deep(source: SourceText, span: Span) -> ParseError:
-    """The error for a stack overflow below the nesting limit. It occurs if the stack of the caller is already deep."""
+    """The error for a RecursionError below the nesting limit. It occurs if the call stack of the caller is deep."""
     return ParseError("nested too deeply", span=span, source=source)
 
 
@@ -259,7 +259,7 @@ class QueryParser(ExpressionParser):
             if text == "exists" and after == "{":
                 raise self.error(
                     "there is no block 'exists'",
-                    hint="write its clauses as they are, and 'return distinct' where they give a row several times",
+                    hint="write its clauses directly in 'match', and 'return distinct' if they give duplicate rows",
                 )
         if self._at_dashes() and self.kinds[i + 2] in ("name", "type") and self.kinds[i + 3] != "(":
             raise self.error("a clause does not begin with --", hint=COMMENTS)
@@ -321,7 +321,7 @@ class QueryParser(ExpressionParser):
         return self.kinds[i] == "-" and self.kinds[i + 1] == "-" and self.ends[i] == self.starts[i + 1]
 
     def _negates_traversal(self) -> bool:
-        """Whether `$a edge $b` follows a `not`. A variable alone is not valid there."""
+        """Whether a traversal `$a edge $b` follows a `not`, which is an error: it needs `not { … }`."""
         start = self.i
         word = start + 2
         if self.kinds[word] != "name" or self.texts[word] in {*OPERATOR_WORDS, "optional", "shortest"}:
@@ -450,7 +450,7 @@ class QueryParser(ExpressionParser):
     def _sort_key(self) -> ast.Expr:
         i = self.i
         if self.kinds[i] == "name" and self.texts[i] in ("not", "null"):
-            # An alias can have these names, too. As a complete sort key they are an alias.
+            # An alias can have these names. If the name is the complete sort key, it is an alias.
             after = self.texts[i + 1] if self.kinds[i + 1] == "name" else self.kinds[i + 1]
             if after in (",", "}", "asc", "desc"):
                 self.i = i + 1

@@ -12,7 +12,7 @@ from omnigraph.lang.tokens import quote
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _UNARY = range(1, 8)
 
 _CONTINUES = re.compile(rf"-|(?:{'|'.join(sorted(OPERATOR_WORDS))}|not in)\b")
-"""The start of a text that the parser would take as the continuation of the expression before it."""
+"""Matches a text that the parser would read as the continuation of the expression before it."""
 
 _TRAVERSAL = re.compile(r"\$\w+ \w+ \$\w+(?![\w.])")
 _NAMED_ARGUMENT = re.compile(r"\w+ = ")
@@ -20,17 +20,23 @@ _DISTINCT = re.compile(r"distinct\b.")
 
 
 def expression(expr: ast.Expr, level: int = _OR, *, in_where: bool = False) -> str:
-    """Print an expression in a context where operators of precedence `level` or higher need no parentheses."""
+    """Print an expression. Adds parentheses if its operator has a lower precedence than `level`."""
     text, binding = _print(expr, in_where)
     return f"({text})" if binding < level else text
 
 
 def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
-    """Print a filter as a clause. Clauses have no separators, so some filters need parentheses.
+    """Print a filter as a clause.
 
-    The parser would read a single variable, or two variables around a word, as a traversal. It would read a leading
-    minus or operator word as the continuation of the filter before it. With `guard_end`, it would read a name at the
-    end and a following parenthesis as a function call.
+    Clauses have no separators, so some filters need parentheses. Without parentheses, the parser would read:
+
+    - a single variable, or a word between two variables, as a traversal;
+    - a minus or an operator word at the start as the continuation of the filter before it;
+    - a name at the end, with the parenthesis of the next clause, as a function call.
+
+    Args:
+        expr: the filter.
+        guard_end: whether another clause follows, so that the last rule applies.
     """
     text = expression(expr)
     read_otherwise = isinstance(expr, ast.Var) or _CONTINUES.match(text) or _TRAVERSAL.match(text)
@@ -40,7 +46,7 @@ def filter_clause(expr: ast.Expr, *, guard_end: bool) -> str:
 
 
 def _last(expr: ast.Expr) -> ast.Expr:
-    """The last printed operand."""
+    """The operand that is printed last."""
     while True:
         if isinstance(expr, ast.Comparison | ast.Membership | ast.Arithmetic):
             expr = expr.right
@@ -90,7 +96,9 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
         case ast.Comparison():
             left = sub(expr.left, _ADD)
             if in_where and expr.op in COMPARISONS and _is_constant(_last(expr.left)):
-                left = f"({left})"  # without parentheses, a bare word before a comparison is a property
+                left = (
+                    f"({left})"  # without parentheses, the parser reads a bare word before a comparison as a property
+                )
             return f"{left} {expr.op} {sub(expr.right, _ADD)}", _COMPARE
         case ast.Membership():
             word = "not in" if expr.negated else "in"

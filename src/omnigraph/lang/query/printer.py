@@ -13,7 +13,7 @@ from omnigraph.lang.query.print_expr import expression, filter_clause
 from omnigraph.lang.tokens import quote
 
 _ALIAS_WITH_ORDER = re.compile(r"null$|not (?:asc|desc)\b")
-"""The start of a sort key that the parser would read as an alias with a direction."""
+"""Matches a sort key that the parser would read as an alias, with or without a direction."""
 
 
 def print_queries(file: ast.QueryFile) -> str:
@@ -78,7 +78,7 @@ class _Printer:
                 self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
 
     def has_comment(self, span: Span) -> bool:
-        """Whether a block contains a comment. A comment before its brace is printed above, so it does not count."""
+        """Whether a block contains a comment after its opening brace. An earlier comment is printed above the block."""
         return self.out.has_comment(Span(self.out.opening(span).end, span.end))
 
     def block(self, word: str, clauses: Sequence[ast.Clause], span: Span) -> None:

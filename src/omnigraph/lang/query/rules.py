@@ -104,7 +104,7 @@ def _product(block: ir.Block, catalog: Catalog) -> str | None:
 
 
 def _is_fixed(node: ir.NodeVar, block: ir.Block, catalog: Catalog) -> bool:
-    """Whether filters fix the id or the complete key. If so, the variable has at most one node per type."""
+    """Whether filters compare the id or the complete key with constants. Then at most one node per type matches."""
     fixed: set[str] = set()
     for part in (part for condition in block.filters for part in _conjuncts(condition)):
         if not isinstance(part, ir.Compare) or part.op is not ir.CompareOp.EQ:
@@ -133,7 +133,7 @@ def _shown(name: str) -> str:
 
 
 def _components(block: ir.Block) -> list[set[str]]:
-    """The connected components of variables. Traversals, comparisons and optional blocks connect them."""
+    """The groups of connected variables. Traversals, filters and optional blocks connect variables."""
     optionals = [part for inner in block.optionals for part in walk(inner) if isinstance(part, ir.Block)]
     groups: list[set[str]] = [{node.name} for part in (block, *optionals) for node in part.nodes]
     if block.outer:
@@ -149,7 +149,7 @@ def _components(block: ir.Block) -> list[set[str]]:
                 owners[expand.path_var] = expand.left
     links += [{owners.get(name, name) for name in _variables(condition)} for condition in block.filters]
     for part in optionals:
-        # An optional block is always connected to its row. Cross products inside of it are separate findings.
+        # An optional block connects its variables with the outer ones. Cross products inside it are found separately.
         links.append({owners.get(name, name) for name in part.outer} | {node.name for node in part.nodes})
     return _joined(groups, links)
 
@@ -201,7 +201,7 @@ def _ascending_ranks(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iter
 
 
 def _unreachable_hops(query: ast.Query, blocks: Iterable[_SourceBlock]) -> Iterator[Finding]:
-    """L207, L215: hop ranges that begin or end after the last hop that the types allow."""
+    """L207, L215: hop ranges whose minimum or maximum exceeds the number of hops that the types allow."""
     for clauses, block, _ in blocks:
         written = [clause for clause in clauses if isinstance(clause, ast.Traversal)]
         for clause, expand in zip(written, block.expands, strict=True):

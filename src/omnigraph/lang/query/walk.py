@@ -19,7 +19,7 @@ def _member_names(cls: type) -> tuple[str, ...] | None:
 
 
 def walk(node: object) -> Iterator[object]:
-    """Yield a node and all its descendants, in source order. Iterative, so deep trees are no problem."""
+    """Yield a node and all its descendants, in source order. Iterative, so a deep tree cannot overflow the stack."""
     stack = [node]
     while stack:
         current = stack.pop()

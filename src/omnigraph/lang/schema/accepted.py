@@ -25,10 +25,10 @@ class AcceptedSchema:
     """The schema of a graph with stable identities.
 
     Attributes:
-        domain: a ULID that is created once per graph. The numbers are unique in it.
-        next_id: the number of the next new declaration.
+        domain: a ULID that is created once per graph. Numbers are unique within a domain.
+        next_id: the next unused number.
         catalog: the types, without rename hints and spans.
-        identities: the numbers of all declarations.
+        identities: the numbers of all types and properties.
     """
 
     domain: str
@@ -70,7 +70,7 @@ def accept(catalog: Catalog, domain: str) -> AcceptedSchema:
 
 
 def evolve(accepted: AcceptedSchema, catalog: Catalog) -> AcceptedSchema:
-    """The accepted schema after a change. `resolve` returns the ignored hints.
+    """The accepted schema after a change to `catalog`. Unchanged and renamed declarations keep their numbers.
 
     Raises:
         PlanError: a rename hint is not valid.
@@ -115,7 +115,7 @@ def _number(catalog: Catalog, domain: str, next_id: int, existing: Mapping[TypeK
 
 
 def without_hints(catalog: Catalog) -> Catalog:
-    """The catalogue without rename hints and spans, which belong to one text only."""
+    """The catalogue without rename hints and spans, which belong to one schema text and are not stored."""
     return Catalog(
         {name: _settled_type(interface) for name, interface in catalog.interfaces.items()},
         {name: _settled_type(node) for name, node in catalog.nodes.items()},

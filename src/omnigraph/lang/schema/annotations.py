@@ -35,7 +35,7 @@ def similar_annotation(written: str) -> str | None:
 
 
 def check_names(problems: Problems, schema: ast.Schema) -> None:
-    """Reject misspelt annotations. Other unknown annotations are found for other tools, and lint reports them."""
+    """Reject misspelt annotations. Other unknown annotations are kept for other tools, and lint reports them."""
     for declaration in schema.declarations:
         written = [] if isinstance(declaration, ast.Interface) else list(declaration.annotations)
         for member in declaration.members:
@@ -66,7 +66,7 @@ class Annotated:
 
     @property
     def annotations(self) -> tuple[Annotation, ...]:
-        """The annotations without a separate field, in canonical order."""
+        """The annotations that have no field of their own in this class, in canonical order."""
         return sorted_annotations(self.opaque)
 
     @property
@@ -281,5 +281,5 @@ def canonical_annotations(annotations: tuple[ast.Annotation, ...]) -> list[tuple
 
 
 def _comparable(kind: LiteralKind) -> LiteralKind:
-    """An argument for comparison. A bare word equals a string."""
+    """The kind of an argument for comparison. A bare word counts as a string."""
     return LiteralKind.STRING if kind is LiteralKind.WORD else kind

@@ -143,7 +143,7 @@ Member = Property | Constraint
 
 @dataclass(frozen=True, slots=True)
 class Cardinality:
-    """`lo..` or `lo..hi`."""
+    """The bounds of `@card` and `@card_in`: `min..` or `min..max`."""
 
     min: int
     max: int | None

@@ -42,7 +42,7 @@ def compile_schema(text: str | bytes, name: str | None = None, *, accepted: bool
     Args:
         text: the text, or its UTF-8 bytes.
         name: the file name in errors.
-        accepted: whether a graph already has this schema. Rules that are newer than graphs then do not apply.
+        accepted: whether a graph already has this schema. If so, `NEWER_RULES` do not apply.
 
     Raises:
         ParseError: the text does not follow the grammar.
@@ -212,7 +212,7 @@ class _Builder:
         for name in sorted(sources):
             properties[name], annotated[name] = read_property(self.problems, owner, sources[name])
         constraints = TypeConstraints(self.problems, owner, properties)
-        # In source order, so that the later of two keys is the duplicate.
+        # In source order, so that the error about two keys is reported at the second one.
         for name, source in sources.items():
             for form in annotated[name].forms:
                 constraints.add_form(_owner_of(owner, source), properties[name], form)

@@ -1,6 +1,7 @@
 """The catalogue: the checked schema with its types, properties and constraints.
 
-A catalogue is complete: interfaces are expanded, property-form constraints are desugared, and all names are resolved.
+A catalogue is complete: node types contain the properties of their interfaces, an annotation such as `@unique` of a
+property is a constraint of the type, and all names are resolved.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property of a type, after interface expansion.
+    """One property of a type, declared there or inherited from an interface.
 
     Attributes:
-        annotations: the annotations without a separate field, in canonical order.
-        property_constraints: the constraints in property form (`key`, `unique`, `index`), sorted.
+        annotations: the annotations that have no field of their own here, in canonical order.
+        property_constraints: the names of the constraints that are annotations of the property (`key`, `unique`,
+            `index`), sorted.
         declared_directly: False if the property is inherited from an interface.
         satisfies: the (interface, property) pairs that this property implements, sorted.
         rename_from: the former name of the property, if `@rename_from` names one.
@@ -158,7 +160,7 @@ class NodeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The properties that form the id, by name; None if ids are given or generated."""
+        """The properties of the key, sorted by name; None if the type has no key."""
         return _key_of(self.constraints)
 
 
@@ -180,7 +182,7 @@ class EdgeType:
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The fields that form the id, including `src` and `dst`; None if ids are given or generated."""
+        """The fields of the key, including `src` and `dst`; None if the type has no key."""
         return _key_of(self.constraints)
 
     @property
@@ -190,7 +192,7 @@ class EdgeType:
 
     @property
     def same_type(self) -> bool:
-        """Whether both endpoints have the same type. Then the types do not determine the direction."""
+        """Whether both endpoints have the same type. If so, the direction does not follow from the types."""
         return self.from_type == self.to_type
 
 

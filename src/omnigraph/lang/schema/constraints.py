@@ -19,7 +19,7 @@ from omnigraph.lang.types import Scalar, ValueType
 MAX_CARDINALITY = 2**32 - 1
 
 _INTEGER_BOUNDS = (-(2**63), 2**64 - 1)
-"""The range of all integer types together."""
+"""The smallest and the largest value of all integer types."""
 
 _ENDPOINT_TYPE = ValueType(Scalar.STRING)
 
@@ -45,7 +45,7 @@ class TypeConstraints:
         return next((c.fields for c in self.found if isinstance(c, Key)), ())
 
     def add_form(self, owner: Owner, target: Property, form: ast.Annotation) -> None:
-        """Add `@key`, `@unique` or `@index` of a property. It equals the body line with only this property."""
+        """Add `@key`, `@unique` or `@index` of a property, for example `@key` as the line `@key(name)` of the body."""
         name = ast.Name(target.name, form.span)
         if form.name == "index" and target.type.list:
             self._report_member("OG-SC-019", owner, name, "@index", target.type, "lists have no index")
@@ -124,7 +124,7 @@ class TypeConstraints:
         self.found.append(index)
 
     def _contradicts(self, index: Index, types: Mapping[str, ValueType]) -> bool:
-        """Whether an earlier line declares the same index with other options. A plain `@index` has no conflict."""
+        """Whether an earlier line declares the same index with other options. False for an `@index` without options."""
         if index == Index(index.fields):
             return False
         kind = built_kind(index.kind, types[index.fields[0]])
@@ -183,7 +183,7 @@ class TypeConstraints:
     def _members(
         self, what: str, names: tuple[ast.Name, ...], *, endpoints: bool = True
     ) -> Iterator[tuple[ast.Name, ValueType]]:
-        """The existing members with their types. Unknown members are reported."""
+        """The existing properties of a constraint with their types. Unknown names are reported."""
         for name in names:
             type_ = self._type_of(name.text, endpoints)
             if type_ is not None:

@@ -18,7 +18,7 @@ from omnigraph.lang.schema.canonical import compact
 from omnigraph.lang.types import Scalar
 
 KeyValue = str | bool | int | float | date
-"""A stored value. A date or time can also be a number of days or milliseconds."""
+"""A value of a key property. A date or time can also be given as a number of days or milliseconds since 1970."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -91,7 +91,7 @@ def _float_text(value: float, scalar: Scalar) -> str:
 
 
 def _shortest_f32(value: float) -> str:
-    """The shortest decimal that parses to a 32-bit float. Ties: the nearest one, then the even one."""
+    """The shortest decimal that parses to a 32-bit float. Of several, the nearest one; on a tie, the even one."""
     bits = _f32_bits(abs(value))
     exact = _f32_value(bits)
     if bits == 0:
@@ -102,7 +102,7 @@ def _shortest_f32(value: float) -> str:
         mantissa, _, exponent = format(Decimal(float(exact)), f".{digits - 1}e").partition("e")
         step = Fraction(10) ** (int(exponent) - digits + 1)
         near = int(mantissa.replace(".", ""))
-        # At a power of two the rounding interval is asymmetric. The next decimal can be inside when the nearest is not.
+        # At a power of two, the rounding interval is asymmetric: the nearest decimal can be outside, the next inside.
         inside = [
             number
             for number in (near - 1, near, near + 1)

@@ -1,7 +1,7 @@
 """Identity of declarations across schema changes.
 
-A declaration keeps its identity by its name or by `@rename_from`. Numbers are never reused, so a type that is dropped
-and declared again is a new type.
+A declaration keeps its identity if it keeps its name, or if `@rename_from` gives the old name. Numbers are never
+reused, so a type that is dropped and declared again is a new type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ TypeKey = tuple[TypeKind, str]
 
 @dataclass(frozen=True, slots=True)
 class TypeIdentity:
-    """The numbers of one declaration. Interfaces have no table, hence no incarnation."""
+    """The numbers of one declaration.
+
+    Attributes:
+        type_id: the number of the type.
+        incarnation: the number of its table; None for an interface, which has no table.
+        properties: the number of each property, by name.
+    """
 
     type_id: int
     incarnation: int | None
@@ -59,13 +65,13 @@ class Resolution:
     problems: list[IdentityProblem] = field(default_factory=list)
 
     def suggest(self, written: str, known: Iterable[str]) -> str:
-        """A hint for an unknown name. The search for a similar name is slow, so only the first names get it."""
+        """A hint for an unknown name. The search for a similar name is slow, so it runs only for the first problems."""
         near = did_you_mean(written, known) if len(self.problems) < MAX_SUGGESTIONS else None
-        return near or "remove the hint"
+        return near or "remove @rename_from"
 
 
 def types_of(catalog: Catalog) -> Iterator[tuple[TypeKey, AnyType]]:
-    """All declarations: interfaces, nodes, edges, each by name."""
+    """All declarations: interfaces, then nodes, then edges."""
     for interface in catalog.interfaces.values():
         yield (TypeKind.INTERFACE, interface.name), interface
     for node in catalog.nodes.values():
@@ -144,7 +150,7 @@ def _match_properties(
             claimed.add(hint)
             matched[name] = hint
         elif not prop.declared_directly:
-            # The hint of an interface applies to all its node types, but not all of them had the property.
+            # The hint of an interface applies to all its node types. This node type did not have the old property.
             result.notes.append(f'{entity}: @rename_from("{hint}") of its interface has no effect here')
         elif hint in known:
             _report_claimed(entity, f"'{hint}'", key, prop.span, result, name)
@@ -164,8 +170,8 @@ def _report_claimed(
         IdentityProblem(
             "OG-NM-103",
             entity,
-            f"{entity} cannot have been {claim}: another declaration is that already",
-            "remove the hint, or remove the other declaration",
+            f"{entity} cannot be renamed from {claim}: another declaration has this name or is renamed from it",
+            "remove this @rename_from, or remove the other declaration",
             owner,
             span,
             property_name,
@@ -180,8 +186,8 @@ def _report_unknown_type(
     entity = f"{kind.value} '{name}'"
     others = [other for other in TypeKind if (other, hint) in former]
     if others:
-        code, message = "OG-NM-102", f"{entity} cannot have been the {others[0].value} '{hint}'"
-        advice = "a declaration keeps its kind; drop the one and add the other"
+        code, message = "OG-NM-102", f"{entity} cannot be renamed from the {others[0].value} '{hint}'"
+        advice = "a rename cannot change the kind; drop the old declaration and add the new one"
     else:
         code, message = "OG-NM-101", f"{entity}: there was no {kind.value} '{hint}'"
         advice = result.suggest(hint, _names(former, kind))
@@ -200,11 +206,11 @@ def _report_unknown_property(
     elsewhere = [key for key, declaration in former.items() if hint in declaration.properties]
     if old is None:
         code, message = "OG-OW-102", f"{entity}: the type is new, so the property cannot have had another name"
-        advice = "remove the hint"
+        advice = "remove @rename_from"
     elif elsewhere:
         kind, name = elsewhere[0]
         code, message = "OG-OW-101", f"{entity}: '{hint}' was a property of {kind.value} '{name}', not of this type"
-        advice = "a property stays with its type; remove the hint"
+        advice = "a property cannot move to another type; remove @rename_from"
     else:
         code, message = "OG-NM-101", f"{entity}: there was no property '{hint}'"
         advice = result.suggest(hint, old.properties)

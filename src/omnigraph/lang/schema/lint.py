@@ -89,7 +89,7 @@ def _unknown_allows(catalog: Catalog) -> Iterator[Finding]:
 
 
 def _unknown_annotations(catalog: Catalog) -> Iterator[Finding]:
-    """Unknown annotations. They are kept for other tools. Misspelt annotations do not compile."""
+    """Unknown annotations, which are kept for other tools. An annotation with a misspelt name does not compile."""
     for (kind, name), owner in types_of(catalog):
         on_type = () if isinstance(owner, InterfaceType) else owner.annotations
         targets: list[tuple[Property | None, tuple[Annotation, ...]]] = [(None, on_type)]
@@ -97,6 +97,8 @@ def _unknown_annotations(catalog: Catalog) -> Iterator[Finding]:
         for prop, written_here in targets:
             where = property_label((kind, name), prop.name) if prop else f"{kind.value} '{name}'"
             for written in sorted({annotation.name for annotation in written_here} - set(KNOWN_ANNOTATIONS)):
-                near = similar_annotation(written)  # possible in an old schema, accepted before this was an error
+                near = similar_annotation(
+                    written
+                )  # in schemas that were accepted before a misspelt annotation was an error
                 did = f"; did you mean '@{near}'?" if near else ""
                 yield from _finding("L214", f"@{written} of {where} is unknown to OmniGraph{did}", owner, prop)

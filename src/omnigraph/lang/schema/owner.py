@@ -18,7 +18,7 @@ EDGE_COLUMNS = frozenset({"id", "src", "dst", "from", "to"})
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A declaration that is being checked. `through` is the interface that supplies the property."""
+    """A declaration that is being checked. `through` is the interface from which it inherits the checked property."""
 
     kind: TypeKind
     name: str
@@ -33,7 +33,7 @@ class Owner:
         return self.kind is TypeKind.EDGE
 
     def built_in(self, name: str) -> bool:
-        """Whether the name is that of a built-in column of the table."""
+        """Whether a built-in column of the table has this name."""
         if name in ROW_COLUMNS:
             return True
         if self.kind is TypeKind.INTERFACE:

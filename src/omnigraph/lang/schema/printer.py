@@ -82,7 +82,7 @@ def _words(*words: str | None) -> str:
 
 
 def _one_line_or_tall(head: list[str], brace: str) -> str:
-    """Print the head of a declaration on one line if it fits, else one part per line."""
+    """Print the text before the body of a declaration on one line if it fits, else each annotation on its own line."""
     line = _words(*head, brace)
     if len(line) <= WIDTH or len(head) == 1:
         return line
@@ -135,7 +135,7 @@ def annotation_text(tree: ast.Annotation) -> str:
     arguments = [*map(literal_text, tree.values), *map(_argument_text, tree.arguments)]
     if not arguments:
         return f"@{tree.name}"
-    # Without the space, the parser would read this as a constraint.
+    # Without the space after @, the parser would read this annotation as a constraint.
     at = "@ " if tree.name in CONSTRAINT_HEADS else "@"
     return f"{at}{tree.name}({', '.join(arguments)})"
 

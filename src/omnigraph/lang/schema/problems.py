@@ -10,10 +10,10 @@ from omnigraph.lang.codes.schema import CODES
 from omnigraph.lang.names import did_you_mean
 
 MAX_REPORTED = 100
-"""Maximum number of reported errors. The search for suggestions is slow."""
+"""Maximum number of reported errors. It limits the time, because each error may search for a similar name."""
 
 NEWER_RULES = frozenset({"OG-SC-031", "OG-SC-032"})
-"""Rules that are newer than the first graphs. They do not apply to accepted schemas."""
+"""Rules that did not exist when the first graphs were created. They apply only to new schema texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class _Problem:
 
 
 class Problems:
-    """Collects problems, without duplicates of the same code and location.
+    """Collects problems. Of several problems with the same code and location, only the first is kept.
 
     Args:
         source: the checked text.
-        accepted: whether the schema was accepted before. Newer rules then do not apply, so old graphs stay readable.
+        accepted: whether a graph already has this schema. If so, `NEWER_RULES` do not apply: old graphs stay readable.
     """
 
     def __init__(self, source: SourceText, *, accepted: bool = False) -> None:
@@ -54,8 +54,8 @@ class Problems:
             code: the diagnostic code.
             message: the message.
             span: the location.
-            hint: how to fix it.
-            unknown: an unknown name, and the known names. The most similar one becomes the hint.
+            hint: how to fix the problem.
+            unknown: an unknown name, and the known names. The hint then suggests the most similar known name.
         """
         assert code in CODES, code
         if code in self._ignored:

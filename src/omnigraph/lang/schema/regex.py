@@ -1,7 +1,7 @@
 r"""Regular expressions of `@check` and `matches`. RE2 matches every pattern in linear time.
 
-RE2 supports `\w`, `\d`, `\s` and `\b` for ASCII only. The classes are rewritten as Unicode properties. A word boundary
-cannot be rewritten, because RE2 tests single bytes. Texts are tagged instead, see `WordTags`.
+RE2 supports `\w`, `\d`, `\s` and `\b` for ASCII only. `\w`, `\d` and `\s` are rewritten as Unicode properties. The word
+boundary `\b` cannot be rewritten, because RE2 looks at single bytes. Instead, the text is changed, see `WordTags`.
 """
 
 # See docs/decisions/0015-patterns-are-re2.md
@@ -41,13 +41,14 @@ _UNDERSCORE = "\ufdd0"
 class WordTags:
     r"""Word tags: how `\b` is matched in texts that are not ASCII.
 
-    Every word character `c` of the text becomes `_c_`, so that RE2 finds an ASCII word character at every boundary. The
-    pattern is rewritten to match such units.
+    Every word character `c` of the text is replaced by `_c_`. The underscore is an ASCII word character, so RE2 finds
+    the same word boundaries. The pattern is rewritten to match `_c_` where it matched `c`.
 
     Attributes:
         pattern: the pattern for tagged texts.
-        word: a pattern whose group is a word character, to replace by `_\1_` after replacing the underscores.
-        underscore: the replacement of underscores.
+        word: a pattern that matches a word character. After the underscores, each match is replaced by `tagged`.
+        tagged: the replacement of a word character.
+        underscore: the replacement of each underscore of the text.
     """
 
     pattern: str
@@ -61,8 +62,8 @@ class Pattern:
     r"""A translated pattern for RE2.
 
     Attributes:
-        text: the pattern for ASCII texts, and for all texts if it has no word boundaries.
-        tags: for other texts, if the pattern has word boundaries.
+        text: the pattern for ASCII texts, and for all texts if the pattern has no word boundaries.
+        tags: how to match other texts, if the pattern has word boundaries.
     """
 
     text: str
@@ -329,7 +330,7 @@ def _tagged(tokens: list[_Token]) -> str | None:
 
 
 def _unit(token: _Token, dotall: bool) -> str | None:
-    """A pattern that matches one character, but never a tag."""
+    """A pattern that matches the same single characters as the token, except the underscore of a tag."""
     if token.kind == "dot":
         return f"[^{_TAG}]" if dotall else rf"[^{_TAG}\n]"
     if token.kind == "char":

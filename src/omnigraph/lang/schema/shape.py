@@ -1,7 +1,7 @@
 """The shape of a schema: its meaning, without order, comments, former names and identities.
 
-Two texts with the same shape are the same schema. Unused members (defaults, incoming cardinalities, index options,
-accepted findings) are omitted, so a new language feature does not change existing hashes.
+Two texts with the same shape are the same schema. Members without a value (defaults, incoming cardinalities, index
+options, accepted findings) are omitted, so a new language feature does not change the hashes of schemas without it.
 """
 
 # See docs/decisions/0010-the-shape-grows-only-where-it-is-used.md

@@ -8,7 +8,7 @@ from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.ast import LiteralKind
 
 MAX_DIGITS = 400
-"""Maximum number of digits. It keeps conversions fast, and is far above the range of all types."""
+"""Maximum number of digits of a number literal. No type can hold more, and longer ones would be slow to convert."""
 
 CONSTRAINT_HEADS = frozenset({"key", "unique", "index", "range", "check"})
 CARDINALITY_HEADS = frozenset({"card", "card_in"})

@@ -28,9 +28,9 @@ def pagerank(network: Network, damping: float, iterations: int, tolerance: float
 
     Args:
         network: the nodes and edges.
-        damping: the probability to follow an edge, and not to jump to a random node.
+        damping: the probability that the random walk follows an edge. Otherwise it jumps to a random node.
         iterations: the maximum number of iterations.
-        tolerance: stop if the sum of all changes is less than this, per node.
+        tolerance: stop when the average change of a rank in one iteration is less than this.
     """
     count = network.nodes
     if count == 0:
@@ -53,7 +53,7 @@ def pagerank(network: Network, damping: float, iterations: int, tolerance: float
 
 
 def components(network: Network) -> Numbers:
-    """The smallest node of the weakly connected component of each node."""
+    """For each node, the smallest node number in its weakly connected component."""
     root: Numbers = np.arange(network.nodes)
     while True:
         changed = False
@@ -120,7 +120,7 @@ def triangles(network: Network) -> Numbers:
     low, high = _simple(network)
     if len(low) == 0:
         return found
-    # Orient every edge from its end of lower degree, so that out-degrees stay small.
+    # Direct every edge from the end with the lower degree to the other end, so that out-degrees stay small.
     degree = np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
     order = np.argsort(degree, kind="stable")
     rank_of = np.empty(count, np.int64)
@@ -158,7 +158,7 @@ def _simple(network: Network) -> tuple[Numbers, Numbers]:
 
 
 def _chunks(sizes: Numbers) -> Iterator[tuple[int, int]]:
-    """Ranges of items whose sizes sum up to about a chunk."""
+    """Yield ranges of positions. The sizes in a range sum up to about `CHUNK_EDGES`."""
     ends = np.cumsum(sizes)
     begin = 0
     while begin < len(sizes):

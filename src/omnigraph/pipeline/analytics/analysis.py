@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.analytics.spark_algorithms import SparkNetwork
 
 _NODE_BYTES, _EDGE_BYTES = 100, 40
-"""Approximate memory of an algorithm per node and per edge."""
+"""Approximate bytes of memory that an algorithm needs per node and per edge."""
 
 
 def analyse(
@@ -52,13 +52,14 @@ def analyse(
 
     Args:
         graph: the graph.
-        nodes: node types; by default those at the ends of the edges, and all when no edges are named.
-        edges: edge types; by default all between the nodes.
+        nodes: node types; by default those at the ends of the given edge types, or all if no edge types are given.
+        edges: edge types; by default all edge types between the given node types.
         weight: an edge property that is the length of an edge, for shortest paths.
-        branch: the head of a branch; by default that of the handle.
-        at: another snapshot: a snapshot, a commit id or a tag; or a time or manifest version of the branch.
-        engine: `auto`, `local` or `spark`; by default this process up to the memory that `OMNIGRAPH_QUERY_MEMORY`
-            allows.
+        branch: the branch whose head is analysed; by default the branch of the graph handle.
+        at: the snapshot to analyse in place of the head: a snapshot, a commit id or a tag; or a time or manifest
+            version of the branch.
+        engine: `auto`, `local` or `spark`. `auto` runs in this process if the estimated memory is at most
+            `OMNIGRAPH_QUERY_MEMORY`, and on Spark otherwise.
         session: the Spark session; by default that of the process.
 
     Example:
@@ -74,14 +75,14 @@ def analyse(
     Raises:
         InputError: there is no such type, property or engine.
         NotFoundError: there is no such branch or commit.
-        SparkUnavailableError: it needs Spark, and Spark is not installed.
+        SparkUnavailableError: the algorithms have to run on Spark, and Spark is not installed.
     """
     view = graph.session.snapshot_at(branch, at)
     accepted = graph.session.schemas.at(view)
     selection = TypeSelection.of(accepted.catalog, nodes, edges, weight)
     choice = _choose_engine(parse_engine(engine), view, selection)
     if choice.engine is Engine.SPARK:
-        check_installed()  # before a module imports it
+        check_installed()  # before any module imports pyspark
     return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, selection, choice, session)
 
 
@@ -117,17 +118,17 @@ class Analysis:
         return self.choice.engine
 
     def pagerank(self, *, damping: float = 0.85, iterations: int = 100, tolerance: float = 1e-6) -> Outcome:
-        """PageRank of every node: the probability of a random walk to be there. The ranks sum to 1.
+        """PageRank of every node: the probability that a random walk is at the node. The ranks sum to 1.
 
         Parallel edges count separately. Nodes without outgoing edges distribute their rank over all nodes.
 
         Args:
-            damping: the probability to follow an edge, and not to jump to a random node.
+            damping: the probability that the random walk follows an edge. Otherwise it jumps to a random node.
             iterations: the maximum number of iterations.
-            tolerance: stop if the sum of all changes is less than this, per node.
+            tolerance: stop when the average change of a rank in one iteration is less than this.
 
         Returns:
-            `type`, `id`, `rank`.
+            The columns `type`, `id` and `rank`, with one row per node.
         """
         if not 0 <= damping < 1:
             raise InputError(f"damping must be at least 0 and less than 1, not {damping}")
@@ -143,7 +144,7 @@ class Analysis:
         """Weakly connected component of every node.
 
         Returns:
-            `type`, `id`, `component`: the smallest member, as `Type:id`.
+            The columns `type`, `id` and `component`: the smallest node of the component, as `Type:id`.
         """
         if self.engine is Engine.SPARK:
             from omnigraph.pipeline.analytics import spark_algorithms
@@ -164,7 +165,7 @@ class Analysis:
             iterations: the maximum number of rounds. Some graphs never converge.
 
         Returns:
-            `type`, `id`, `label`: a node, as `Type:id`.
+            The columns `type`, `id` and `label`. A label is the name of a node, as `Type:id`.
         """
         _check_iterations(iterations)
         if self.engine is Engine.SPARK:
@@ -179,7 +180,7 @@ class Analysis:
         """The number of triangles of every node. Ignores direction, parallel edges and self-loops.
 
         Returns:
-            `type`, `id`, `triangles`.
+            The columns `type`, `id` and `triangles`, with one row per node.
         """
         if self.engine is Engine.SPARK:
             from omnigraph.pipeline.analytics import spark_algorithms
@@ -197,7 +198,7 @@ class Analysis:
             direction: the direction in which edges are followed: `out`, `in` or `both`.
 
         Returns:
-            `source` as `Type:id`, and `type`, `id`, `distance` of every reachable node.
+            The columns `source` (as `Type:id`), `type`, `id` and `distance`: one row per source and reachable node.
 
         Raises:
             NotFoundError: there is no such node.
@@ -205,7 +206,7 @@ class Analysis:
         try:
             direction = Direction(direction)
         except ValueError:
-            raise InputError(f"{shown(direction)} is not a direction", hint="out, in or both") from None
+            raise InputError(f"{shown(direction)} is not a direction", hint="use out, in or both") from None
         wanted = [sources] if isinstance(sources, str) else list(sources)
         numbers = [number_of(self._view, self._selection, source) for source in dict.fromkeys(wanted)]
         if self.engine is Engine.SPARK:

@@ -1,7 +1,7 @@
 """The input of algorithms: nodes as integers from 0, edges as two integer arrays.
 
-Nodes are numbered by type name, then by id. So numbers, and rules such as "the smallest of equals", agree between this
-process and Spark.
+Nodes are numbered in the order of type name and id. So a node has the same number in this process and on Spark, and
+rules that choose the smallest node give the same result in both.
 """
 
 # See docs/decisions/0096-algorithms-number-nodes-by-id.md
@@ -58,8 +58,8 @@ class TypeSelection:
 
         Args:
             catalog: the schema.
-            nodes: node types; by default those at the ends of the edges.
-            edges: edge types; by default all between the nodes.
+            nodes: node types; by default those at the ends of the given edge types, or all if no edge types are given.
+            edges: edge types; by default all edge types between the given node types.
             weight: a property that all of the edge types have.
 
         Raises:
@@ -75,7 +75,10 @@ class TypeSelection:
         for name in lines:
             missing = set(_ends(catalog, name)) - set(named)
             if missing:
-                raise InputError(f"{name} connects {min(missing)}, which is not among the node types")
+                raise InputError(
+                    f"the edge type {name} has an end of type {min(missing)}, which is not among the given node types",
+                    hint=f"add {min(missing)} to the node types, or leave out {name}",
+                )
             if weight is not None:
                 _check_weight(catalog, name, weight)
         return cls(named, lines, weight)
@@ -144,7 +147,7 @@ class Network:
 
     @cached_property
     def both(self) -> Neighbours:
-        """The edges grouped by both of their ends."""
+        """Every edge twice: grouped by its source and by its target."""
         weight = None if self.weight is None else np.concatenate([self.weight, self.weight])
         ends = np.concatenate([self.source, self.target]), np.concatenate([self.target, self.source])
         return _neighbours(*ends, weight, self.nodes)
@@ -167,7 +170,7 @@ class Neighbours:
         return degree, positions
 
     def node_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ranges of nodes that have about a chunk of edges together."""
+        """Ranges of nodes that together have about `CHUNK_EDGES` edges."""
         nodes = len(self.first) - 1
         begin = 0
         while begin < nodes:
@@ -214,7 +217,7 @@ def network(view: View, catalog: Catalog, selection: TypeSelection) -> Network:
 
 
 def _id_ranks(view: View, name: str) -> Numbers:
-    """The rank of each node by id. Empty slots come last."""
+    """The position of each node in the order of ids. Slots without a node come last."""
     space = view.tables.nodes(name)
     return space.id_ranks() if space.count else np.empty(0, np.int64)
 
@@ -250,7 +253,7 @@ def number_of(view: View, selection: TypeSelection, given: object) -> int:
         InputError: several types have the id.
     """
     if not isinstance(given, str):
-        raise InputError(f"a node is given by its id, not by {shown(given)}")
+        raise InputError(f"a source must be the id of a node, not {shown(given)}")
     kind, colon, rest = given.partition(":")
     named = {kind: rest} if colon and kind in selection.nodes else dict.fromkeys(selection.nodes, given)
     found = {}

@@ -40,7 +40,7 @@ class Outcome(ABC):
     """The values that an algorithm computed for the nodes of a snapshot.
 
     Attributes:
-        name: the column of the values.
+        name: the name of the column with the values.
     """
 
     def __init__(self, target: tuple[Graph, Snapshot, TypeSelection], name: str) -> None:
@@ -71,21 +71,23 @@ class Outcome(ABC):
     ) -> LoadReceipt:
         """Write the values to a property of the nodes, as one commit.
 
-        The head of the branch must be the analysed commit. A branch that does not exist is created there.
+        The head of the branch must be the analysed commit. If the branch does not exist, it is created at that commit.
 
         Args:
             property: a property that all of the node types have.
             branch: the target branch.
             message: the message of the commit.
-            idempotency_key: does nothing if the branch has a commit with this key.
+            idempotency_key: if the branch already has a commit with this key, nothing is written.
 
         Raises:
-            InputError: a type has no such property, or one of another type; or there are several values per node.
+            InputError: a node type does not have the property, the property has the wrong type, or a node has several
+                values.
             PreconditionFailedError: the branch has another head.
         """
         if self.schema.names[0] != "type":
             raise InputError(
-                "a node may have several distances", hint="load the distances from one source with Graph.load"
+                "distances cannot be written to a property: a node has one distance per source",
+                hint="filter the table by one source, and load its rows with Graph.load",
             )
         types = self._check(property)
         if branch not in self._graph.branches:
@@ -108,7 +110,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def _rows(self, name: str, property: str) -> object:
-        """The entities of a type by id, with the computed values."""
+        """The entities of a type in the order of ids, with the computed values."""
 
     def _check(self, property: str) -> list[str]:
         """The non-empty node types. Checks that all of them have a suitable property."""
@@ -128,7 +130,7 @@ class Outcome(ABC):
 
 
 def _with(part: TypeExport, property: str, values: pa.Array) -> Iterator[pa.RecordBatch]:
-    """The entities of a type by id, with the given values in one property."""
+    """The entities of a type in the order of ids, with the given values in one property."""
     column = part.schema.get_field_index(property)
     first = 0
     for batch in part.batches():
@@ -196,7 +198,7 @@ class FrameOutcome(Outcome):
         return {"engine": Engine.SPARK, "spark": SparkOptions(self._session)}
 
     def _rows(self, name: str, property: str) -> DataFrame:
-        """The entities of a type by id, joined with the computed values."""
+        """The entities of a type in the order of ids, joined with the computed values."""
         from pyspark.sql import functions as sql
 
         from omnigraph.pipeline.frames import type_frame

@@ -21,7 +21,7 @@ from omnigraph.pipeline.analytics.network import TypeSelection
 from omnigraph.pipeline.frames import NAME
 
 _POSITION_MASK = (1 << 33) - 1
-"""Mask of the bits in which `monotonically_increasing_id` counts within a partition."""
+"""Mask of the low bits of `monotonically_increasing_id`, which hold the position of a row in its partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class SparkNetwork:
     """Nodes and edges as cached DataFrames.
 
     Attributes:
-        nodes: `number`, `type`, `id`.
-        edges: `source` and `target` as node numbers, and `weight` if requested.
+        nodes: the columns `number` (the number of the node), `type` and `id`.
+        edges: the columns `source` and `target` (node numbers), and `weight` if requested.
         count: the number of nodes.
     """
 
@@ -47,7 +47,7 @@ def spark_network(
     Args:
         spark: the session.
         options: the options that select the snapshot: `path`, `commit`, and storage options.
-        catalog: its schema.
+        catalog: the schema of the snapshot.
         selection: the selected types.
 
     Raises:
@@ -120,7 +120,7 @@ def _numbered(nodes: DataFrame) -> DataFrame:
 
 
 def pagerank(network: SparkNetwork, damping: float, iterations: int, tolerance: float) -> DataFrame:
-    """See `algorithms.pagerank`. Returns `number` and `rank`."""
+    """See `algorithms.pagerank`. Returns the columns `number` (of the node) and `rank`."""
     count = network.count
     degree = network.edges.groupBy(sql.col("source").alias("number")).count().withColumnRenamed("count", "degree")
     nodes = network.nodes.select("number").join(degree, "number", "left").localCheckpoint()
@@ -148,10 +148,11 @@ def pagerank(network: SparkNetwork, damping: float, iterations: int, tolerance: 
 
 
 def components(network: SparkNetwork) -> DataFrame:
-    """See `algorithms.components`. Returns `number` and `root`.
+    """See `algorithms.components`. Returns the columns `number` (of the node) and `root` (the smallest node number).
 
-    In each round, every node takes the smallest root of its neighbours, and then the root of that root. So the number
-    of rounds grows with the logarithm of the longest path.
+    The root of a node is the smallest node number that is known to be in its component. In each round, every node takes
+    the smallest root of its neighbours, and then the root of that root. So the number of rounds grows with the
+    logarithm of the longest path.
     """
     both = _undirected(network.edges).where("source != target").distinct().localCheckpoint()
     roots = network.nodes.select("number", sql.col("number").alias("root")).localCheckpoint()
@@ -164,7 +165,7 @@ def components(network: SparkNetwork) -> DataFrame:
         lower = roots.join(around, "number", "left").select(
             "number", sql.col("root").alias("before"), sql.least("root", sql.coalesce("near", "root")).alias("low")
         )
-        # Pass a smaller root on to the old root, then replace every root by its own root.
+        # Give the smaller root to the old root node, too. Then replace every root by its own root.
         passed = lower.groupBy(sql.col("before").alias("number")).agg(sql.min("low").alias("passed"))
         updated = (
             lower.join(passed, "number", "left")
@@ -181,7 +182,7 @@ def components(network: SparkNetwork) -> DataFrame:
 
 
 def labels(network: SparkNetwork, iterations: int) -> DataFrame:
-    """See `algorithms.labels`. Returns `number` and `label`."""
+    """See `algorithms.labels`. Returns the columns `number` (of the node) and `label`."""
     both = _undirected(network.edges).localCheckpoint()
     current = network.nodes.select("number", sql.col("number").alias("label")).localCheckpoint()
     for _ in range(iterations):
@@ -204,12 +205,12 @@ def labels(network: SparkNetwork, iterations: int) -> DataFrame:
 
 
 def triangles(network: SparkNetwork) -> DataFrame:
-    """See `algorithms.triangles`. Returns `number` and `triangles`."""
+    """See `algorithms.triangles`. Returns the columns `number` (of the node) and `triangles`."""
     low, high = sql.least("source", "target").alias("a"), sql.greatest("source", "target").alias("b")
     pairs = network.edges.where("source != target").select(low, high).distinct().localCheckpoint()
     ends = pairs.select(sql.explode(sql.array("a", "b")).alias("number"))
     degree = ends.groupBy("number").agg(sql.count("*").alias("degree"))
-    # Orient every edge from its end of lower degree, so that out-degrees stay small.
+    # Direct every edge from the end with the lower degree to the other end, so that out-degrees stay small.
     left = degree.select(sql.col("number").alias("a"), sql.struct("degree", "number").alias("left"))
     right = degree.select(sql.col("number").alias("b"), sql.struct("degree", "number").alias("right"))
     ordered = pairs.join(left, "a").join(right, "b")
@@ -229,7 +230,11 @@ def triangles(network: SparkNetwork) -> DataFrame:
 
 
 def distances(network: SparkNetwork, sources: Sequence[int], direction: Direction) -> DataFrame:
-    """See `algorithms.distances`, for several sources. Returns `from`, `number` and `distance` of reachable nodes."""
+    """Distances from several sources, see `algorithms.distances`.
+
+    Returns one row per source and reachable node, with the columns `from` (the number of the source), `number` (of the
+    reachable node) and `distance`.
+    """
     spark = network.edges.sparkSession
     turned: Mapping[Direction, Callable[[DataFrame], DataFrame]] = {
         Direction.OUT: lambda edges: edges,

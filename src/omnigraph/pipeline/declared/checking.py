@@ -25,8 +25,8 @@ class CheckOutcome:
     Attributes:
         name: the name of the check.
         passed: whether it passed; None if it needs rows that are not loaded yet.
-        rows: the number of rows that it found.
-        detail: the reason of a failure.
+        rows: the number of rows that the check found.
+        detail: the reason why the check failed or was not run.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""The file of a declared pipeline: its syntax and its parsed form. Opens only the file and files that it includes."""
+"""The file of a declared pipeline: its syntax and its parsed form.
+
+This module opens only that file and the files that it includes.
+"""
 
 from __future__ import annotations
 
@@ -106,8 +109,8 @@ class Target:
     """Rows that become nodes or edges.
 
     Attributes:
-        key: the type, `node:Ship`; or the name of the rows in the mapping.
-        rows: the source or step of the rows.
+        key: the type key, such as `node:Ship`; for rows with a mapping, the name of their source or step.
+        rows: the name of the source or step that supplies the rows.
     """
 
     key: str
@@ -128,9 +131,9 @@ class QueryCheck:
 
     Attributes:
         name: the name of the check.
-        text: the query, or several of which `query` selects one.
-        query: the name of the query.
-        params: its parameters.
+        text: the text of one or more queries.
+        query: the name of the query to run; None if the text has only one.
+        params: the parameters of the query.
         least: the minimum number of rows.
         most: the maximum number of rows; None for any number.
     """
@@ -159,7 +162,7 @@ class Document:
         sources: the sources of rows, by name.
         steps: SQL steps by name, in order.
         targets: the rows that become nodes and edges.
-        records: sources of records that name their types.
+        records: the names of the sources whose records contain their type.
         mapping: the mapping of tables whose columns are not named like the properties.
         mode: the load mode.
         branch: the branch to load into; None for a new branch of the run.
@@ -206,8 +209,8 @@ def read_document(
     """Read a declaration.
 
     Args:
-        given: the path of a YAML file, or its content; then paths are relative to the working directory.
-        given_variables: the values of its variables.
+        given: the path of a YAML file, or the content. Paths in given content are relative to the working directory.
+        given_variables: the values of the variables of the pipeline.
 
     Raises:
         InputError: the file cannot be read, or is not valid.
@@ -379,7 +382,9 @@ class _DocumentReader:
             return SqlCheck(name, sql_text(value))
         given = value.members(("sql", "query", "file", "name", "params", "expect"))
         if len([form for form in ("sql", "query", "file") if form in given]) != 1:
-            raise value.error("a check has exactly one query", "give sql, query (a text) or file (a .gq file)")
+            raise value.error(
+                "a check needs exactly one of 'sql', 'query' and 'file'", "'query' is a text, 'file' is a .gq file"
+            )
         if "sql" in given:
             _only(given, ("sql",))
             return SqlCheck(name, sql_text(given["sql"]))
@@ -435,7 +440,7 @@ def _count(value: Value) -> int:
 
 
 def _texts(value: Value) -> dict[str, str]:
-    """Members as texts. Numbers and booleans become their text form."""
+    """The members of an object as texts. Numbers and booleans are converted to text."""
     found = {}
     for name, member in value.members().items():
         if isinstance(member.content, bool):

@@ -1,4 +1,4 @@
-"""Files as tables for SQL. Tasks read them, with the columns of the file or the declared ones."""
+"""Files as tables for SQL. Tasks read the files. NDJSON has the declared columns, other formats those of the file."""
 
 # See docs/decisions/0119-sql-reads-with-our-readers.md
 
@@ -47,14 +47,17 @@ def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[s
     if not format_.tables:
         if not columns:
             raise InputError(
-                "SQL needs the columns of NDJSON files", hint="declare them: 'columns: {name: string, tons: bigint}'"
+                "the source is NDJSON, and SQL needs to know its columns",
+                hint="declare them in the source: 'columns: {name: string, tons: bigint}'",
             )
         named = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         declared = StructType.fromDDL(named)
         assert isinstance(declared, StructType)
         schema = to_arrow_schema(declared, timezone="UTC")
     elif columns:
-        raise InputError("the files have column names", hint="omit 'columns', and cast in SQL")
+        raise InputError(
+            "'columns' is only for NDJSON files: these files have column names", hint="omit 'columns', and cast in SQL"
+        )
     else:
         schema = columns_of(listed[0])
     splits = tuple(split for file in listed for split in cut_file(FileSplit(file, None)))
@@ -159,7 +162,8 @@ def _csv_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
         _refuse(problems)
         yield batch
     _refuse(problems)
-    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)  # for files without rows
+    # An empty batch, so that a file without rows has its columns.
+    yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)
 
 
 def _header(file: RowFile) -> list[str]:

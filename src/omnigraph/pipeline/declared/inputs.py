@@ -27,7 +27,7 @@ class PinnedSource:
 
     Attributes:
         source: the declared source.
-        files: the files, if it has any.
+        files: the files of the source; empty for other kinds of sources.
         graph: the graph of a source that is a type of a graph.
         view: the snapshot of that graph.
         digest: a digest of the state; None if it cannot be determined.

@@ -1,6 +1,7 @@
-"""A run of a declared pipeline: load, check, and merge or leave for review. An interrupted run continues.
+"""A run of a declared pipeline: load the rows, check them, and merge the branch or keep it for review.
 
-The state of a run is stored in the graph only: the idempotency keys of its commits are derived from the id of the run.
+An interrupted run continues when it is started again. The state of a run is stored in the graph only: the idempotency
+keys of its commits are derived from the id of the run.
 """
 
 # See docs/decisions/0118-a-run-is-in-the-graph.md
@@ -50,7 +51,7 @@ LABEL = "pipeline"
 _RUN, _FILE, _SOURCES, _VARIABLES = (f"{LABEL}.{name}" for name in ("run", "file", "sources", "variables"))
 
 _SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""SQL behaves the same everywhere: values that do not fit are errors, and times are in UTC."""
+"""SQL gives the same result everywhere: a value that does not fit its type is an error, and times are in UTC."""
 
 _LABEL_MEANINGS = {_FILE: "another declaration", _VARIABLES: "other variables", _SOURCES: "other inputs"}
 
@@ -59,13 +60,13 @@ class Stage(StrEnum):
     """The stage that a run has reached."""
 
     CHECKED = "checked"
-    """All rows and checks were checked, and nothing was written."""
+    """The rows were checked without loading them, and nothing was written."""
     LOADED = "loaded"
-    """The rows are on the branch, which is the base."""
+    """The rows are loaded directly into the base branch."""
     REVIEW = "review"
-    """The rows are on a branch, for review."""
+    """The rows are on a separate branch, which is kept for review."""
     MERGED = "merged"
-    """The rows are merged into the base."""
+    """The rows are merged into the base branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def run(
     """Run a declared pipeline.
 
     Raises:
-        InputError: the declaration is not valid, or the id belongs to another run.
+        InputError: the declaration is not valid, or a run with other inputs has the same id.
         PipelineCheckError: a check failed. The rows are on their branch, and a new attempt checks that branch again.
         BadRowsError: records cannot become rows of their type.
         ConstraintError: rows break a constraint of the schema.
@@ -211,7 +212,8 @@ class _Run:
             try:
                 load = self._load(check=False)
             except InputError:
-                # A concurrent attempt of the same run was faster. SQL has no order, so its rows may differ from ours.
+                # A concurrent attempt of the same run may have committed first. The rows of SQL have no fixed order, so
+                # the load may see other rows under the same idempotency key, and fail.
                 earlier = self._earlier_commit(self.branch, self.key)
                 if earlier is None:
                     raise
@@ -240,15 +242,15 @@ class _Run:
         if given is not None:
             return given, digests
         if None in digests.values():
-            return ulid_now().lower(), digests  # without digests, every run is a new one
+            return ulid_now().lower(), digests  # a source without a digest may have changed, so every run gets a new id
         identity = [self.document.name, self.document.digest, self._variables_digest, digests]
         return blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest(), digests
 
     def _earlier_run(self, digests: Digests) -> tuple[str, Digests] | None:
-        """The earlier run that wrote the commit which a source reads, if it is this run.
+        """The id and the digests of a completed run with the same input, if one of the sources reads its commit.
 
-        A pipeline that reads the branch which it changes would otherwise never recognize its own run: if a source reads
-        exactly the commit of the run, its input is the input of that run.
+        A pipeline may read the branch that it changes. After a run, that branch has a new head, so the digests of the
+        sources differ. If a source reads exactly the commit of an earlier run, the recorded digests of that run count.
         """
         for pinned in self.pinned.values():
             labels = {} if pinned.view is None else dict(pinned.view.commit.labels)
@@ -288,7 +290,7 @@ class _Run:
         """The commit of an earlier attempt of this run.
 
         Raises:
-            InputError: the id belongs to another run.
+            InputError: a run with other inputs, variables or another declaration has the same id.
         """
         try:
             found = find_idempotent(self.graph.session.store.capture(branch), key)
@@ -300,8 +302,8 @@ class _Run:
         for label, what in _LABEL_MEANINGS.items():
             if labels.get(label) != dict(self.labels)[label]:
                 raise InputError(
-                    f"the run '{self.id}' of '{self.document.name}' had {what}: commit {found.id}",
-                    hint="an id belongs to one run: use another id",
+                    f"pipeline '{self.document.name}': commit {found.id} has the run id '{self.id}' with {what}",
+                    hint="use another run id, or omit it",
                 )
         return found
 
@@ -340,7 +342,10 @@ class _Run:
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
         if parse_engine(self.request.engine) is Engine.LOCAL:
-            raise InputError(f"{self.document.file}: SQL needs Spark", hint="omit --engine (engine=)")
+            raise InputError(
+                f"{self.document.file}: the pipeline has SQL or a Spark source, which the engine 'local' cannot run",
+                hint="use --engine spark (engine='spark'), or omit the option",
+            )
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):
@@ -353,7 +358,7 @@ class _Run:
         return rows, True
 
     def _check(self) -> RunReceipt:
-        """Load with `check`, and run the checks that need no written rows."""
+        """Check the rows without writing them, and run the checks that need no loaded rows."""
         load = self._load(check=True)
         outcomes = check_input(self.document, self.graph, self._views, self._job)
         self._raise_failed(outcomes)

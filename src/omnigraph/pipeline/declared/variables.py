@@ -1,4 +1,4 @@
-"""Variables of a pipeline: `${name}` in texts. In SQL, a variable is a query parameter `:name`, and never text."""
+"""Variables of a pipeline: `${name}` in texts. In SQL, a variable is a query parameter `:name`."""
 
 # See docs/decisions/0117-a-variable-is-a-value.md
 
@@ -38,8 +38,8 @@ def variables(declared: Value | None, given: Mapping[str, object], top: Value) -
 
     Args:
         declared: the names and default values; null for a variable without default.
-        given: the given values.
-        top: the declaration.
+        given: the values from the caller.
+        top: the root of the document, for error messages.
 
     Raises:
         InputError: a variable has no value, or is not declared.
@@ -48,7 +48,9 @@ def variables(declared: Value | None, given: Mapping[str, object], top: Value) -
     for name in given:
         if name not in known:
             where = declared or top
-            raise where.error(f"there is no variable '{cut(name)}'", did_you_mean(name, known) or "declare it first")
+            raise where.error(
+                f"there is no variable '{cut(name)}'", did_you_mean(name, known) or "declare it below 'variables'"
+            )
     values = {}
     for name, default in known.items():
         check_name(name, default)
@@ -89,7 +91,7 @@ def sql_text(value: Value) -> str:
     """The SQL text of a value.
 
     Raises:
-        InputError: the value is not a text, or uses a variable as text.
+        InputError: the value is not a text, or contains `${name}`.
     """
     text = value.text()
     found = _IN_SQL.search(text)

@@ -23,7 +23,7 @@ class Views:
 
     Args:
         document: the declaration.
-        pinned: its sources.
+        pinned: the sources of the declaration.
         spark: the Spark session of the run.
     """
 
@@ -126,7 +126,7 @@ class _ErrorLocation:
 
 
 def _message(error: BaseException) -> str:
-    """The message of an error of Spark, without its condition name and the plan."""
+    """The message of a Spark error, without the name of the error condition and without the query plan."""
     text = str(error).strip()
     text = re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,4 +1,8 @@
-"""Aliases of ids in a lenient load, over all parts of the input: other spellings of the same id."""
+"""Aliases of node ids in a lenient load, collected from all parts of the input.
+
+The id of a node with a key is the canonical text of the key value. A record may give another text for the same value,
+such as `007` for the number 7. That text is an alias of the id.
+"""
 
 # See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
 
@@ -24,7 +28,7 @@ class FoundAliases:
 
     Attributes:
         known: aliases and the ids that they stand for, by node type.
-        wrong: the first ambiguous aliases, by node type, with the part that contains each first.
+        wrong: the first ambiguous aliases, by node type, each with the number of the first part that contains it.
     """
 
     known: Mapping[str, pa.Table]
@@ -70,18 +74,18 @@ def _pairs(name: str, done: Mapping[int, PartResult], staging: Staging) -> pa.Ta
     return first.rename_columns({"at_first": "at", "number_first": "number"}).combine_chunks()
 
 
-def _used_as_ids(name: str, spellings: pa.Array, done: Mapping[int, PartResult], staging: Staging) -> pa.Array:
+def _used_as_ids(name: str, aliases: pa.Array, done: Mapping[int, PartResult], staging: Staging) -> pa.Array:
     """Which aliases are also ids of nodes. Reads the ids of one part at a time."""
-    used = np.zeros(len(spellings), bool)
+    used = np.zeros(len(aliases), bool)
     for part in done.values():
         if name in part.aliases:
             ids = staging.table(part.aliases[name].ids)["id"]
-            used |= pc.is_in(spellings, value_set=ids).to_numpy(zero_copy_only=False)
+            used |= pc.is_in(aliases, value_set=ids).to_numpy(zero_copy_only=False)
     return pa.array(used)
 
 
 def alias_problems(reader: PartReader, wrong: Mapping[str, pa.Table]) -> list[Problem]:
-    """The problems for ambiguous aliases, from the reader of the part that contains them."""
+    """The problems that `reader` reports for the ambiguous aliases of its part."""
     problems = []
     for name, pairs in reader.aliases.pairs().items():
         if name not in wrong:

@@ -1,7 +1,7 @@
 """External blobs of a load: the driver checks the references, tasks fetch the content.
 
-As in one process, all references are checked against the policy before any source is probed, and all sources are probed
-before any is read. The limits on their number and size are low enough for the driver.
+As in one process, the policy is checked for all references before any source is probed for its existence and size, and
+all sources are probed before any is read. The number of references is limited, so the driver can hold all of them.
 """
 
 # See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
@@ -30,7 +30,7 @@ from omnigraph.write.external_blobs import (
 from omnigraph.write.rules.duplicate_keys import ROW
 
 _NO_CONTENT = (b"", None)
-"""The content of blobs in superseded rows."""
+"""The content of blobs in rows that a later record with the same id replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Fetch:
 
     Attributes:
         sources: the sources to read, by reference; empty if references are kept.
-        kept: the references to store unchanged.
+        kept: the references that are stored in place of the content.
         options: the storage options for S3.
     """
 
@@ -122,7 +122,7 @@ class AllowedReferences:
 def _without_superseded(
     found: PartReferences, dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None
 ) -> PartReferences:
-    """The references without those of superseded rows."""
+    """The references, without those of rows that a later record with the same id replaces."""
     if dropped is None:
         return found
     rows = found.rows.filter(pa.array(~np.isin(found.rows[ROW].to_numpy(), dropped)))

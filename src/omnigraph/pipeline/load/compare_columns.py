@@ -1,4 +1,4 @@
-"""The columns of each type that constraints compare with other rows, and the columns to partition them by.
+"""The columns of each type that constraints compare with other rows, and the columns of the hash partitioning.
 
 Tasks write these columns in hash partitions while they read the input, so that the comparison needs no shuffle.
 """
@@ -29,9 +29,9 @@ class CompareKey:
 
     Attributes:
         name: the name, unique within the type.
-        columns: the input columns.
-        by: the columns of the result to partition by.
-        compute: computes the result from the input columns.
+        columns: the input columns of `compute`.
+        by: the columns of the result of `compute` that are hashed for the partition.
+        compute: computes the compared columns from the input columns.
     """
 
     name: str
@@ -41,11 +41,11 @@ class CompareKey:
 
 
 IDS = CompareKey("ids", ("id",), ("id",), lambda rows: rows.select(["id"]))
-"""The ids."""
+"""The ids of the rows."""
 
 
 def ends_at(edge: EdgeType, node: str) -> CompareKey:
-    """The ids of the nodes of a type that edges connect. Removes duplicates if there are many."""
+    """The ids of the nodes of a type at the ends of edges. Removes duplicate ids if a sample has many."""
     ends = tuple(end for end, at in (("src", edge.from_type), ("dst", edge.to_type)) if at == node)
 
     def compute(rows: pa.Table) -> pa.Table:
@@ -69,10 +69,10 @@ def tuples(fields: tuple[str, ...]) -> CompareKey:
 
 
 def compare_keys(catalog: Catalog, declared: NodeType | EdgeType, *, named: bool) -> Iterator[CompareKey]:
-    """All comparisons of a type.
+    """All groups of columns of a type that are compared with other rows.
 
     Args:
-        catalog: the types.
+        catalog: the schema.
         declared: the type.
         named: whether some ids are given, or derived from a key. Generated ids are new and need no comparison.
     """

@@ -1,4 +1,4 @@
-"""The parts of the input of a load: runs the tasks that read them, and computes the position of each in the whole."""
+"""The parts of the input of a load: runs the tasks that read the parts, and computes where each part starts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class InputParts:
         if wrong or aliases.wrong:
             raise BadRowsError(self._problems(work, wrong, aliases), sum(wrong.values()) + aliases.total)
         if aliases.known:
-            # All nodes are known now: read again, and replace aliases in the ends of edges.
+            # All aliases are known now: read all parts again, and replace the aliases in the ends of edges by the ids.
             staged = {name: work.staging.put(f"aliases/{name}", rows) for name, rows in aliases.known.items()}
             work = replace(work, aliases=staged)
             self._run(work, list(self.splits))
@@ -77,9 +77,10 @@ class InputParts:
         self.coerced = self._coercions(work)
 
     def _check_vectors(self) -> None:
-        """Raise the embedding error of the first failed part, unless an earlier part has problems.
+        """Raise the embedding error of the first failed part, unless an earlier part has invalid records.
 
-        In that case, drop the failed part and all later ones: their records are not counted.
+        If it has, the caller reports the invalid records. The failed part and all later parts are dropped, so the error
+        does not count their records.
         """
         failed = min((number for number, done in self.done.items() if done.failed is not None), default=None)
         if failed is None:
@@ -98,7 +99,7 @@ class InputParts:
         self.done |= self.map(numbers, lambda number: run(work, number, *parts[number]), "reading")
 
     def map(self, numbers: Sequence[int], do: Callable[[int], R], what: str) -> dict[int, R]:
-        """Call a function in a task for each number."""
+        """Call a function in a task for each of the given numbers. Returns the results by number."""
         listed = list(numbers)
         tasks = self._spark.session.parallelism * TASKS_PER_SLOT
         return dict(zip(listed, self._spark.map(what, listed, do, tasks=tasks), strict=True))
@@ -141,7 +142,7 @@ class InputParts:
             first += before
 
     def _problems(self, work: Work, wrong: Mapping[int, int], aliases: FoundAliases) -> tuple[Problem, ...]:
-        """The first problems, with their positions in the whole input. Reads their parts again."""
+        """The first invalid records, with their positions in the whole input. Reads the affected parts again."""
         chosen: list[int] = []
         found = 0
         for number, total in wrong.items():
@@ -163,7 +164,7 @@ class InputParts:
         return collected.first
 
     def _coercions(self, work: Work) -> tuple[Coercion, ...]:
-        """The corrections of all parts. Reads parts again if their example positions are not known."""
+        """The corrections of all parts. Reads a part again if the line numbers of its examples are not known yet."""
         counted = Coercions()
         first: dict[tuple[str, str], int] = {}
         for number, done in sorted(self.done.items()):

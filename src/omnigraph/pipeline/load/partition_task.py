@@ -54,17 +54,17 @@ class Work:
         staging: the staging directory.
         accepted: the schema in force.
         now: the time of the request, in milliseconds.
-        seed: the start of the generated ids.
-        bases: by type key, the table version to write fragments for; types without one are not written.
+        seed: the seed of the generated ids.
+        bases: by type key, the table version to write fragments for. Rows of other types are only checked.
         staged: types whose rows are staged and not written, because some may replace stored rows.
         embed: whether to compute missing vectors.
-        embedder: computes vectors; None for that of the environment of the task.
+        embedder: computes vectors; None for the embedder that the environment of the task configures.
         budget: the bytes of rows that a task keeps in memory.
         partitions: the number of hash partitions of the compared columns; 0 for none.
         digest: whether to compute a digest of the input, for a load with an idempotency key.
         rows: whether to build rows; if not, only the digest is computed.
         lenient: whether to correct malformed values, and count the corrections.
-        aliases: by node type, the staged aliases of ids, for the edges of a lenient load.
+        aliases: by node type, the staged file of id aliases, for the edges of a lenient load (see `load.aliases`).
     """
 
     staging: Staging
@@ -91,7 +91,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Rows of a part that break a value rule: the first rows, and their total number."""
+    """Rows of a part that break a constraint on single rows, such as `@range`: the first rows, and the total number."""
 
     first: pa.Table
     total: int
@@ -102,7 +102,7 @@ class PartReferences:
     """External references in a blob property of one part.
 
     Attributes:
-        rows: the ids, row numbers and URIs; not all if there are more than allowed.
+        rows: the ids, row numbers and URIs. Incomplete if there are more references than a load may have.
         total: the number of references.
     """
 
@@ -116,15 +116,15 @@ class PartRows:
 
     Attributes:
         rows: the number of rows.
-        size: their bytes.
+        size: the bytes of the rows.
         named: whether some ids are given, or derived from a key.
         fragments: the written fragments.
         staged: the staged file of the rows.
         keys: the staged file of the compared columns.
-        partitions: the staged files of the hash partitions, by the name of the comparison.
-        wrong: the rows that break a value rule, by the number of the rule.
+        partitions: the staged files of the hash partitions, by the name of the `CompareKey`.
+        wrong: the rows that break a constraint on single rows, by the position of the constraint in `value_rules`.
         unfetched: the staged file of rows with external blobs that are not fetched yet.
-        references: their external references, by property.
+        references: the external references of these rows, by property.
     """
 
     rows: int
@@ -189,7 +189,9 @@ class PartReader:
         self.named: set[str] = set()
         self.counts: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
-        ignored = work.problems() if work.rows else self.problems  # the row builder reports the same problems
+        ignored = (
+            work.problems() if work.rows else self.problems
+        )  # if rows are built, the row builder reports these problems
         self.digest = RowsDigest(work.accepted, ignored) if work.digest else None
         self.tally = Tally()
         self._ulids = Ulids(work.seed, number)
@@ -223,7 +225,7 @@ class PartReader:
                     take(key, rows)
 
     def _resolve_aliases(self, raw: RawRows) -> RawRows:
-        """Replace aliases in a block by the ids that are stored."""
+        """Replace the aliases in some rows by the ids that are stored."""
         if raw.kind is TypeKind.NODE:
             return self.aliases.node(raw)
         return self.aliases.edge(raw, self._known) if self._known else raw
@@ -274,7 +276,7 @@ def _column(rows: pa.Table, name: str) -> pa.Array:
 
 
 def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartResult:  # noqa: B008
-    """Process one part. `start` is its position in the input, as far as it is known."""
+    """Process one part. `start` is the position of the part in its file, as far as it is known."""
     reader, spool = PartReader(work, number), Spool(work.budget)
     try:
         end = reader.read(split, start, spool.add)
@@ -329,7 +331,7 @@ def write_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows) 
 
 
 def _stage_partitions(work: Work, stem: str, what: CompareKey, rows: pa.Table) -> Iterator[str]:
-    """Stage a comparison in hash partitions. A part that cannot be split may have several files."""
+    """Stage the compared columns in hash partitions. Yields one path for each `HASH_ROWS` rows."""
     for start in range(0, rows.num_rows, HASH_ROWS):
         columns = what.compute(rows.select(what.columns).slice(start, HASH_ROWS))
         parts = hash_partition(columns, what.by, work.partitions)
@@ -356,7 +358,7 @@ def compared_columns(declared: NodeType | EdgeType) -> list[str]:
     return list(dict.fromkeys(["id", *ends, *fields]))
 
 
-# Inputs of comparisons
+# The rows that constraints compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +367,7 @@ class LoadedRows:
 
     Attributes:
         first: the number of the first row.
-        dropped: the positions of superseded rows in the part.
+        dropped: the positions, in the part, of rows that a later record with the same id replaces.
         numbered: whether to add the row numbers as a column.
     """
 

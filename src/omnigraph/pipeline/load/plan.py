@@ -36,7 +36,7 @@ _TABLE = re.compile(r"\w+(\.\w+){0,2}")
 """The syntax of a table name: `people`, `sales.people`, `lake.sales.people`."""
 
 _VALUE_BYTES = 40
-"""Approximate bytes of input per compared value. An edge has two."""
+"""Approximate bytes of input per compared value. An edge has two compared values: the ids of its ends."""
 
 _COMPRESSION_RATIO = 4
 """Approximate compression ratio of compressed files."""
@@ -129,7 +129,7 @@ class Planner:
         staging: the staging directory.
         size: the approximate bytes of a part.
         mapping: the mapping of tables whose columns are not named like the properties.
-        spark: looks up tables by name.
+        spark: the Spark session, to look up tables by name.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Planner:
 
         if isinstance(source, DataFrame):
             if type_name is None:
-                raise InputError("a table does not name the type of its rows", hint="give type_name=")
+                raise InputError("the type of the rows of the DataFrame is not given", hint="pass type_name=")
             yield from self._frame(source, type_name)
             return
         if isinstance(source, Mapping):
@@ -177,7 +177,7 @@ class Planner:
                 yield from self._lines(part)
 
     def _table(self, rows: Any) -> Any:
-        """The Spark table of a name, unless a file has that name; other sources unchanged."""
+        """The DataFrame of a Spark table, if `rows` is the name of a table and not of a file. Otherwise `rows`."""
         if not isinstance(rows, str) or not _TABLE.fullmatch(rows) or Path(rows).exists():
             return rows
         return self._spark.table(rows) if self._spark is not None and self._spark.catalog.tableExists(rows) else rows
@@ -224,7 +224,7 @@ class Planner:
             yield StagedLines(self._staging, (path,), part.name, number, every, length)
 
     def _frame(self, frame: DataFrame, given: str) -> Iterator[Split]:
-        """Stage a DataFrame: each partition in as many parts as it needs."""
+        """Stage a DataFrame. Each partition becomes one or more parts of about `size` bytes."""
         layout = self._inputs.layout(given)
         shown = layout.name if isinstance(layout, OfType) else given.rpartition(":")[2]
         from pyspark import TaskContext
@@ -269,7 +269,7 @@ def _stage_rows(
 
 
 def compared_values(splits: Sequence[Split]) -> int:
-    """Estimate the number of compared values of the input."""
+    """Estimate how many values of the input constraints have to compare with other rows."""
     files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
     compressed = (file.compression is not None or file.format.expands for file in files)
     read = sum(

@@ -61,12 +61,12 @@ class SparkRows:
 
     Args:
         session: the engine session.
-        source: the input. It is split once, also if the load starts again.
+        source: the input. It is split only once, even if the load starts again after a concurrent commit.
         request: the request.
         spark: the context of the work on Spark.
 
     Raises:
-        InputError: the merge threshold is not an amount.
+        InputError: the merge threshold is not a valid size.
     """
 
     stages_into_tables = True
@@ -90,7 +90,7 @@ class SparkRows:
 
     def begin(self, attempt: int) -> None:
         self.direct = attempt == 0
-        """Whether rows that may replace others are written as fragments at once, because their table is empty."""
+        """Whether a load in mode `merge` writes the rows of an empty table directly as fragments, without staging."""
         self.changes: dict[str, LoadedType] = {}
         self.forks = {}
         self.used_forks: set[str] = set()
@@ -190,12 +190,12 @@ class SparkRows:
         )
 
     def _embedder(self, accepted: AcceptedSchema) -> Embedder | None:
-        """The embedder of this process. Tasks on other machines need no credentials."""
+        """The embedder of this process. It is sent to the tasks, so other machines need no credentials."""
         computed = any(prop.embed for node in accepted.catalog.nodes.values() for prop in node.properties.values())
         try:
             return self.session.embedder if computed and self.request.embed else None
         except EmbeddingError:
-            return None  # a task that needs it reports the error
+            return None  # a task that needs the embedder reports the error
 
     def _models(self, change: LoadedType, now: Manifest) -> Models:
         """The models of the vectors of a type after the load."""
@@ -244,7 +244,7 @@ class SparkRows:
                 and self.direct
                 and any(part.fragments or part.unfetched for part in change.parts)
             ):
-                # Fragments contain superseded rows: start again, and stage all rows of the type.
+                # The fragments contain rows that later records replace: start again, and stage all rows of the type.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
             self.duplicates.check(
@@ -254,7 +254,7 @@ class SparkRows:
             raise self._with_locations(error, accepted) from None
 
     def _with_locations(self, error: ConstraintError, accepted: AcceptedSchema) -> ConstraintError:
-        """Add the locations of rows to an error, if the input is small enough to be read again here."""
+        """Add the locations of rows to an error, if the input is small enough for the driver to read it again."""
         if sum(change.read for change in self.changes.values()) > MOST:
             return error
         places = RowLocations()
@@ -290,7 +290,7 @@ class SparkRows:
             except ConstraintError as error:
                 raise self._with_locations(error, accepted) from None
         self._fetch()
-        self._check_bases(now, start_view)  # for the fragments that `_fetch` wrote
+        self._check_bases(now, start_view)  # because `_fetch` may have written fragments
         if self.duplicates.conflict is not None:
             raise self.duplicates.conflict
         if taken is not None:
@@ -345,7 +345,7 @@ class SparkRows:
         return error
 
     def _is_direct(self, change: LoadedType) -> bool:
-        """Whether rows that may replace others were written as fragments, because the table was empty."""
+        """Whether a load in mode `merge` wrote rows directly as fragments, because the table was empty."""
         return self.mode is LoadMode.MERGE and any(part.fragments and part.named for part in change.parts)
 
     def _write(self, change: LoadedType, shuffle: Shuffle, now: Manifest, start_view: Manifest) -> TableWrite:
@@ -366,7 +366,7 @@ class SparkRows:
     def _task_merge(
         self, change: LoadedType, fragments: tuple[str, ...], shuffle: Shuffle, now: Manifest, start_view: Manifest
     ) -> TableWrite:
-        """A merge by tasks. It is valid for one table version: after a concurrent commit, it is made again."""
+        """Merge the rows by tasks. The result fits one table version: after a concurrent commit, they run again."""
         base = self._writable_version(change.key, now, start_view)
         with self.spark.job(f"merging {change.name}"):
             merged, removed = merge_by_tasks(shuffle, self.staging, base, change)
@@ -374,7 +374,10 @@ class SparkRows:
         return ChangeFragments(change.key, (*merged, *fragments), removed, fork=fork)
 
     def _writable_version(self, key: str, now: Manifest, start_view: Manifest) -> TableRef:
-        """The table version that tasks change: that of the graph, or a private fork of it."""
+        """The table version that tasks change: the current version, or a fork of it.
+
+        The first write of a branch to a table needs a fork.
+        """
         pin = now.tables[key]
         if now.owns(pin):
             return pin.ref
@@ -391,13 +394,13 @@ class SparkRows:
         fork = self.forks.get(key)
         if fork is not None and key not in self.used_forks:
             assert fork.branch is not None
-            with suppress(OmnigraphError):  # cleanup removes forks that are left
+            with suppress(OmnigraphError):  # cleanup removes the fork later
                 self.store.tables.drop_fork(fork.path, fork.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class _StagedSource:
-    """Staged rows, without superseded ones."""
+    """Staged rows, without those that a later record with the same id replaces."""
 
     staging: Staging
     parts: tuple[tuple[str, np.ndarray[tuple[int], np.dtype[np.int64]] | None], ...]
@@ -415,13 +418,13 @@ class _StagedSource:
 
 
 def _duplicates(rules: SparkValidator, change: LoadedType, keyed: bool) -> Relation:
-    """Duplicate ids. Duplicate keys are an error, so only the first ones are needed."""
+    """Duplicate ids. For a type with a key, duplicates are an error, so only the first ids are collected."""
     found = rules.duplicate_rows(change)
     return found.map(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
 
 
 def partition_count(splits: Sequence[Split], part_rows: int, parallelism: int) -> int:
-    """The number of hash partitions of the compared columns, so that one task can compare a partition."""
+    """The number of hash partitions of the compared columns. A partition is small enough for one task."""
     parts = -(-compared_values(splits) // part_rows)
     return 1 if parts <= 1 else max(parts, parallelism)
 
@@ -431,7 +434,7 @@ def _plain_ids(rows: pa.Table) -> pa.Table:
 
 
 def _drop(change: LoadedType, dropped: RowNumbers) -> None:
-    """Store the numbers of superseded rows, part by part."""
+    """Record, part by part, the positions of rows that a later record with the same id replaces."""
     bounds = np.append(np.array(change.starts), change.read)
     for i, (low, high) in enumerate(pairwise(bounds.tolist())):
         positions = dropped[(dropped >= low) & (dropped < high)] - low

@@ -1,7 +1,7 @@
 """The constraints of a load on Spark: a shuffle brings rows with equal values together, and tasks compare them.
 
-`write.rules` defines the constraints and their order. This module decides which rows a shuffle brings together. A
-check that needs few rows first looks for candidates, and shuffles the rows only if there are any.
+`write.rules` defines the constraints and their order. This module decides which rows a shuffle brings together. Some
+checks first compute a small relation, such as the missing nodes, and shuffle the loaded rows only if it has rows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LoadedType:
     Attributes:
         parts: the parts.
         replaced: whether the load replaces all stored rows of the type.
-        dropped: by part, the numbers of the rows that a later record with the same id supersedes.
+        dropped: by part, the positions of the rows that a later record with the same id replaces.
     """
 
     kind: TypeKind
@@ -91,12 +91,12 @@ class LoadedType:
 
     @property
     def read(self) -> int:
-        """The number of rows that were read."""
+        """The number of rows in the input."""
         return sum(part.rows for part in self.parts)
 
     @property
     def count(self) -> int:
-        """The number of rows without superseded ones."""
+        """The number of rows, without those that a later record with the same id replaces."""
         return self.read - sum(len(rows) for rows in self.dropped.values())
 
     @property
@@ -110,9 +110,9 @@ class ViolationSearch:
     """Rows that break a constraint, to be found on Spark.
 
     Attributes:
-        rows: returns the rows, in any order.
+        rows: returns the rows that break the constraint, in any order.
         order: the column to sort the reported rows by.
-        candidates: search only if this relation has rows.
+        candidates: if given, the search runs only if this relation has rows.
     """
 
     rows: Callable[[], Relation]
@@ -171,7 +171,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         return self.shuffle.read(inputs, schema, change.count)
 
     def key_rows(self, change: LoadedType, what: CompareKey) -> Relation:
-        """The compared columns of the loaded rows of a type. Already partitioned, unless rows were superseded."""
+        """The compared columns of the loaded rows of a type, in the staged hash partitions if no rows were dropped."""
         filled = [part for part in change.parts if part.rows]
         if change.dropped or not all(what.name in part.partitions for part in filled):
             return self.loaded(change, what.columns).map(what.compute)
@@ -221,7 +221,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     # Ids
 
     def duplicate_counts(self, change: LoadedType) -> Relation:
-        """The number of duplicate ids per block, where there are any. Fast, and mostly empty."""
+        """The number of duplicate ids in each block that has any. Faster than `duplicate_rows`, and usually empty."""
 
         def compare(rows: pa.Table) -> pa.Table:
             distinct = pc.count_distinct(rows["id"]).as_py()
@@ -232,11 +232,11 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"])], compare)
 
     def duplicate_rows(self, change: LoadedType) -> Relation:
-        """Duplicate ids: `id`, and the numbers of the rows."""
+        """The duplicate ids: the column `id`, and the numbers of the rows that have the id."""
         return self.shuffle.cogroup([Side(self.loaded(change, ["id"], numbered=True), ["id"])], duplicate_ids)
 
     def existing_ids(self, change: LoadedType) -> Relation:
-        """The smallest loaded ids per block that already exist."""
+        """For each block, the smallest loaded id that already exists in the graph."""
 
         def compare(loaded: pa.Table, stored: pa.Table) -> pa.Table:
             found = loaded["id"].filter(pc.is_in(loaded["id"], value_set=stored["id"]))
@@ -251,10 +251,11 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         """Check all constraints, in as few jobs as possible.
 
         Args:
-            all_new: whether all ids have to be new.
+            all_new: whether all loaded ids have to be new.
 
         Returns:
-            The first type, and its smallest id, that exists but has to be new.
+            The key of the first type with an id that must be new but already exists, and its smallest such id. None if
+            there is no such id.
 
         Raises:
             ConstraintError: a constraint is broken.
@@ -322,12 +323,12 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             )
 
     def _dangling_edges(self, change: LoadedType, end: str, missing: Relation) -> Relation:
-        """The loaded edges to a node that does not exist. Shuffles edges only if there are such nodes."""
+        """The loaded edges to a node that does not exist. Used only if `missing` has rows."""
         rows = self.loaded(change, ["id", "src", "dst"], numbered=True)
         return self.shuffle.cogroup([Side(rows, [end]), Side(missing, [VALUE])], _dangling_edges(end))
 
     def _missing(self, change: LoadedType, node: str) -> Relation:
-        """The nodes of a type that loaded edges refer to, and that neither the load nor the graph has."""
+        """The ids of nodes of a type that loaded edges refer to, but that are neither in the load nor in the graph."""
         wanted = self.key_rows(change, ends_at(self.catalog.edges[change.name], node))
         sides = [Side(wanted, [VALUE])]
         nodes = self.node_change(node)

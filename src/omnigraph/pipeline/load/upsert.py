@@ -1,9 +1,10 @@
 """Merges loaded rows with stored rows by tasks.
 
 In one process, the ids of all rows have to fit into memory. Here a shuffle finds the loaded rows that replace a stored
-row, and the address of that row. Then tasks write a deletion file for every stored fragment that loses rows, and write
-the rows of every part of the input: replacing rows first. The driver receives file names. The commit is the same as
-that of one process: the same rows in the same order, with the same row ids.
+row, and the address of that row. Then tasks write a deletion file for every stored fragment from which rows are
+removed. They also write the rows of every part of the input: first the rows that replace stored rows, then the new
+rows. The driver receives only file names. The result is the same as in one process: the same rows in the same order,
+with the same row ids.
 """
 
 # See docs/decisions/0103-a-large-merge-is-made-by-tasks.md
@@ -42,10 +43,10 @@ _WRITTEN = pa.schema([("new", pa.bool_()), (_PART, pa.int64()), ("number", pa.in
 
 
 def merge_threshold(given: int | str | None) -> int:
-    """The size from which tasks merge rows: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
+    """The bytes of rows from which tasks merge: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
 
     Raises:
-        InputError: the text is not an amount.
+        InputError: the text is not a valid size.
     """
     if given is not None:
         return parse_amount("merge_threshold", str(given))
@@ -56,7 +57,7 @@ def choose_merge(change: LoadedType, threshold: int) -> MergedType:
     """Choose how the rows of a type are merged: by tasks or in one process."""
     size = sum(part.size for part in change.parts if part.staged is not None)
     method = MergeWay.TASKS if size >= threshold else MergeWay.PROCESS
-    return MergedType(change.key, method, f"{format_size(size)} of rows, tasks merge from {format_size(threshold)}")
+    return MergedType(change.key, method, f"{format_size(size)} of rows; tasks merge {format_size(threshold)} or more")
 
 
 def merge_by_tasks(
@@ -68,8 +69,8 @@ def merge_by_tasks(
         shuffle: the shuffle.
         staging: the staging directory.
         base: the table version to change.
-        change: the rows. Only staged rows are merged.
-        deleted: staged files with the ids of rows to delete. They must not overlap with the rows.
+        change: the rows. Only the staged ones are merged.
+        deleted: staged files with the ids of rows to delete. None of these ids may be in `change`.
 
     Returns:
         The new fragments, in order, and the removed rows: the arguments of `ChangeFragments`.
@@ -87,9 +88,9 @@ def merge_by_tasks(
 def _matched(
     shuffle: Shuffle, staging: Staging, base: TableRef, change: LoadedType, deleted: Sequence[str]
 ) -> tuple[Relation, int]:
-    """Find the loaded rows that replace stored rows, and stage them, because two jobs read them.
+    """Find the loaded rows that replace stored rows, and stage the matches, because they are read twice.
 
-    Deleted rows are matched too. They get the part number after the last one, and nothing is written for them.
+    Deleted rows are matched, too. They get the number after the last part number, so no rows are written for them.
     """
     starts = np.array([*change.starts, change.read], np.int64)
     loaded_inputs = [
@@ -108,7 +109,10 @@ def _matched(
 
 
 def _replacing(starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """Match loaded rows with stored rows by id: part, position in the part, row id and address of the stored row."""
+    """Returns a function that matches loaded rows with stored rows by id.
+
+    The result has the part, the position in the part, and the row id and address of the stored row.
+    """
 
     def compare(loaded: pa.Table, stored: pa.Table) -> pa.Table:
         found = pc.index_in(loaded["id"], value_set=stored["id"].combine_chunks())
@@ -143,7 +147,7 @@ class _StagedMatches:
 
 
 def _removals(shuffle: Shuffle, staging: Staging, base: TableRef, matched: Relation) -> Relation:
-    """The rows that every stored fragment loses. One task handles all removed rows of a fragment."""
+    """Remove the replaced rows from the stored fragments. One task handles all removed rows of a fragment."""
 
     def numbered(rows: pa.Table) -> pa.Table:
         fragment = pc.shift_right(rows[_ADDRESS], pa.scalar(32, pa.uint64())).cast(pa.int64())
@@ -161,7 +165,7 @@ def _removals(shuffle: Shuffle, staging: Staging, base: TableRef, matched: Relat
 
 
 def _writes(shuffle: Shuffle, staging: Staging, base: TableRef, change: LoadedType, matched: Relation) -> Relation:
-    """Write the rows of every part: replacing rows with the row ids of the replaced ones, and new rows."""
+    """Write the rows of every part. A row that replaces a stored row gets the row id of that row."""
     staged = {i: (part.staged, change.dropped.get(i)) for i, part in enumerate(change.parts) if part.staged is not None}
     numbers = shuffle.read([_PartNumbers(tuple(staged))], pa.schema([(_PART, pa.int64())]), len(staged))
 
@@ -194,7 +198,7 @@ def _only(names: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _PartNumbers:
-    """The part numbers, so that parts without replacing rows are written too."""
+    """The part numbers, as input of the tasks, so that parts whose rows are all new are written, too."""
 
     numbers: tuple[int, ...]
 

@@ -27,10 +27,10 @@ MAX_LOOKUP_IDS = 8192
 """Up to this number of ids, rows are looked up by id; above it, the table is scanned once."""
 
 MAX_ROWS_IN_MEMORY = 1_000_000
-"""Up to this number of rows, the old rows stay in memory. Beyond it, they are looked up per batch."""
+"""Up to this number of changed rows, their old rows stay in memory. Beyond it, old rows are looked up per batch."""
 
 _COMPARE_ROWS = 1_000_000
-"""Minimum number of rows of a table to compare with ids at once."""
+"""Minimum number of scanned rows per comparison with a set of ids."""
 
 _COMPARED_AS_TEXT = frozenset({Scalar.F32, Scalar.F64, Scalar.VECTOR})
 
@@ -49,7 +49,7 @@ class ChangedRows:
 
     Attributes:
         kind: the kind of the change.
-        rows: the new rows; for deletes, the old rows. Columns as stored, blobs with their content.
+        rows: the new rows; for deletes, the old rows. The columns are those of the table; blobs have their content.
     """
 
     kind: Kind
@@ -98,14 +98,14 @@ class _VersionReader:
         self._known = tables.at(end).changes_since(begin) if is_descendant(tables, begin, end) else None
 
     def _added(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows that the later version added. They may equal the old rows."""
+        """The rows that the later version wrote: new rows, and rewritten rows, whose values may be unchanged."""
         if self._known is not None:
             return self._known.rows.batches(columns)
         numbers = [fragment.number for fragment in self._tables.at(self._end).fragments()]
         return self._tables.at(self._end).read_fragments(numbers, columns=columns, batch_rows=BATCH_ROWS)
 
     def added_batches(self) -> Iterator[pa.Table]:
-        """The added rows, in batches of `BATCH_ROWS`."""
+        """The written rows, in batches of about `BATCH_ROWS`."""
         held: list[pa.RecordBatch] = []
         for batch in self._added(self._names):
             held.append(batch)
@@ -116,13 +116,13 @@ class _VersionReader:
             yield pa.Table.from_batches(held)
 
     def existing_ids(self) -> pa.Array:
-        """The ids of added rows that the earlier version also has."""
+        """The ids of written rows that the earlier version also has."""
         ids = pa.chunked_array([batch.column(_ID) for batch in self._added([_ID])], pa.utf8())
         return self._tables.at(self._begin).lookup(_ID, ids, columns=[_ID])[_ID].combine_chunks()
 
     @cached_property
     def _cached_old_rows(self) -> pa.Table | None:
-        """The old rows of all added rows; None if they are too many to keep in memory."""
+        """The old rows of all rewritten rows; None if there are too many to keep in memory."""
         ids = self.existing_ids()
         return None if self._blobs or len(ids) > MAX_ROWS_IN_MEMORY else self.lookup(ids)
 
@@ -147,7 +147,7 @@ class _VersionReader:
         if len(ids) <= MAX_LOOKUP_IDS:
             rows = self._tables.at(self._begin).scan(columns=columns, filter=pc.field(_ID).isin(ids))
         else:
-            # Each comparison builds a hash set of the ids again, so compare large groups.
+            # Each comparison builds a new hash set of the ids, so each compares many rows.
             groups = in_groups(self._tables.at(self._begin).batches(columns=columns), _COMPARE_ROWS)
             rows = pa.concat_tables([group.filter(pc.is_in(group[_ID], value_set=ids)) for group in groups])
         if not self._blobs or rows.num_rows == 0:

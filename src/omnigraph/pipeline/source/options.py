@@ -96,7 +96,7 @@ class Options:
         """The value of an integer option; None if it is not given.
 
         Raises:
-            InputError: it is not an integer, or too small.
+            InputError: the value is not an integer, or is too small.
         """
         given = self.values.get(name)
         if given is None:
@@ -109,7 +109,7 @@ class Options:
         """The value of a boolean option.
 
         Raises:
-            InputError: it is neither true nor false.
+            InputError: the value is neither true nor false.
         """
         given = self.values.get(name, "false").strip().lower()
         if given not in ("true", "false"):

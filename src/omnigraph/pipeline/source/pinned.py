@@ -1,4 +1,4 @@
-"""One type at one commit. Every task of a read gets this value, so that all tasks read the same version."""
+"""A type at one commit. This value is sent to every task of a read, so that all tasks read the same version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GraphLocation:
 
     Attributes:
         uri: the normalized address.
-        storage: the storage options that the user gave. Each process adds those of its environment.
+        storage: the storage options that the user gave. Each process adds the options of its own environment.
     """
 
     uri: str
@@ -42,12 +42,13 @@ class GraphLocation:
         """The location that the options name.
 
         Raises:
-            InputError: other processes cannot reach it.
+            InputError: the graph is in the memory of this process, where other processes cannot reach it.
         """
         uri = GraphUri.parse(options.path, options.storage)
         if uri.scheme is Scheme.MEMORY:
             raise InputError(
-                "a graph in memory cannot be read by Spark", hint="its tasks are other processes: use a path or s3://"
+                "Spark tasks cannot reach a graph in the memory of this process",
+                hint="use a graph in a directory or in s3://",
             )
         return cls(str(uri), tuple(sorted(options.storage.items())))
 
@@ -142,7 +143,7 @@ def type_of(catalog: Catalog, given: str) -> tuple[TypeKind, str]:
     """The type of a name: `Person`, or `node:Person` if a node type and an edge type have this name.
 
     Raises:
-        InputError: there is no such type, or there are two.
+        InputError: there is no such type, or a node type and an edge type have this name.
     """
     kind, colon, name = given.partition(":")
     if colon and kind in (TypeKind.NODE.value, TypeKind.EDGE.value):

@@ -20,8 +20,12 @@ from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 
 _MIN_TASK_BYTES = 8 * 1024 * 1024
 _MIN_FILTER_TASK_BYTES = 64 * 1024 * 1024
-"""Minimum bytes that a task reads; with less, its start costs more. Tasks with a filter return few rows."""
+"""Minimum bytes that a task reads, without and with a filter. For less, starting a task takes longer than reading.
 
+A task with a filter returns few rows, so it should read more.
+"""
+
+# Approximate bytes of a value in a file.
 _WIDTHS = {
     Scalar.BOOL: 1,
     Scalar.I32: 4,
@@ -32,7 +36,7 @@ _WIDTHS = {
     Scalar.BLOB: 4096,
 }
 _LIST = 8
-"""Approximate bytes of a value in a file, and approximate length of a list."""
+"""Approximate number of items in a list."""
 
 
 @dataclass
@@ -60,7 +64,7 @@ class Reader(DataSourceReader):
         found = pinned.location.tables().at(pinned.ref).fragments()
         read = {name: pinned.columns[name] for name in self._schema.names}
         share = row_width(read.values()) / row_width(pinned.declared.values())
-        # Like Spark for files: one partition per core, but not too small. Counts the cores of the driver.
+        # One partition per core, but not too small, as Spark does for files. The number of cores is that of the driver.
         all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
         least = _MIN_TASK_BYTES if pinned.where is None else _MIN_FILTER_TASK_BYTES
         most = min(PARTITION_BYTES, max(least, all_cores))
@@ -97,7 +101,7 @@ class Reader(DataSourceReader):
 
 
 def row_width(types: Iterable[ValueType]) -> int:
-    """Approximate bytes of a row of such columns in a file."""
+    """Approximate bytes that a row with columns of these types has in a file."""
     found = 0
     for type_ in types:
         if type_.is_vector:
@@ -111,7 +115,7 @@ def check_schema(schema: StructType, stored_schema: StructType) -> None:
     """Check a schema that the user gave against the stored columns.
 
     Raises:
-        InputError: they differ.
+        InputError: the schema differs from the stored columns.
     """
     known = {field.name: field for field in stored_schema}
     for field in schema:

@@ -20,8 +20,8 @@ from omnigraph.pipeline.source.writer import StreamWriter, Target, Writer, strea
 class OmnigraphSource(DataSource):
     """The entities of one type, or their changes, as a DataFrame or a stream.
 
-    A DataFrame reads the commit that its options select when it is created. Spark keeps this object for all later
-    actions of the DataFrame, so the pinned version stays.
+    The options select a commit when the DataFrame is created. Spark keeps this object for all later actions of the
+    DataFrame, so all of them read that commit.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -34,7 +34,7 @@ class OmnigraphSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        # Spark calls this before it is known whether the source is read as a stream.
+        # Spark calls this method for batch reads and for streams alike.
         found = self._pin()
         return stream_schema(found) if self._options.is_set("changes") else found.schema
 
@@ -47,7 +47,10 @@ class OmnigraphSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (the name is Spark's)
         if not self._options.is_set("changes"):
-            raise InputError("a stream reads changes", hint='add .option("changes", True); it adds columns')
+            raise InputError(
+                "a stream of a graph needs the option 'changes'",
+                hint='add .option("changes", True): the stream then has the columns _change, _commit and _committed',
+            )
         self._options.allow_only(STREAM, "a stream")
         return self._stream(schema)
 

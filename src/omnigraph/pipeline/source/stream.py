@@ -1,8 +1,10 @@
-"""The changes of a branch as a stream: every commit once, in the order of its first-parent line.
+"""The changes of a branch as a stream: each commit of the branch once, oldest first.
 
-An offset of the stream is a commit: all changes up to it are delivered. Spark stores offsets before it processes the
-rows between them, and reads the same rows again after a failure, because commits never change. So a sink that writes
-each batch once receives every change once.
+For a merge commit, the stream has the changes since its first parent, and not the commits of the merged branch.
+
+An offset of the stream is a commit id: the changes up to and including this commit are delivered. Spark stores the
+offsets of a batch before it processes the batch. After a failure, it reads the same rows again, because commits never
+change. So if the sink writes each batch exactly once, it receives every change exactly once.
 """
 
 from __future__ import annotations
@@ -46,15 +48,16 @@ _CHANGE_COLUMNS = spark.StructType(
 
 
 def stream_schema(pinned: Pinned) -> spark.StructType:
-    """The columns of a stream: kind of change, commit and time, then those of the entity.
+    """The columns of a stream: `_change`, `_commit` and `_committed`, then the columns of the entity.
 
     Raises:
-        InputError: a property has one of these names.
+        InputError: a property has the name of one of the first three columns.
     """
     taken = set(_CHANGE_COLUMNS.names) & set(pinned.columns)
     if taken:
         raise InputError(
-            f"the property '{min(taken)}' has the name of a column of the stream", hint="leave it out of 'columns'"
+            f"the property '{min(taken)}' has the name of a column that the stream adds",
+            hint="list the other properties in the option 'columns'",
         )
     return spark.StructType([*_CHANGE_COLUMNS, *pinned.schema])
 
@@ -68,7 +71,7 @@ class ChangePartition(InputPartition):
         end: the table after the commit.
         fragments: the fragments to read, if all rows are new.
         commit: the commit.
-        committed: its time, in microseconds since 1970.
+        committed: the time of the commit, in microseconds since 1970.
     """
 
     begin: TableRef | None
@@ -84,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: the options.
         schema: the columns that Spark needs.
-        pinned: the type at the time of the declaration of the stream.
+        pinned: the type, at the commit that was the head when the stream was created.
     """
 
     def __init__(self, options: Options, schema: spark.StructType, pinned: Pinned) -> None:
@@ -120,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last["commit"] in line:
             line = line[: line.index(last["commit"]) + 1]
         elif self._until is not None:
-            return start  # all changes up to the limit are delivered
+            return start  # all changes up to `_until` are delivered
         if isinstance(limit, ReadMaxFiles):
             line = line[: limit.max_files]
         return {"commit": line[-1]} if line else start
@@ -168,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"commit": self._location.open().snapshot(branch=self._options.text("branch")).commit.id}
 
     def _newest_first(self, graph: Graph) -> Iterator[Commit]:
-        """The first-parent line of the branch. Reads older parts of the history on demand."""
+        """The commits of the branch along the first parents, newest first. Reads older history on demand."""
         return commits(graph.snapshot(branch=self._options.text("branch")).manifest)
 
     def _commits_after(self, graph: Graph, commit_id: str) -> list[Commit]:
@@ -188,14 +191,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         branch = self._options.text("branch") or "main"
         return NotFoundError(
             f"commit {commit_id} is not in the history of branch '{branch}'",
-            hint="the branch was deleted and created again: start a new stream, with a new checkpoint",
+            hint="if the branch was deleted and created again, start a new stream with a new checkpoint",
         )
 
     def _pinned_at(self, graph: Graph, view: Snapshot) -> Pinned:
         """The type in a snapshot.
 
         Raises:
-            InputError: its columns differ there.
+            InputError: the type has other columns in this snapshot.
         """
         found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options)
         if dict(found.columns) != dict(self._columns):
@@ -261,5 +264,5 @@ class ChangesReader(DataSourceReader):
         return self._stream.partitions(self._stream.initialOffset(), {"commit": self._until})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, ChangePartition):  # without changes, Spark passes an empty partition
+        if isinstance(partition, ChangePartition):  # if there are no changes, Spark passes an empty partition
             yield from self._stream.read(partition)

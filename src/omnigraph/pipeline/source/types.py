@@ -1,7 +1,7 @@
 """Spark types of graph types, and the conversion of stored columns to columns of a DataFrame.
 
 All values stay exact. Spark has no unsigned integers, so a `U32` is a `bigint` and a `U64` a `decimal(20,0)`. Spark has
-no fixed-size lists: the metadata of a column names its type in the graph, under `omnigraph.type`.
+no fixed-size lists, so the metadata of each column contains its type in the graph, under the key `omnigraph.type`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 
 TYPE_METADATA = "omnigraph.type"
-"""The key of the graph type in the metadata of a column: `U64`, `Vector(384)`."""
+"""The metadata key of a column for its type in the graph, such as `U64` or `Vector(384)`."""
 
 ENDS = {"from": "src", "to": "dst"}
-"""The columns of an edge's ends, and their names in the table."""
+"""The DataFrame columns of the two ends of an edge, with their names in the table."""
 
 _ID = ValueType(Scalar.STRING)
 _SCALARS: Mapping[Scalar, spark.DataType] = {

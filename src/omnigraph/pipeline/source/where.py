@@ -2,8 +2,8 @@
 
 The condition is an option, and `DataFrame.where` is not pushed down. Spark 4 can pass filters to a Python data source,
 but it keeps the filtered source for all later actions of the DataFrame: after `people.where("age > 30")`, a later
-`people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` guards
-this.
+`people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` tests
+this behaviour of Spark.
 """
 
 # See docs/decisions/0095-a-condition-is-an-option.md
@@ -42,7 +42,8 @@ class Where:
 
         Raises:
             CompileError: the condition is not valid for this type.
-            InputError: there is more than one condition, or it is about the other type of this name.
+            InputError: there is more than one condition; or a node type and an edge type share this name, and the
+                condition is about the other type.
         """
         source = f"query entities() {{ delete {type_name} where\n{text}\n}}"
         queries = list(compile_queries(source, catalog, name="where").values())

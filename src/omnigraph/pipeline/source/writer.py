@@ -1,9 +1,9 @@
 """Writes a DataFrame or a stream to one type of a graph: tasks stage rows, and one load commits them.
 
 Spark commits a write in a separate Python process without a Spark session. That process loads the staged rows of all
-tasks as a stream, with the local engine: with all checks, as one commit. The load copies the staged rows, and the write
-removes them when it succeeds or fails. A work record protects them during the load. Before the load, no process lives
-long enough to keep a record.
+tasks as a stream, with the local engine: with all checks, as one commit. The load copies the staged rows; they are
+removed when the write succeeds or fails. A work record protects them from cleanup during the load. Before the load,
+there is no work record, because no process runs during the whole write.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class StagedOutput(WriterCommitMessage):
     """The rows that one task staged.
 
     Attributes:
-        job_id: the staging directory of the writer. For the commit, Spark creates the writer of a stream again, with
-            another directory.
+        job_id: the name of the staging directory. The message has to contain it: for the commit of a stream batch,
+            Spark creates a new writer object, with another staging directory.
         paths: the staged objects, in the order of the rows.
         schema: the columns; None if there were no rows.
     """
@@ -76,7 +76,8 @@ class Target:
         mode_option = options.text("mode")
         if overwrite and mode_option not in (None, LoadMode.OVERWRITE):
             raise InputError(
-                f"the mode of Spark is overwrite, and the option 'mode' is {mode_option}", hint="give one of them"
+                f"the write has .mode(\"overwrite\"), but the option 'mode' is '{mode_option}'",
+                hint='use only one of .mode(...) and .option("mode", ...)',
             )
         mode = LoadMode.OVERWRITE if overwrite else load_mode(mode_option or LoadMode.APPEND)
         location = GraphLocation.of(options)
@@ -127,7 +128,7 @@ class Target:
         self.clear(messages)
 
     def is_committed(self, key: str) -> bool:
-        """Whether the branch has a commit with this key."""
+        """Whether the branch has a commit with this idempotency key."""
         with self.location.open() as graph:
             try:
                 return find_idempotent(graph.session.store.capture(self.branch or MAIN), key) is not None
@@ -135,13 +136,13 @@ class Target:
                 return False
 
     def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove the staged files, also those of failed tasks, which use the same directory.
+        """Remove the staging directory, with the files of successful and failed tasks.
 
-        If all tasks of a stream batch fail, the directory is unknown, and cleanup removes it later.
+        If all tasks of a stream batch fail, no message contains the directory, and cleanup removes it later.
         """
         job_ids = {message.job_id for message in messages if isinstance(message, StagedOutput)}
         for job_id in {self.staging.job_id, *job_ids}:
-            with suppress(OmnigraphError):  # cleanup removes files that are left
+            with suppress(OmnigraphError):  # cleanup removes the remaining files later
                 replace(self.staging, job_id=job_id).clear()
 
     def _rows(self, parts: Sequence[StagedOutput]) -> Iterator[pa.RecordBatch]:
@@ -174,8 +175,8 @@ class Writer(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the staged files.
 
-        Spark also calls this if the commit failed. Even if the graph was changed by then, its files are not in the
-        staging directory.
+        Spark also calls this if the commit failed. This is safe even if the graph was changed, because no table uses
+        files in the staging directory.
         """
         self._target.clear(messages)
 
@@ -185,7 +186,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         target: the target.
-        key: identifies the stream.
+        key: the key that identifies the stream, see `stream_key`.
     """
 
     def __init__(self, target: Target, key: str) -> None:
@@ -198,7 +199,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (the name is Spark's)
         key = f"{self._key}:{batchId}"
         if self._target.is_committed(key):
-            # The batch is already committed. Its rows may have another order now, because of a shuffle.
+            # The batch is already committed. Do not load it again: a shuffle may have changed the order of its rows.
             self._target.clear(messages)
         elif any(isinstance(message, StagedOutput) and message.paths for message in messages):
             self._target.load(messages, key)
@@ -222,7 +223,7 @@ def stream_key(options: Options, spark_options: Mapping[str, str]) -> str:
     checkpoint = next((value for name, value in spark_options.items() if name.lower() == "checkpointlocation"), None)
     if checkpoint is None:
         raise InputError(
-            "the stream has no identity",
+            "the stream has neither a checkpoint location nor an idempotency key",
             hint='set .option("checkpointLocation", ...) or .option("idempotencyKey", ...)',
         )
     return f"spark-{blake2b(checkpoint.rstrip('/').encode(), digest_size=12).hexdigest()}"

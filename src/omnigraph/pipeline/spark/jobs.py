@@ -30,9 +30,9 @@ class JobMonitor:
     """Reports the progress of Spark jobs, and stops them at a deadline or on cancellation.
 
     Attributes:
-        progress: is called with the progress. An error that it raises ends the work.
+        progress: is called with the progress. If it raises an error, the work stops.
         cancel: stops the work from another thread.
-        seconds: the time limit of all work, from the creation of this object.
+        seconds: the time limit of all work in seconds, from the creation of this object.
     """
 
     progress: Callable[[JobProgress], None] | None = None
@@ -51,11 +51,11 @@ class JobMonitor:
             raise CancelledError("the work on Spark was cancelled")
         taken = time.monotonic() - self._started
         if self.seconds is not None and taken > self.seconds:
-            raise BudgetExceededError("seconds", self.seconds, taken, hint="give it more time")
+            raise BudgetExceededError("seconds", self.seconds, taken, hint="increase the time limit (seconds=)")
 
     @contextmanager
     def supervise(self, spark: SparkSession, what: str, log: str | None) -> Iterator[None]:
-        """Supervise the jobs that a block starts in this thread.
+        """Supervise the jobs that the code of a `with` block starts in this thread.
 
         Raises:
             BudgetExceededError: the deadline passed.
@@ -114,7 +114,7 @@ class _Poller:
                 self._report()
             except Exception as error:
                 self.failed = error
-                # Repeat it: a job that Spark is just creating is not in the group yet.
+                # Cancel repeatedly: a job that Spark is just creating is not in the group yet.
                 while not self._ended.is_set():
                     with suppress(Exception):
                         self._context.cancelJobGroup(self._group)
@@ -153,7 +153,7 @@ def _progress(context: Any, group: str, what: str) -> JobProgress | None:
 
 
 def interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C caused an error. Spark cancels its jobs then, and raises an error about that."""
+    """Whether Ctrl-C caused an error. After Ctrl-C, Spark cancels its jobs and raises a cancellation error."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, KeyboardInterrupt):
@@ -163,7 +163,7 @@ def interrupted(error: BaseException) -> bool:
 
 
 def _failure(error: Exception, what: str, log: str | None) -> OmnigraphError | None:
-    """Translate an error of Spark to one line; None for errors that are not of Spark."""
+    """Translate an error of Spark to an error with a one-line message; None for other errors."""
     module = type(error).__module__
     if not module.startswith(("pyspark", "py4j")):
         return None

@@ -40,14 +40,14 @@ _JAVA_SECONDS = 30
 
 
 def check_installed() -> None:
-    """Check that the packages are installed.
+    """Check that the packages pyspark and pandas are installed.
 
     Raises:
         SparkUnavailableError: a package is missing.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkUnavailableError("pyspark is not installed", hint=_INSTALL_SPARK)
-    if importlib.util.find_spec("pandas") is None:  # Spark needs it to pass Arrow batches to Python
+    if importlib.util.find_spec("pandas") is None:  # Spark needs pandas to pass Arrow batches to Python
         raise SparkUnavailableError("pyspark needs pandas, which is not installed", hint=_INSTALL_SPARK)
 
 

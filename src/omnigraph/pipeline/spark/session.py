@@ -1,7 +1,7 @@
 """The Spark session of the process. It is started on first use and then kept.
 
-Uses what the process has: an existing session, the settings of `spark-submit`, or a given master. The default is all
-cores of this machine, with four attempts per task.
+If the process already has a Spark session, that one is used. Otherwise the settings of `spark-submit` or a given master
+apply. The default is all cores of this machine, with four attempts per task.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SETTINGS = {
 _WORK_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and already in the right partition
+    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and each is already in its final partition
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_FLAGS = "-XX:+DisplayVMOutputToStderr -Xlog:disable -Xlog:all=warning:stderr"
@@ -76,10 +76,10 @@ class SparkSettings:
     """Settings for starting Spark.
 
     Attributes:
-        master: the Spark master; by default that of the environment, else this machine.
+        master: the Spark master; by default the master that the environment names, else this machine.
         memory: the memory of the driver's JVM.
         options: further settings of Spark. May hold credentials, so `repr` leaves them out.
-        archive: store the classes that Java loads in a file, which halves the time of the next start.
+        archive: whether Java stores its loaded classes in a file. This halves the time of the next start.
     """
 
     master: str | None = None
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def work(self) -> SparkSession:
-        """A separate session with our settings, which passes blocks to Python in batches that fit into memory."""
+        """A separate Spark session for OmniGraph. It passes data to Python in batches that fit into memory."""
         with self._lock:
             spark = self.spark
             if self._work is None or self._stopped(self._work):
@@ -154,7 +154,7 @@ class Session:
 
     @contextmanager
     def job(self, what: str, monitor: JobMonitor | None = None) -> Iterator[SparkSession]:
-        """Run a block on Spark under a name, with progress, cancellation and a deadline.
+        """Run the code of a `with` block as a named job on Spark, with progress, cancellation and a deadline.
 
         Args:
             what: the name of the job, for progress and logs.
@@ -174,7 +174,10 @@ class Session:
             raise
 
     def stop(self) -> None:
-        """Stop the session, and the Java process if this class started it. Keeps the log if an error names it."""
+        """Stop the session and the Java process, if this class started them.
+
+        Removes the log file, unless an error message refers to it.
+        """
         with self._lock:
             spark, self._spark, self._work = self._spark, None, None
             if spark is None or not self._owned:
@@ -217,9 +220,8 @@ class Session:
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-            logging.getLogger(
-                "SQLQueryContextLogger"
-            ).disabled = True  # it prints Java stack traces, and our errors have the message
+            # This logger prints Java stack traces. Our errors contain the message.
+            logging.getLogger("SQLQueryContextLogger").disabled = True
             _ship_wheel(self._spark)
         except Exception as error:
             reason = start_failure(error, self.log, master)
@@ -235,11 +237,11 @@ class Session:
         atexit.register(self.stop)
 
     def _abort_start(self, started: Sequence[Any]) -> None:
-        """End the Java process of a failed start, so that the next attempt starts one with its own settings."""
+        """End the Java process of a failed start, so that the next attempt starts a new one with its own settings."""
         self._spark = None
         if self._owned:
             _end_java()
-        for process in started:  # Spark does not manage these yet
+        for process in started:  # Spark does not stop these, because the start failed
             with suppress(OSError):
                 process.kill()
                 process.wait()
@@ -259,7 +261,9 @@ class Session:
         if memory is not None:
             options["spark.driver.memory"] = memory
         if "spark.pyspark.python" not in given.options:
-            environ.setdefault(PYSPARK_PYTHON.name, sys.executable)  # the only way to run tasks with this interpreter
+            environ.setdefault(
+                PYSPARK_PYTHON.name, sys.executable
+            )  # only this variable makes tasks run with this interpreter
         for name, value in environ.items():
             if name.startswith(_TASK_VARIABLES) and f"spark.executorEnv.{name}" not in present:
                 options[f"spark.executorEnv.{name}"] = value
@@ -320,7 +324,7 @@ def check_available() -> None:
 
 
 def _present_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings that Spark already has, from `spark-submit` or from the file of defaults."""
+    """The settings that Spark already has, from `spark-submit` or from `spark-defaults.conf`."""
     if PYSPARK_GATEWAY_PORT.get(environ) is not None:
         from pyspark import SparkConf, SparkContext
 
@@ -341,13 +345,14 @@ def _present_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def _ship_wheel(spark: SparkSession) -> None:
     """Send the package to the tasks, if it was imported from a wheel of `spark-submit --py-files`.
 
-    Spark copies such a file to every executor, but there it imports only from files with a known suffix.
+    Spark copies the wheel to every executor, but an executor does not import from files with the suffix `.whl`. So the
+    wheel is sent again, as a `.zip` file.
     """
     wheel = _wheel(__file__)
     if wheel is None:
         return
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-wheel-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch it from here until then
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch the file while this process runs
     spark.sparkContext.addPyFile(str(shutil.copyfile(wheel, directory / f"{wheel.stem}.zip")))
 
 
@@ -360,11 +365,11 @@ def _wheel(module: str) -> Path | None:
 def _without_fork() -> Iterator[list[Any]]:
     """Start Java without fork, because fork may fail in a process with much memory.
 
-    Spark passes a function to run between fork and exec, so that Java ignores interrupts of the terminal. A separate
-    process group has the same effect.
+    Spark runs a function between fork and exec that makes Java ignore Ctrl-C. A separate process group has the same
+    effect.
 
     Yields:
-        The processes that are started in the block.
+        The processes that the code of the `with` block starts.
     """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
@@ -384,7 +389,7 @@ def _without_fork() -> Iterator[list[Any]]:
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Redirect stderr to a file, for the processes that are started in the block: Java and the tasks inherit it."""
+    """Redirect stderr to a file in a `with` block. Java and its tasks, which are started there, inherit the file."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -423,31 +428,34 @@ _session_lock = RLock()
 
 
 def session(settings: SparkSettings | None = None) -> Session:
-    """The session of this process. Settings have an effect until Spark is started.
+    """The session of this process. Settings have no effect after Spark was started.
 
     Raises:
-        SparkError: Spark is started with another master.
+        SparkError: Spark already runs with another master.
     """
     global _session
     with _session_lock:
         if settings is not None and settings != _session.settings:
             if _session.started and settings.master not in (None, _session.settings.master):
-                raise SparkError(f"Spark runs on {_session.spark.sparkContext.master} already", hint="stop it first")
+                raise SparkError(
+                    f"Spark already runs with the master {_session.spark.sparkContext.master}",
+                    hint="stop that session first, or omit the master",
+                )
             if not _session.started:
                 _session = Session(settings)
         return _session
 
 
 def session_for(options: SparkOptions) -> Session:
-    """The session of a request: the given one, one for the given master, or that of the process.
+    """The session of a request: the given session, a session for the given master, or the session of the process.
 
     Raises:
-        InputError: the session has another type.
+        InputError: the given session is not a `Session` of this module.
         SparkError: Spark already runs with another master.
     """
     if isinstance(options.session, Session):
         return options.session
     if options.session is not None:
-        hint = "give an omnigraph.pipeline session, or omit it: a running Spark session is found"
-        raise InputError(f"spark.session is a {type(options.session).__name__}", hint=hint)
+        hint = "pass an omnigraph.pipeline Session, or omit the option: a running Spark session is found automatically"
+        raise InputError(f"the option spark.session must not be a {type(options.session).__name__}", hint=hint)
     return session(None if options.master is None else SparkSettings(options.master))

@@ -1,7 +1,8 @@
 """Relations on Spark, and shuffles that bring rows with equal values together.
 
-Spark moves blocks: a block is a table as an Arrow stream in one cell. So values keep their types, and Spark never
-splits a block into rows. Tasks process the rows of blocks with the same functions as the local engine.
+Spark moves blocks of rows. A block is a table that is encoded as an Arrow stream in one cell of a DataFrame. So values
+keep their types, and Spark never splits a block into rows. Tasks process the rows of blocks with the same functions as
+the local engine.
 """
 
 # See docs/decisions/0090-spark-moves-blocks.md
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 _BLOCK_COLUMNS = "part int, side int, block binary"
 
 _MAX_OVERFILL = 2
-"""How many times more rows a task may compare if some of them are already partitioned."""
+"""Reuse existing hash partitions if a task then compares at most this many times the usual number of rows."""
 
 TASKS_PER_SLOT = 8
-"""Maximum number of tasks per parallel slot. A task costs about 0.1 seconds to start."""
+"""Maximum number of tasks per parallel slot. Starting a task takes about 0.1 seconds."""
 
 _EVEN_TASKS_PER_SLOT = 2
 """Maximum number of tasks per slot for tasks of equal size, such as hash partitions."""
@@ -42,12 +43,12 @@ class TaskInput(Protocol):
 
 
 def block_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata and nullability: the schema of a block."""
+    """The schema of a block: the given schema without metadata and nullability."""
     return pa.schema([(field.name, field.type) for field in schema])
 
 
 def encode(rows: pa.Table) -> bytes:
-    """The rows as a block."""
+    """Encode rows as a block."""
     schema = block_schema(rows.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -57,7 +58,7 @@ def encode(rows: pa.Table) -> bytes:
 
 
 def decode(block: Any) -> pa.Table:
-    """The rows of a block."""
+    """Decode the rows of a block."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
 
@@ -75,7 +76,7 @@ class HashPartitions:
     """Staged rows in hash partitions that all tasks can read.
 
     Attributes:
-        by: the columns of the hash.
+        by: the columns that are hashed.
         parts: the number of partitions.
         read: returns the rows of a partition.
     """
@@ -93,9 +94,9 @@ class Relation:
         frame: the DataFrame whose partitions the tasks receive.
         schema: the columns of each block.
         rows: the approximate number of rows.
-        read: converts the input of a task to blocks. Includes all functions of `map`, because each Python step of Spark
-            would copy the rows to Java and back.
-        partitions: the same rows in hash partitions, if they were staged so.
+        read: converts the input of a task to tables, and applies the functions of all `map` calls. As separate Spark
+            steps, each function would copy the rows to Java and back.
+        partitions: the same rows in staged hash partitions, if there are any.
     """
 
     frame: DataFrame | None
@@ -113,7 +114,7 @@ class Relation:
         return Relation(self.frame, schema, self.rows, lambda batches: (change(rows) for rows in before(batches)))
 
     def first(self, order: str, most: int) -> Relation:
-        """The first rows of each block in an order, and the row count of the block. `combine_first` combines them."""
+        """The first `most` rows of each sorted block, and the row count of the block. See `combine_first`."""
 
         def chosen(rows: pa.Table) -> pa.Table:
             best = rows.sort_by(order).slice(0, most)
@@ -143,7 +144,7 @@ def total_rows(found: pa.Table) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An input of a cogroup: a relation, and the columns to partition it by."""
+    """An input of `Shuffle.cogroup`: a relation, and the columns to partition it by."""
 
     relation: Relation
     by: Sequence[str]
@@ -188,7 +189,7 @@ class Shuffle:
         return Relation(self._numbers(partitions.parts), block_schema(schema), rows, task, partitions)
 
     def _numbers(self, count: int, each: int = _EVEN_TASKS_PER_SLOT) -> DataFrame:
-        """A DataFrame of the numbers from 0, in a limited number of tasks."""
+        """A DataFrame with the numbers from 0 to `count` - 1, with up to `each` partitions per parallel slot."""
         return self._spark.range(0, count, 1, min(count, self._parallelism * each))
 
     def collect(self, relations: Sequence[Relation]) -> list[pa.Table]:
@@ -206,11 +207,11 @@ class Shuffle:
         return [pa.concat_tables(tables) for tables in found]
 
     def cogroup(self, sides: Sequence[Side], compare: Callable[..., pa.Table], tasks: int | None = None) -> Relation:
-        """Cogroup: apply a function to the rows of several relations with equal values, in one task per partition.
+        """Partition several relations by the hash of their columns, and call a function for each partition, in a task.
 
         Args:
-            sides: the relations.
-            compare: receives one table for each side.
+            sides: the relations, and their columns. Rows with equal values are in the same partition.
+            compare: receives one table for each side, with the rows of the partition.
             tasks: the number of tasks; by default chosen from the number of rows.
         """
         schemas = [side.relation.schema for side in sides]
@@ -258,13 +259,13 @@ class Shuffle:
         if not moved:
             return Relation(self._numbers(parts), schema, rows, task_here)
         if here:
-            # Partitions that receive no blocks also run: send each an empty block with its number.
+            # A partition that receives no blocks has to run, too: send every partition an empty block with its number.
             moved.append(self._numbers(parts).mapInArrow(_partition_markers, _BLOCK_COLUMNS))
         routed = reduce(lambda all_, one: all_.unionAll(one), moved)
         return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
 
     def _partition_count(self, sides: Sequence[Side], rows: int) -> int:
-        """The number of tasks. Uses the existing hash partitions, unless too many other rows are moved there."""
+        """The number of tasks: the number of existing hash partitions, unless the other sides are too large."""
         parts = max(1, -(-rows // self._part_rows))
         parts = parts if parts == 1 else max(parts, self._parallelism)
         staged = [(side.relation.partitions, side) for side in sides if side.relation.frame is not None]
@@ -275,7 +276,7 @@ class Shuffle:
 
 
 def _matching_partitions(side: Side, parts: int) -> HashPartitions | None:
-    """The hash partitions of a side, if they match the columns and the number of partitions."""
+    """The staged hash partitions of a side; None if their columns or their number differ."""
     found = side.relation.partitions
     return found if found is not None and (found.by, found.parts) == (tuple(side.by), parts) else None
 
@@ -291,7 +292,7 @@ def _partition_markers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
 
 def _split_blocks(side: int, read: Read, by: tuple[str, ...], parts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Split blocks by hash, so that equal values of all blocks go to the same partition."""
+    """Split blocks by hash, so that rows with equal values go to the same partition."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in read(batches):
@@ -307,7 +308,7 @@ def _split_blocks(side: int, read: Read, by: tuple[str, ...], parts: int) -> Cal
 
 def hash_partition(rows: pa.Table, by: Sequence[str], parts: int) -> Iterator[pa.Table]:
     """Hash-partition rows. Equal values get the same partition number in every task."""
-    small = np.uint16 if parts <= 1 << 16 else np.int64  # faster to sort
+    small = np.uint16 if parts <= 1 << 16 else np.int64  # a small integer type is faster to sort
     partition = (digests([rows[name] for name in by]) % np.uint64(parts)).astype(small)
     order = np.argsort(partition, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(partition, minlength=parts))])

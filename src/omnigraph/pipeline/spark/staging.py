@@ -1,7 +1,7 @@
 """Staging directories: temporary files of a Spark job, stored beside the graph so that all executors reach them.
 
-A staging directory belongs to one job and is removed with it. A killed job leaves its directory behind; cleanup removes
-it later.
+A staging directory belongs to one job and is removed at the end of the job. If the job is killed, cleanup removes the
+directory later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def tables_at(uri: GraphUri, options: tuple[tuple[str, str], ...]) -> TableStora
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The staging directory of one job, and the tables and objects of the graph, as tasks reach them.
+    """The staging directory of one job. Also gives tasks access to the tables and objects of the graph.
 
     Attributes:
         uri: the address of the graph.
@@ -67,7 +67,7 @@ class Staging:
         return f"{DIRECTORY}/{self.job_id}/{name}-{ulid_now().lower()}.{ending}"
 
     def put(self, name: str, rows: pa.Table) -> str:
-        """Stage rows. Returns the path for `table` and `batches`.
+        """Stage rows. Returns the path to pass to `table` or `batches`.
 
         Several attempts of a task may run at once. Each writes its own file, and only the file of the successful
         attempt is read.
@@ -78,7 +78,7 @@ class Staging:
         return path
 
     def put_parts(self, name: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> str:
-        """Stage rows in partitions. Returns the path for `part`."""
+        """Stage rows in partitions. Returns the path to pass to `part`."""
         path = self.path(name, "parts")
         with self._sink(path) as sink, pa.ipc.new_file(sink, schema) as writer:
             for part in parts:
@@ -88,7 +88,7 @@ class Staging:
 
     @contextmanager
     def _sink(self, path: str) -> Iterator[pa.NativeFile]:
-        """An output stream for a file. The file is visible before it is complete, but its name is not known yet."""
+        """An output stream for a file. No reader sees an incomplete file, because the path is returned at the end."""
         if self.uri.scheme is Scheme.LOCAL:
             file = Path(self.uri.path) / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ class Staging:
 
     @property
     def has_parts(self) -> bool:
-        """Whether `part` works."""
+        """Whether `part` can be used: only for local graphs."""
         return self.uri.scheme is Scheme.LOCAL
 
     def batches(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -126,7 +126,7 @@ class Staging:
         if self.uri.scheme is Scheme.LOCAL:
             directory = Path(self.uri.path) / DIRECTORY
             shutil.rmtree(directory / self.job_id, ignore_errors=True)
-            with suppress(OSError):  # another job may use it
+            with suppress(OSError):  # another job may use the directory
                 directory.rmdir()
             return
         for info in self.objects.list(f"{DIRECTORY}/{self.job_id}/"):

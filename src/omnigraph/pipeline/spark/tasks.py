@@ -1,4 +1,4 @@
-"""Runs a function for each item in tasks on Spark, and defines the context that all tasks of a verb share."""
+"""Runs a function for each item in tasks on Spark, and defines the context that all jobs of an operation share."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NUMBER, _DONE = "number", "done"
 
 @dataclass(frozen=True, slots=True)
 class SparkWork:
-    """The context of the work of one verb on Spark.
+    """The context of one operation on Spark, such as a load.
 
     Attributes:
         session: the Spark session.
         monitor: reports progress, and stops the work.
         options: the sizes of tasks.
-        staging: the staging directory of the verb.
+        staging: the staging directory of the operation.
     """
 
     session: Session
@@ -47,7 +47,7 @@ class SparkWork:
         return Shuffle(self.session.work, self.session.parallelism, self.options.part_rows)
 
     def job(self, what: str) -> AbstractContextManager[SparkSession]:
-        """Run a block on Spark under a name, which progress and logs show."""
+        """Run the code of a `with` block as a job on Spark. Progress and logs show the name of the job."""
         return self.session.job(what, self.monitor)
 
     def map(self, what: str, items: Sequence[T], do: Callable[[T], R], *, tasks: int | None = None) -> list[R]:

@@ -95,7 +95,7 @@ class Expressions:
         if self.resolve is None:
             hint = f"a variable is written ${node.name}, a text in double quotes"
             if node.name in ("and", "or"):
-                hint = "it joins two filters; clauses need nothing between them"
+                hint = "'and' and 'or' join two conditions of one filter; nothing is written between clauses"
             raise fail("T26", f"the name '{node.name}' is not allowed here", node.span, hint=hint)
         return self.resolve(node)
 

@@ -39,7 +39,7 @@ def apply(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
 
 
 def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
-    """Check `coalesce`. None stands for a literal null, which is dropped."""
+    """Check `coalesce`. An argument is None if it is a literal null; such arguments are dropped."""
     given = [arg for arg in args if arg is not None]
     if len(args) < 2 or not given or node.options:
         raise fail("T31", "coalesce takes two or more values", node.span)
@@ -60,7 +60,7 @@ def coalesce(node: ast.Call, args: list[ir.Expr | None]) -> ir.Expr:
 
 
 def _common_number(values: list[ir.Expr]) -> Scalar:
-    """The common type of mixed numbers. It is U64 if all values are never negative."""
+    """The common type of numbers of different types. For integers, it is U64 if none of them can be negative."""
     if any(value.type.scalar.is_float for value in values):
         return Scalar.F64
     return Scalar.U64 if all(map(_never_negative, values)) else Scalar.I64
@@ -88,7 +88,7 @@ def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
             raise fail("T31", f"'{node.op}' takes numbers, this is {side.type}", operand.span, hint=hint)
     integers = left.type.scalar.is_integer and right.type.scalar.is_integer
     result = ir.I64 if integers and node.op != "/" else ir.F64
-    # Division by zero is null.
+    # A division by zero gives null, so the result is nullable.
     return ir.Arith(ir.ArithOp(node.op), left, right, result.with_nullable(nullable or node.op in "/%"))
 
 

@@ -97,7 +97,7 @@ def _pattern(clause: ast.Pattern, scope: Scope, filters: list[ir.Expr]) -> None:
         span = _var_span(clause)
         variable = scope.bind(Variable(scope.context.fresh(clause.var), VarKind.NODE, types, span, interfaces))
         if not types:
-            # No node type implements the interface, so there is no match. The IR has an empty range.
+            # No node type implements the interface, so nothing matches. The IR gets a filter that is always false.
             filters.append(ir.Const(False, ir.BOOL))
     else:
         variable = _narrow(clause, variable, types, interfaces, scope, filters)
@@ -121,9 +121,9 @@ def _narrow(
     if not both:
         known = " or ".join(variable.types) or "nothing"
         message = f"${clause.var} is {known}, so it cannot be {clause.type_name}"
-        hint = "an earlier clause says what it is: put this pattern first, or use another variable"
+        hint = "an earlier clause determines its type: put this pattern first, or use another variable"
         raise fail("T25", message, clause.type_span, hint=hint)
-    # A node type fixes the type. Interfaces are intersected.
+    # If one of the patterns names a node type, no interfaces remain. Otherwise the variable implements all interfaces.
     if interfaces and variable.interfaces:
         interfaces = tuple(sorted({*variable.interfaces, *interfaces}))
     elif interfaces:

@@ -123,7 +123,7 @@ class _Result:
             raise fail("T9", "a constant cannot be a grouping key", node.span, hint="leave it out of this query")
 
     def _uses_aggregated(self, node: ast.Expr) -> bool:
-        """Whether the expression uses the alias of an aggregate. If so, it is a value of the group, too."""
+        """Whether the expression uses the alias of an aggregate. Its value then belongs to the group, not to a row."""
         return any(isinstance(part, ast.Name) and part.name in self.aggregated for part in walk(node))
 
     def _check_nesting(self, node: ast.Expr) -> None:
@@ -134,7 +134,7 @@ class _Result:
                 raise fail("T30", message, part.arg.span, hint="aggregates do not nest")
 
     def _check_mixed(self, node: ast.Expr) -> None:
-        """An expression with an aggregate may otherwise contain only constants, parameters and aliases."""
+        """Check that an expression has only constants, parameters and aliases outside of its aggregates."""
         for leaf in _outside_aggregates(node):
             if isinstance(leaf, ast.Access | ast.Call) or (
                 isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
@@ -225,7 +225,7 @@ class _Result:
         descending = bool(sort.descending)
         nulls_first = sort.nulls_first
         if nulls_first is None:
-            # Null is the lowest value, but an entity without a rank must not come first.
+            # By default, null is the lowest value. But for a rank, rows with null come last.
             nulls_first = not descending and self._rank_of(expr) is None
         return ir.SortKey(expr, descending, nulls_first)
 
@@ -250,7 +250,7 @@ class _Result:
         return Expressions(self.scope, Allow.RANKS, self._any_alias).check(node)
 
     def _known(self) -> set[str]:
-        """The names of variables and parameters, with $."""
+        """The names that the query writes with `$`: variables and parameters."""
         return {*self.scope.vars, *self.scope.context.params}
 
     def _not_in_result(self, node: ast.Expr) -> TypeCheckError:
@@ -276,14 +276,17 @@ class _Result:
         return ir.SortKey(expr, not nearest, False)
 
     def ties(self) -> tuple[ir.Expr, ...]:
-        """The tie-breakers that make the order total: all columns of groups or distinct rows, else the ids.
+        """The sort keys after the written ones, which make the order total.
+
+        For groups and distinct rows, these are the columns without aggregates; otherwise, the ids of the matched
+        entities.
 
         Lists and vectors are compared item by item.
         """
         if self.grouped or self.node.distinct:
             return tuple(ir.Column(c.name, c.expr.type) for c in self.columns.values() if c.name not in self.aggregated)
         keys: list[ir.Expr] = []
-        # Skip anonymous nodes: rows that differ only in them are equal in the result, unless a path contains the node.
+        # Skip anonymous nodes: rows that differ only in such a node are equal in the result, unless a path contains it.
         paths = any(variable.kind is VarKind.PATH for variable in self.scope.vars.values())
         for name, variable in sorted(self.scope.vars.items(), key=lambda item: ("#" in item[0], item[0])):
             if variable.kind is VarKind.PATH or ("#" in name and not paths):
@@ -356,7 +359,7 @@ def _has_aggregate(node: ast.Expr) -> bool:
 
 
 def _outside_aggregates(node: ast.Expr) -> list[ast.Expr]:
-    """The leaves and search calls of an expression outside of its aggregates."""
+    """The leaves of an expression outside of its aggregates. A rank function or `type` counts as a leaf."""
     if isinstance(node, ast.Aggregate):
         return []
     children = _children(node)

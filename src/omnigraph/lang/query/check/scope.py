@@ -31,7 +31,7 @@ class Variable:
 
     Attributes:
         types: the possible types, sorted. Later clauses can narrow them. Empty for a path.
-        interfaces: the declared interfaces, which define its properties; empty if the node type is known.
+        interfaces: the interfaces that its patterns name; they define its properties. Empty if the node type is known.
         nullable: whether an optional block binds the variable.
     """
 
@@ -89,7 +89,10 @@ class Scope:
         self.outer: set[str] = set()
 
     def find(self, name: str) -> Variable | None:
-        """Find a variable by name. Records the use of outer variables in every block on the way."""
+        """Find a variable by name, in this block or an enclosing block.
+
+        Every block between the use and the binding of the variable records it as an outer variable.
+        """
         found = self.narrowed.get(name) or self.vars.get(name)
         if found is None and self.parent is not None:
             found = self.parent.find(name)
@@ -123,7 +126,7 @@ class Scope:
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
         hint = did_you_mean(f"${name}", (f"${known}" for known in self.all_names()))
         if name in self.context.hidden:
-            hint = "a 'not' block binds it, and its variables are not visible outside"
+            hint = "variables of a 'not' block are not visible outside of the block"
         if name == ANONYMOUS:
             return fail(code, "$_ has no name that could be used again", span, hint="give the variable a name")
         return fail(code, f"nothing binds ${name}", span, hint=hint)
@@ -157,7 +160,7 @@ def _same(left: ValueType, right: ValueType) -> bool:
 
 
 def property_type(catalog: Catalog, variable: Variable, name: str) -> ValueType | None:
-    """The type of a property of a variable. Nullable if the variable, or the property in one type, is nullable."""
+    """The type of a property. Nullable if the variable may be null, or if one of its types declares it nullable."""
     declared = catalog.edges if variable.kind is VarKind.EDGE else catalog.nodes
     if len(variable.types) == 1 and not variable.interfaces:
         prop = declared[variable.types[0]].properties.get(name)

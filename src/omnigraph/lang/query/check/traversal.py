@@ -169,12 +169,15 @@ def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -
 
 
 def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
-    """The directions of alternative edge types over several hops. The first reached node type fixes the direction."""
+    """The direction of each alternative edge type in a traversal of several hops.
+
+    An edge type is followed from the end whose node type is reached first.
+    """
     backwards = left is None and right is not None
     reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))
     steps: dict[str, Step] = {}
     while True:
-        # Process complete rounds, so that the written order of the alternatives does not matter.
+        # Each round uses the types that were reached before it, so the order of the alternatives does not matter.
         before = frozenset(reached)
         for edge in edges:
             if edge.name in steps:

@@ -48,7 +48,7 @@ def literal(node: ast.Literal) -> ir.Const:
 
 
 def list_literal(node: ast.ListLiteral) -> ir.Const:
-    """Check a list literal. All items must have one kind. Integers in a list with floats become floats."""
+    """Check a list literal. All items must have the same type, or all be numbers. With a float, all become floats."""
     items: list[ir.Const] = []
     for item in node.items:
         if isinstance(item, ast.ListLiteral):
@@ -112,7 +112,7 @@ def fit(node: ast.Literal | ast.ListLiteral, target: ValueType, what: str) -> ir
         item = target.item
         return ir.Const(tuple(_fit_scalar(n, item, what) for n in node.items), target)  # type: ignore[arg-type]
     if target.list:
-        raise fail("T3", f"{what} is {target}, and a list takes […]", node.span)
+        raise fail("T3", f"{what} is {target}: write the value as a list […]", node.span)
     return ir.Const(_fit_scalar(node, target, what), target)
 
 
@@ -159,7 +159,7 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
     try:
-        struct.pack("<f", number)  # unlike native packing, this raises an error instead of giving infinity
+        struct.pack("<f", number)  # the prefix < makes this raise an error; without it, the result would be infinity
     except OverflowError:
         raise fail("T3", f"{number} is too large for {what} (F32)", node.span) from None
 

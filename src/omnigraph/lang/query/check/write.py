@@ -194,7 +194,7 @@ class _Assignments:
             if mode is ir.InsertMode.MERGE and name not in (self.target.key or ()):
                 continue
             missing.append(name)
-        # In place of a missing vector, report the source text that it is computed from, once.
+        # Do not report a missing `@embed` vector, but its source text, and that only once.
         embeds = {name: prop.embed.source for name, prop in self.target.properties.items() if prop.embed is not None}
         missing = [embeds.get(name, name) for name in missing if embeds.get(name) not in missing]
         if missing:

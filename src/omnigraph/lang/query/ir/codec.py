@@ -1,7 +1,7 @@
 """JSON encoding and fingerprint of the IR.
 
-A node is an object whose `kind` is the class name. Its members are in declaration order. Members with their default
-value are omitted, so a new member does not change the encoding of older queries.
+Each node of the IR is a JSON object whose `kind` is the class name. Its members are in declaration order. Members with
+their default value are omitted, so a new member does not change the encoding of older queries.
 """
 
 from __future__ import annotations

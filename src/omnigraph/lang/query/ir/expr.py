@@ -107,7 +107,7 @@ class PathPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathValue:
-    """The length of a path, or the ids on it."""
+    """The length of a path, or the ids of its nodes or edges."""
 
     var: str
     part: PathPart
@@ -415,9 +415,10 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Reciprocal rank fusion: the sum over arms of weight / (k + position + 1). Larger is better.
+    """Reciprocal rank fusion of several rankings, the arms. Larger is better.
 
-    The order of the first arm breaks ties, then that of the next arm. Null if no arm has a value.
+    The value is the sum of weight / (k + position + 1) over all arms. Ties are broken by the order of the first arm,
+    then of the next arm. Null if no arm has a value.
     """
 
     arms: tuple[Arm, ...]

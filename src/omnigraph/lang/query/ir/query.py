@@ -17,7 +17,7 @@ class NodeVar:
     """A node variable.
 
     Attributes:
-        types: the possible node types, sorted. Several for an interface or alternative edges.
+        types: the possible node types, sorted. An interface or alternative edges give several types.
         named: False for `$_`.
     """
 
@@ -34,7 +34,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An edge type and a direction, from left to right."""
+    """An edge type, and the direction in which it is followed from the left to the right variable."""
 
     edge: str
     direction: Direction
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class HopRange:
-    """The allowed range of the shortest distance. None as `max` means unbounded."""
+    """The allowed range of the shortest distance between two nodes, in hops. `max` is None if unbounded."""
 
     min: int
     max: int | None
@@ -52,7 +52,7 @@ class HopRange:
 
 @dataclass(frozen=True, slots=True)
 class EdgeVar:
-    """An edge variable. It gives one row per matched edge."""
+    """An edge variable. With it, a traversal returns one row per matched edge."""
 
     name: str
     types: tuple[str, ...]
@@ -60,10 +60,11 @@ class EdgeVar:
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """`left` and `right` are connected by one of the steps.
+    """A traversal: `left` and `right` are connected by one of the steps.
 
-    Without an edge variable, the neighbours of a row are a set. With hops, a neighbour is a node whose shortest
-    distance is in the range. With a path variable, the row also has the shortest path. The ids on the path break ties.
+    Without an edge variable, each neighbour is returned once, even if several edges lead to it. With `hops`, a
+    neighbour is a node whose shortest distance is in the range. With a path variable, the row also has the shortest
+    path; of several shortest paths, the one with the smallest ids is taken.
     """
 
     left: str
@@ -76,7 +77,7 @@ class Expand:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A conjunction of clauses. A row is an assignment of all variables that satisfies all clauses.
+    """A conjunction of clauses. A row assigns a value to every variable, so that all clauses are satisfied.
 
     The order of evaluation: required nodes, expands and filters; then `optionals`, in order, which keep rows without a
     match; then clauses that use an optional variable; then `negations`, which remove rows with a match.
@@ -135,7 +136,7 @@ class Read:
 
     @property
     def keys(self) -> tuple[OutColumn, ...]:
-        """The grouping keys: the columns without aggregates, also through aliases."""
+        """The grouping keys: the columns that use no aggregate, neither directly nor through an alias."""
         aggregated: set[str] = set()
         for column in self.columns:
             parts = tuple(walk(column.expr))
@@ -166,11 +167,11 @@ class EmbedOnWrite:
 
 class InsertMode(StrEnum):
     REPLACE = "replace"
-    """An upsert of the whole entity if the type has a key, else a strict insert."""
+    """If the type has a key, replaces the whole entity or creates it. Otherwise, the same as `CREATE`."""
     CREATE = "create"
-    """A strict insert."""
+    """Creates the entity. Fails if the id exists."""
     MERGE = "merge"
-    """Creates the entity, or sets only the assigned properties."""
+    """Creates the entity. If it exists, sets only the assigned properties."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class TypeChange(Generic[T]):
         current: the new name of every property that still exists; the inverse of `former`.
         resolution: the name mapping of the whole schema.
         mode: how properties are dropped.
-        refused: the properties with an invalid rename hint. Their identity is unknown.
+        refused: the properties with an invalid rename hint. It is unknown whether they are new.
     """
 
     kind: TypeKind
@@ -48,7 +48,7 @@ class TypeChange(Generic[T]):
         return self.kind is not TypeKind.INTERFACE
 
     def common_properties(self) -> Iterator[tuple[Property, Property]]:
-        """The properties that exist on both sides, as (old, new), sorted by the new name."""
+        """The properties that exist before and after the change, as (old, new), sorted by the new name."""
         for name, former in sorted(self.former.items()):
             yield self.old.properties[former], self.new.properties[name]
 

@@ -54,7 +54,7 @@ def key_steps(change: Change) -> Iterator[Step]:
 
 
 def cardinality_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
-    """Changes of `@card` and `@card_in`. Wider bounds are safe. Other bounds are validated on the data."""
+    """Changes of `@card` and `@card_in`. Wider bounds are safe. For other bounds, the stored edges are checked."""
     sides = (("src", change.old.card, change.new.card), ("dst", change.old.card_in, change.new.card_in))
     for side, before, after in sides:
         if before == after:
@@ -64,7 +64,7 @@ def cardinality_steps(change: TypeChange[EdgeType]) -> Iterator[Step]:
 
 
 def constraint_steps(change: Change) -> Iterator[Step]:
-    """Removed, changed and added constraints, then constraints whose form changed."""
+    """The steps for changed, removed and added constraints, then for constraints that move into or out of the body."""
     where = change.kind, change.new.name
     before: dict[Constraint, Constraint] = {
         _renamed(change, old): old for old in change.old.constraints if not isinstance(old, Key)
@@ -87,7 +87,7 @@ def constraint_steps(change: Change) -> Iterator[Step]:
 def _pairs(
     change: Change, removed: Iterable[Constraint], added: Iterable[Constraint]
 ) -> list[tuple[Constraint, Constraint]]:
-    """Pairs of a removed and an added constraint on the same properties. Each pair is one changed constraint."""
+    """Pairs of a removed and an added constraint of one kind on the same properties: the changed constraints."""
     subjects: dict[object, tuple[list[Constraint], list[Constraint]]] = {}
     for old in removed:
         subjects.setdefault(_subject(_renamed(change, old)), ([], []))[0].append(old)

@@ -41,7 +41,7 @@ WIDENINGS = frozenset(
 
 
 def property_steps(change: Change) -> Iterator[Step]:
-    """New and changed properties by name, then dropped ones."""
+    """The steps for new and changed properties, in the order of names, then for dropped properties."""
     for name, new in sorted(change.new.properties.items()):
         if name in change.former:
             yield from _changed(change, change.old.properties[change.former[name]], new)
@@ -124,7 +124,10 @@ def _base_type_steps(change: Change, old: Property, new: Property) -> Iterator[S
         yield _refuse_type(change, old, new)
     elif before.scalar.is_float and new.name in _key(change):
         yield _refuse_id(
-            change, new, "the text of its values would change", "keep F32: ids are made of the shortest text of a value"
+            change,
+            new,
+            "the text of its values would change",
+            "keep F32: the id contains the text of the value, and F64 has another text",
         )
     else:
         yield WidenProperty(*where, before, after)
@@ -139,9 +142,11 @@ def _enum_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
             continue
         if from_ not in before:
             reason = f"{label}: there was no value '{from_}' that could become '{to}'"
-            yield refuse("OG-NM-101", label, reason, did_you_mean(from_, before) or "remove the hint", new.name)
+            yield refuse("OG-NM-101", label, reason, did_you_mean(from_, before) or "remove @rename_from", new.name)
         elif new.name in _key(change):
-            yield _refuse_id(change, new, f"ids hold the value '{from_}'", f"keep the value '{from_}'")
+            yield _refuse_id(
+                change, new, f"the ids of stored entities contain the value '{from_}'", f"keep the value '{from_}'"
+            )
         else:
             yield RenameEnumValue(*where, from_, to, tier=Tier.VALIDATED)
         before = before - {from_} | {to}
@@ -182,7 +187,7 @@ def _key(change: Change) -> tuple[str, ...]:
 def _embed_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
     before = old.embed
     if before is not None:
-        # A renamed source is the same source.
+        # A rename of the source property is not a change of `@embed`.
         before = replace(before, source=change.current.get(before.source, before.source))
     if before == new.embed:
         return

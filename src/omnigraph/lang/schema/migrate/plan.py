@@ -38,7 +38,7 @@ class Plan:
     """The plan of a schema change.
 
     Attributes:
-        steps: the steps in the order of output and execution; empty if nothing changes.
+        steps: the steps, in the order in which they are printed and executed; empty if nothing changes.
         notes: parts of the schema without effect, such as rename hints that were applied earlier.
     """
 
@@ -92,7 +92,7 @@ def plan(accepted: AcceptedSchema, desired: Catalog, *, allow_data_loss: bool = 
     Args:
         accepted: the schema of the graph.
         desired: the compiled new schema.
-        allow_data_loss: make every drop hard, so that earlier versions lose the data, too.
+        allow_data_loss: whether the data of dropped types and properties is also removed from earlier versions.
     """
     resolution = resolve(accepted.catalog, desired)
     mode = DropMode.HARD if allow_data_loss else DropMode.SOFT
@@ -104,7 +104,7 @@ def plan(accepted: AcceptedSchema, desired: Catalog, *, allow_data_loss: bool = 
 
 def _unclassified() -> Step:
     reason = "the schemas differ in a way that no step describes"
-    return refuse("OG-BC-103", "schema", reason, "make the change in smaller parts, and report this as a bug")
+    return refuse("OG-BC-103", "schema", reason, "make the change in several smaller steps, and report this as a bug")
 
 
 class _Planner:
@@ -119,7 +119,7 @@ class _Planner:
             self.problems.setdefault(problem.owner, []).append(step)
 
     def steps(self) -> Iterator[Step]:
-        """The steps of interfaces, nodes and edges, each by name."""
+        """The steps of interfaces, then of nodes, then of edges, each in the order of names."""
         for kind in TypeKind:
             kept = {former for (other, _), former in self.resolution.types.items() if other is kind}
             dropped = {name for other, name in self.accepted if other is kind and name not in kept}
@@ -206,7 +206,7 @@ def _metadata_steps(change: TypeChange[NodeType] | TypeChange[EdgeType]) -> Iter
 
 
 def _allowed(declaration: AnyType, steps: Iterable[Step]) -> Iterator[Step]:
-    """The steps, each with the reason of the `@allow` for its code."""
+    """Add to each step the reason of the `@allow` for its diagnostic code, if the declaration has one."""
     for step in steps:
         reasons = dict(declaration.allows)
         if isinstance(step, PropertyStep | UnsupportedChange):

@@ -334,7 +334,7 @@ class ChangeEmbed(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangePropertyOrigin(PropertyStep):
-    """A change of whether the node type declares the property or inherits it, or of the interfaces it implements."""
+    """A property is declared by the node type and was inherited before, or the reverse; or its interfaces change."""
 
     kind: ClassVar[str] = "change_property_origin"
 
@@ -403,7 +403,7 @@ class ChangeConstraint(ConstraintStep):
 
 @dataclass(frozen=True, slots=True)
 class ChangeConstraintForm(ConstraintStep):
-    """`form` is `property` for an annotation of the property, `body` for a line of the body."""
+    """A constraint becomes an annotation of its property (`form` is `property`) or a line of the body (`body`)."""
 
     kind: ClassVar[str] = "change_constraint_form"
 
