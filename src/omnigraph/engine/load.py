@@ -69,9 +69,8 @@ def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:
         mapping = TableMapping.read(mapping, session.storage_options)
     branch = session.branch_or_default(request.branch)
     request = replace(request, mode=mode, mapping=mapping, branch=branch)
-    write = write_request(
-        session, branch, WriterKind.LOAD, request
-    )  # rejects invalid metadata before reading the source
+    # Build the request first: invalid metadata is rejected before the source is read.
+    write = write_request(session, branch, WriterKind.LOAD, request)
     choice = choose_engine(session, request, partial(input_bytes, source, session.storage_options), "of input")
     with (
         backend_of(choice, request).load_rows(session, source, request) as rows,

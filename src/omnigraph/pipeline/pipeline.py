@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.engines import Engine, SparkOptions
 from omnigraph.engine.options import takes
+from omnigraph.engine.session import At
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph.pipelines import (
@@ -138,7 +139,7 @@ class Pipeline:
         *,
         format: ExportFormat | str = ExportFormat.NDJSON,
         branch: str | None = None,
-        at: Any = None,
+        at: At | None = None,
         **options: Unpack[PipelineExportOptions],
     ) -> ExportReceipt:
         """Export one snapshot by tasks on Spark.
