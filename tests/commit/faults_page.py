@@ -108,9 +108,10 @@ success, and the first request takes effect after that. Then the tests check tha
 - the next write and the next cleanup succeed.
 
 For S3, a proxy in front of the server drops the responses, so the tests include the requests that Lance sends. On disk,
-these calls take effect and then fail: the calls that write or remove a lease, a sidecar, a checksum record, a work
-record or the ancestor file of a merge, and the calls that publish a version or a fork of a Lance table.
-`tests/commit/test_lost_answers.py` runs some of the cases in every test run; `make soak` runs all of them.
+the calls themselves take effect and then fail. These are the calls that write or remove a lease, a sidecar, a checksum
+record, a work record or the ancestor file of a merge. The calls that publish a version or a fork of a Lance table fail
+in the same way. `tests/commit/test_lost_answers.py` runs some of the cases in every test run; `make soak` runs all of
+them.
 
 In the tables, each row is a write. The numbers are its requests of each kind, all its requests, and the cases.
 """

@@ -412,8 +412,8 @@ def page() -> str:
         "|---|---|",
         *(f"| `{point}`, in recovery | the same as without the interruption |" for point in RECOVERY_POINTS),
         *(f"| `{point}`, in a repair | the next repair completes the interrupted one |" for point in REPAIR_POINTS),
-        "| `late_version_checked`, while a writer undoes a table version that a paused process created late | the next "
-        "write undoes the version |",
+        "| `late_version_checked`, while a writer undoes a table version that a paused process created late |"
+        " the next write undoes the version |",
         "| `branch_create_checked`, `branch_ledger_created`, `branch_ref_pending`, `branch_confirm_checked` |"
         " no branch; the name can be used |",
         "| `branch_ref_created` | the branch exists |",
@@ -424,8 +424,8 @@ def page() -> str:
         "| `migration_ref_written` | the graph has the older format; the next open for writing migrates it |",
         "| `migration_stamped` | the graph has the new format |",
         "| `transaction_recorded`, or any point in the block of a transaction | nothing of the transaction is visible |",
-        "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` | the whole transaction is "
-        "visible |",
+        "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` |"
+        " the whole transaction is visible |",
         "| `cleanup_versions_removed` | the same as without cleanup; the next cleanup removes the unneeded files |",
         "| `table_packed`, in `optimize`, after the compaction and before the indexes are built | none, undone |",
         "| `init_claimed` | no graph; creating it again works |",
