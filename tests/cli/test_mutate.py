@@ -172,7 +172,7 @@ def test_wrong_queries_are_reported(shell: Shell, graph: str, queries: str) -> N
     def says(*args: str) -> str:
         return shell.fails("mutate", *args, "--store", graph)
 
-    assert "the text has 4 queries; name one" in says("--query", queries)
+    assert "the text contains 4 queries: give the name of one" in says("--query", queries)
     assert "there is no query 'ad'" in says("ad", "--query", queries)
     assert "'look' is a query that reads" in says("look", "--query", queries)
     assert "$name: not given" in says("add", "--query", queries)

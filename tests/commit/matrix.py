@@ -423,7 +423,8 @@ def page() -> str:
         "| `tag_ref_created`, `tag_delete_checked` | the tag exists |",
         "| `migration_ref_written` | the graph has the older format; the next open for writing migrates it |",
         "| `migration_stamped` | the graph has the new format |",
-        "| `transaction_recorded`, or any point in the block of a transaction | nothing of the transaction is visible |",
+        "| `transaction_recorded`, or any point in the block of a transaction |"
+        " nothing of the transaction is visible |",
         "| `transaction_merged`, `transaction_forks_removed`, `transaction_ref_removed` |"
         " the whole transaction is visible |",
         "| `cleanup_versions_removed` | the same as without cleanup; the next cleanup removes the unneeded files |",

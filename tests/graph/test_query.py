@@ -96,7 +96,7 @@ def test_parameters_are_not_parsed_as_query_text(graph: Graph) -> None:
 def test_a_text_with_several_queries_needs_a_name(graph: Graph) -> None:
     text = OLDER + FRIENDS
     assert names(graph.query(text, {"than": 20}, name="older")) == ["ann", "bob"]
-    with pytest.raises(NotFoundError, match="the text has 2 queries; name one"):
+    with pytest.raises(NotFoundError, match="the text contains 2 queries: give the name of one"):
         graph.query(text, {"than": 20})
     with pytest.raises(NotFoundError, match="olders"):
         graph.query(text, name="olders")
@@ -188,7 +188,7 @@ def test_a_query_can_read_any_commit_tag_or_time(graph: Graph) -> None:
 
 
 def test_a_snapshot_with_a_branch_or_of_another_graph_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give only that"):
+    with pytest.raises(InputError, match="give at or branch, not both"):
         graph.query(PEOPLE, branch="main", at=graph.snapshot())
     with (
         omnigraph.init(tmp_path / "other", SCHEMA) as other,

@@ -103,9 +103,11 @@ def test_a_run_id_is_refused_for_other_inputs(graph: Graph, tmp_path: Path) -> N
     assert first.run_id == "tuesday"
     assert graph.pipeline.run(file, run_id="tuesday").resumed
     (tmp_path / "ships.csv").write_text(SHIPS + "calypso,360\n")
-    with pytest.raises(InputError, match="the run 'tuesday' of 'fleet' had other inputs") as found:
+    with pytest.raises(
+        InputError, match="the run 'tuesday' of pipeline 'fleet' exists already, with other inputs"
+    ) as found:
         graph.pipeline.run(file, run_id="tuesday")
-    assert found.value.hint == "an id belongs to one run: use another id"
+    assert found.value.hint == "use another run id for this run"
     assert not graph.pipeline.run(file, run_id="wednesday").resumed
 
 

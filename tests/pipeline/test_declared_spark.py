@@ -125,7 +125,7 @@ def test_errors_in_sql_name_the_step(graph: Graph, session: Session, tmp_path: P
     (tmp_path / "stays.csv").write_text("ship,port,days\nargo,oban,three\n")
     with pytest.raises(SparkError, match=r"three"):
         pipeline.run(declared(tmp_path, steps=steps, load={"nodes": {"Ship": "a"}}, checks={}))
-    with pytest.raises(InputError, match=r"SQL needs Spark"):
+    with pytest.raises(InputError, match=r"the pipeline has SQL, which needs Spark"):
         pipeline.run(declared(tmp_path), engine="local")
     assert [branch.name for branch in graph.branches] == ["main"]
 

@@ -213,7 +213,7 @@ def test_edges_have_a_change_feed(graph: Graph) -> None:
 def test_invalid_streams_are_refused(graph: Graph) -> None:
     put(graph, a=1)
     plain = OmnigraphSource({"path": graph.uri, "type": "P"})
-    with pytest.raises(InputError, match="a stream reads changes"):
+    with pytest.raises(InputError, match="a stream can only read changes, and the option 'changes' is missing"):
         plain.streamReader(plain.schema())
     with pytest.raises(InputError, match="'version' does not apply to a stream"):
         stream(graph, version="2")

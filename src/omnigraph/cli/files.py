@@ -49,7 +49,10 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
         else:
             raise InputError(f"{path} is neither a .pg file, a .gq file nor a directory")
     if not found:
-        raise InputError("there are no .pg or .gq files here", hint="name a file, or a directory that contains some")
+        raise InputError(
+            "there are no .pg or .gq files in the given directories",
+            hint="name a file, or a directory that contains some",
+        )
     return list(found)
 
 

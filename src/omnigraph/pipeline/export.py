@@ -70,7 +70,9 @@ def write_export(
     """
     target, format, staging = request.target, ExportFormat(request.format), spark.staging
     if not isinstance(target, str | os.PathLike):
-        raise InputError("the Spark engine writes files", hint="give a path, or engine='local' for an open file")
+        raise InputError(
+            "the Spark engine can export only to a path", hint="give a path, or engine='local' for an open file"
+        )
     path = os.fspath(target)
     output = output_in_s3(path, view.uri.storage_options)
     _check(path if output is None else output, format)

@@ -55,8 +55,11 @@ def select_query(file: ast.QueryFile, query_name: str | None) -> ast.Query:
     if query_name is None:
         if len(names) == 1:
             return file.queries[0]
-        found = "no query" if not names else f"{len(names)} queries"
-        raise NotFoundError(f"the text has {found}; name one", hint=", ".join(names) or None)
+        if not names:
+            raise NotFoundError("the text contains no query")
+        raise NotFoundError(
+            f"the text contains {len(names)} queries: give the name of one", hint=f"the queries are {', '.join(names)}"
+        )
     for query in file.queries:
         if query.name == query_name:
             return query

@@ -205,7 +205,7 @@ class Analysis:
         try:
             direction = Direction(direction)
         except ValueError:
-            raise InputError(f"{shown(direction)} is not a direction", hint="out, in or both") from None
+            raise InputError(f"{shown(direction)} is not a direction", hint="use out, in or both") from None
         wanted = [sources] if isinstance(sources, str) else list(sources)
         numbers = [number_of(self._view, self._selection, source) for source in dict.fromkeys(wanted)]
         if self.engine is Engine.SPARK:

@@ -75,7 +75,10 @@ class TypeSelection:
         for name in lines:
             missing = set(_ends(catalog, name)) - set(named)
             if missing:
-                raise InputError(f"{name} connects {min(missing)}, which is not among the node types")
+                raise InputError(
+                    f"the edge type {name} connects {min(missing)} nodes, but {min(missing)} is not selected",
+                    hint=f"add {min(missing)} to the node types, or select edge types without {name}",
+                )
             if weight is not None:
                 _check_weight(catalog, name, weight)
         return cls(named, lines, weight)
@@ -222,10 +225,14 @@ def _id_ranks(view: View, name: str) -> Numbers:
 def _weights(view: View, edge: str, name: str, numbers: Integers) -> Floats:
     values = view.tables.edges(edge).column(name).take(pa.array(numbers))
     if values.null_count:
-        raise InputError(f"some edges of {edge} have no {name}", hint="every edge needs a weight")
+        raise InputError(
+            f"the weight property '{name}' is null on some edges of {edge}", hint="every edge needs a weight"
+        )
     found: Floats = values.cast(pa.float64()).to_numpy()
     if (found < 0).any():
-        raise InputError(f"some edges of {edge} have a negative {name}", hint="weights must be at least 0")
+        raise InputError(
+            f"the weight property '{name}' is negative on some edges of {edge}", hint="weights must be at least 0"
+        )
     return found
 
 
@@ -250,7 +257,7 @@ def number_of(view: View, selection: TypeSelection, given: object) -> int:
         InputError: several types have the id.
     """
     if not isinstance(given, str):
-        raise InputError(f"a node is given by its id, not by {shown(given)}")
+        raise InputError(f"a node must be given as the text of its id, not as {shown(given)}")
     kind, colon, rest = given.partition(":")
     named = {kind: rest} if colon and kind in selection.nodes else dict.fromkeys(selection.nodes, given)
     found = {}

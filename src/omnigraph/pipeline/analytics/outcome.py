@@ -85,7 +85,8 @@ class Outcome(ABC):
         """
         if self.schema.names[0] != "type":
             raise InputError(
-                "a node may have several distances", hint="load the distances from one source with Graph.load"
+                "distances cannot be written to a property, because a node has one distance for each source",
+                hint="load the distances from one source with Graph.load",
             )
         types = self._check(property)
         if branch not in self._graph.branches:

@@ -47,14 +47,18 @@ def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[s
     if not format_.tables:
         if not columns:
             raise InputError(
-                "SQL needs the columns of NDJSON files", hint="declare them: 'columns: {name: string, tons: bigint}'"
+                "the columns of NDJSON files must be declared for SQL",
+                hint="for example 'columns: {name: string, tons: bigint}'",
             )
         named = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         declared = StructType.fromDDL(named)
         assert isinstance(declared, StructType)
         schema = to_arrow_schema(declared, timezone="UTC")
     elif columns:
-        raise InputError("the files have column names", hint="omit 'columns', and cast in SQL")
+        raise InputError(
+            "'columns' is only for NDJSON files, and these files have column names",
+            hint="omit 'columns', and convert types with CAST in SQL",
+        )
     else:
         schema = columns_of(listed[0])
     splits = tuple(split for file in listed for split in cut_file(FileSplit(file, None)))

@@ -300,8 +300,9 @@ class _Run:
         for label, what in _LABEL_MEANINGS.items():
             if labels.get(label) != dict(self.labels)[label]:
                 raise InputError(
-                    f"the run '{self.id}' of '{self.document.name}' had {what}: commit {found.id}",
-                    hint="an id belongs to one run: use another id",
+                    f"the run '{self.id}' of pipeline '{self.document.name}' exists already, with {what}: "
+                    f"commit {found.id}",
+                    hint="use another run id for this run",
                 )
         return found
 
@@ -340,7 +341,10 @@ class _Run:
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
         if parse_engine(self.request.engine) is Engine.LOCAL:
-            raise InputError(f"{self.document.file}: SQL needs Spark", hint="omit --engine (engine=)")
+            raise InputError(
+                f"{self.document.file}: the pipeline has SQL, which needs Spark, but the engine is 'local'",
+                hint="omit --engine local, in Python engine='local'",
+            )
         with self._job("planning"):
             frames = {target.rows: self._views().rows(target.rows) for target in self.document.targets}
         if all(frame is None for frame in frames.values()):

@@ -47,7 +47,10 @@ class OmnigraphSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 (the name is Spark's)
         if not self._options.is_set("changes"):
-            raise InputError("a stream reads changes", hint='add .option("changes", True); it adds columns')
+            raise InputError(
+                "a stream can only read changes, and the option 'changes' is missing",
+                hint='add .option("changes", True); rows then also have the columns _change, _commit and _committed',
+            )
         self._options.allow_only(STREAM, "a stream")
         return self._stream(schema)
 

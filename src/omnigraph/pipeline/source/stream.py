@@ -54,7 +54,8 @@ def stream_schema(pinned: Pinned) -> spark.StructType:
     taken = set(_CHANGE_COLUMNS.names) & set(pinned.columns)
     if taken:
         raise InputError(
-            f"the property '{min(taken)}' has the name of a column of the stream", hint="leave it out of 'columns'"
+            f"the property '{min(taken)}' has the same name as a column that a read of changes adds",
+            hint="list the other properties in the option 'columns'",
         )
     return spark.StructType([*_CHANGE_COLUMNS, *pinned.schema])
 

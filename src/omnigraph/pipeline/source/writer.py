@@ -76,7 +76,8 @@ class Target:
         mode_option = options.text("mode")
         if overwrite and mode_option not in (None, LoadMode.OVERWRITE):
             raise InputError(
-                f"the mode of Spark is overwrite, and the option 'mode' is {mode_option}", hint="give one of them"
+                f"two different modes: Spark's .mode() is overwrite, but the option 'mode' is {mode_option}",
+                hint="set only one of them",
             )
         mode = LoadMode.OVERWRITE if overwrite else load_mode(mode_option or LoadMode.APPEND)
         location = GraphLocation.of(options)
@@ -222,7 +223,7 @@ def stream_key(options: Options, spark_options: Mapping[str, str]) -> str:
     checkpoint = next((value for name, value in spark_options.items() if name.lower() == "checkpointlocation"), None)
     if checkpoint is None:
         raise InputError(
-            "the stream has no identity",
+            "the stream has no checkpoint location, so repeated batches cannot be detected",
             hint='set .option("checkpointLocation", ...) or .option("idempotencyKey", ...)',
         )
     return f"spark-{blake2b(checkpoint.rstrip('/').encode(), digest_size=12).hexdigest()}"

@@ -432,7 +432,10 @@ def session(settings: SparkSettings | None = None) -> Session:
     with _session_lock:
         if settings is not None and settings != _session.settings:
             if _session.started and settings.master not in (None, _session.settings.master):
-                raise SparkError(f"Spark runs on {_session.spark.sparkContext.master} already", hint="stop it first")
+                raise SparkError(
+                    f"Spark runs on {_session.spark.sparkContext.master} already",
+                    hint="stop it first: omnigraph.spark_session().stop()",
+                )
             if not _session.started:
                 _session = Session(settings)
         return _session
@@ -448,6 +451,8 @@ def session_for(options: SparkOptions) -> Session:
     if isinstance(options.session, Session):
         return options.session
     if options.session is not None:
-        hint = "give an omnigraph.pipeline session, or omit it: a running Spark session is found"
-        raise InputError(f"spark.session is a {type(options.session).__name__}", hint=hint)
+        hint = "omit it: a running Spark session is found automatically"
+        raise InputError(
+            f"spark.session must be a session of omnigraph.pipeline, not a {type(options.session).__name__}", hint=hint
+        )
     return session(None if options.master is None else SparkSettings(options.master))

@@ -112,7 +112,7 @@ def fit(node: ast.Literal | ast.ListLiteral, target: ValueType, what: str) -> ir
         item = target.item
         return ir.Const(tuple(_fit_scalar(n, item, what) for n in node.items), target)  # type: ignore[arg-type]
     if target.list:
-        raise fail("T3", f"{what} is {target}, and a list takes […]", node.span)
+        raise fail("T3", f"{what} is {target}: write a list in brackets, […]", node.span)
     return ir.Const(_fit_scalar(node, target, what), target)
 
 
@@ -154,7 +154,7 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
     hint = None
     if node.kind is LiteralKind.STRING and scalar in (Scalar.DATE, Scalar.DATETIME):
         hint = f'write {scalar.value.lower()}("{value}")'
-    raise fail("T3", f"{what} is {target}, this is {const.type}", node.span, hint=hint)
+    raise fail("T3", f"{what} is {target}, but this is {const.type}", node.span, hint=hint)
 
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
