@@ -121,7 +121,7 @@ def test_the_engine_is_chosen_by_size(shell: Shell, filled: str, monkeypatch: py
     assert made == [(out, "parquet", ["Person"], None, None)]
     assert shell.run("export", filled, "--out", out, "--engine", "local").stderr == ""
     assert shell.run("export", filled).stdout.splitlines() == LINES, "stdout is written here"
-    assert "Spark writes files: add --out" in shell.fails("export", filled, "--engine", "spark", code=2)
+    assert "--engine spark writes files: add --out PATH" in shell.fails("export", filled, "--engine", "spark", code=2)
 
     def missing() -> None:
         raise SparkUnavailableError("Spark needs Java")

@@ -86,7 +86,7 @@ def test_stdin_can_be_loaded_once(shell: Shell, graph: str) -> None:
     result = shell.run("load", graph, "--data", "-", "--mode", "append", stdin=PEOPLE)
     assert result.exit_code == 0, result.stderr
     assert names(graph) == ["ann", "bob"]
-    assert "stdin can be read only once" in shell.fails(
+    assert "--data - was given more than once, but standard input can be read only once" in shell.fails(
         "load", graph, "--data", "-", "--data", "-", "--mode", "merge", code=2
     )
 

@@ -86,8 +86,8 @@ def test_an_error_is_reported_and_the_session_continues(shell: Shell, people: st
     for message in (
         "there is no node type Persn",
         "there is no command :nope",
-        "'x' is not a format",
-        "give a parameter and its value",
+        "'x' is not an output format",
+        ":set needs a parameter and its value",
         "there is no type Persom\n  help: did you mean 'Person'?",
     ):
         assert message in result.stderr

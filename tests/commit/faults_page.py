@@ -92,35 +92,40 @@ After the writer failed, after recovery, after the next write, and after cleanup
 _INTRODUCTION = """\
 # Fault matrix
 
-The storage faults that the tests inject into writes, and their number. `python -m tests.commit.faults_page` writes this
-page. The tests that are named below compare the numbers with those that they observe.
+This page lists the storage faults that the tests inject into writes, with the number of cases.
+`python -m tests.commit.faults_page` writes this page. The tests that are named below check that the numbers are right.
 
 ## Lost responses
 
-The tests lose the response of each modifying request of a write in turn. The request takes effect at once, never, or
-late: after the writer has failed, after another handle has recovered the graph, after the next write, or after a
-cleanup. It may also take effect late although a retry succeeded in between. Then the tests check that
+A write sends several requests that modify the store. In each case, the writer gets no response to one of these
+requests. The request takes effect at once, never, or late: after the writer has failed, after another writer has
+recovered the graph, after the next write, or after a cleanup. In some cases the writer sends the request again with
+success, and the first request takes effect after that. Then the tests check that
 
 - every acknowledged write is visible exactly once, and no refused write is visible;
 - a write with an unknown outcome is visible completely or not at all, and this does not change later;
 - every table is at its version in the manifest, and no sidecar is left;
 - the next write and the next cleanup succeed.
 
-For S3, a proxy in front of the server drops the responses, so the requests of Lance are included. On disk, the calls
-to the control object store fail after they took effect, and so do the calls that publish a version or a fork of a
-Lance table. `tests/commit/test_lost_answers.py` runs some of the cases every time; `make soak` runs all of them.
+For S3, a proxy in front of the server drops the responses, so the tests include the requests that Lance sends. On disk,
+the calls themselves take effect and then fail. These are the calls that write or remove a lease, a sidecar, a checksum
+record, a work record or the ancestor file of a merge. The calls that publish a version or a fork of a Lance table fail
+in the same way. `tests/commit/test_lost_answers.py` runs some of the cases in every test run; `make soak` runs all of
+them.
+
+In the tables, each row is a write. The numbers are its requests of each kind, all its requests, and the cases.
 """
 
 _FLUSHES = """
 ## Failed flushes
 
-The tests fail each `fsync` of a write in turn: of data, deletion, index and version files, of the sidecar, of the
-manifest, of references, and of the directories above them. The write is refused, and nothing of it is visible. If its
-sidecar exists, the sidecar is marked `rollback_only` and the write is undone. Before the sidecar exists, there is
-nothing to undo. After the publish, a failed flush of the directory of the removed sidecar does no harm.
-`tests/commit/test_failed_flush.py` tests it.
+In each case, one `fsync` of a write fails. The write flushes data, deletion, index and version files, the sidecar, the
+manifest, references, and the directories above them. After a failed flush the write is refused, and nothing of it is
+visible. If its sidecar exists, the sidecar is marked `rollback_only` and recovery undoes the write. Before the sidecar
+exists, there is nothing to undo. At the end of a write, its sidecar is removed; a failed flush of this removal does no
+harm. `tests/commit/test_failed_flush.py` tests this table.
 
-| write | tables | branch | failed flushes | undone |
+| write | tables | branch | failed flushes | writes undone by recovery |
 |---|---|---|---|---|
 """
 

@@ -172,7 +172,7 @@ def test_embedding_can_be_limited_to_types_and_properties(place: str) -> None:
         ({"types": "Plain"}, "'Plain' has no computed vector"),
         ({"properties": "text"}, "'text' is not a computed vector"),
         ({"types": "Tag", "properties": "text_vec"}, "'text_vec' is not a computed vector"),
-        ({"which": "some"}, "'some' is not a choice of vectors"),
+        ({"which": "some"}, "which='some' does not select vectors"),
     ],
 )
 def test_unknown_types_properties_and_choices_are_refused(place: str, arguments: dict[str, Any], message: str) -> None:

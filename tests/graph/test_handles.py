@@ -214,7 +214,7 @@ def test_invalid_snapshot_arguments_are_refused(graph: Graph) -> None:
         graph.snapshot(commit=commit, version=1)
     with pytest.raises(InputError, match="one of commit, version and at"):
         graph.snapshot(version=1, at=now)
-    with pytest.raises(InputError, match="give only the commit"):
+    with pytest.raises(InputError, match="give commit or branch, not both"):
         graph.snapshot(branch="main", commit=commit)
     with pytest.raises(InputError, match="count from 1"):
         graph.snapshot(version=0)

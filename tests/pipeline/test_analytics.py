@@ -229,7 +229,7 @@ def test_invalid_arguments_are_refused(graph: Graph) -> None:
 
 def test_a_missing_weight_is_refused(graph: Graph) -> None:
     graph.load([{"edge": "Knows", "from": "ann", "to": "zoe"}], mode="append")
-    with pytest.raises(InputError, match="some edges of Knows have no days"):
+    with pytest.raises(InputError, match="the weight property 'days' is null on some edges of Knows"):
         analyse(graph, edges="Knows", weight="days").shortest_paths("bob")
 
 

@@ -73,7 +73,7 @@ def test_columnar_files_have_the_same_rows(session: Session, graph: Graph, tmp_p
 
 
 def test_invalid_exports_are_refused(session: Session, graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'xml' is not a format"):
+    with pytest.raises(InputError, match="'xml' is not an export format"):
         Pipeline(graph, session).export(tmp_path / "x", format="xml")
     with pytest.raises(InputError, match="there is no type 'Nothing'"):
         Pipeline(graph, session).export(tmp_path / "x", types="Nothing")

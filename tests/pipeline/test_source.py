@@ -176,7 +176,7 @@ def test_a_type_without_entities_has_no_rows(graph: Graph) -> None:
         ({"type": "Thing", "version": "new"}, InputError, "an integer of at least 1, not 'new'"),
         ({"type": "Thing", "version": "99"}, NotFoundError, "no version 99"),
         ({"type": "Thing", "commit": "nothing"}, NotFoundError, "there is no commit or tag 'nothing'"),
-        ({"type": "Thing", "commit": "x", "branch": "main"}, InputError, "give only the commit"),
+        ({"type": "Thing", "commit": "x", "branch": "main"}, InputError, "give commit or branch, not both"),
         ({"type": "Thing", "version": "1", "timestamp": "2026-01-01"}, InputError, "give only one of"),
         ({"type": "Thing", "timestamp": "yesterday"}, InputError, "not a time"),
         ({"type": "Thing", "where": "agee > 3"}, CompileError, "agee"),

@@ -108,7 +108,7 @@ def test_every_write_mode_is_supported(graph: Graph) -> None:
         assert names(graph) == expected
     with pytest.raises(InputError, match="but the option 'mode' is 'merge'"):
         writer(graph, True, mode="merge")
-    with pytest.raises(InputError, match="'replace' is not a mode"):
+    with pytest.raises(InputError, match="'replace' is not a load mode"):
         writer(graph, mode="replace")
 
 

@@ -249,7 +249,7 @@ def test_budget_limits_must_be_valid_numbers(limit: str, value: object) -> None:
 def test_arguments_of_a_wrong_type_are_named(graph: Graph) -> None:
     text = "query q() { match { $a: Q } return { $a.k as k } }"
     wrong: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-        ("the query is 123, of type int", (123,), {}),
+        ("a query must be a text or a path, not 123 of type int", (123,), {}),
         (r"params is \['a'\], of type list", (text, ["a"]), {}),
         ("name is 7, of type int", (text,), {"name": 7}),
         ("budget is 5, of type int", (text,), {"budget": 5}),

@@ -538,7 +538,7 @@ FILES = {
         _written("x.csv", b"name\n"), "there is no type 'Persom'", {"type_name": "Persom"}
     ),
     "a mode that does not exist": FileCase(
-        _written("x.ndjson", GOOD.encode()), "'replace' is not a mode", {"mode": "replace"}
+        _written("x.ndjson", GOOD.encode()), "'replace' is not a load mode", {"mode": "replace"}
     ),
     "a type beside a mapping": FileCase(
         lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}

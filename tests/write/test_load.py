@@ -160,7 +160,7 @@ def test_a_load_supports_branches_expected_heads_and_idempotency_keys(graph: Gra
         graph.load(people("cid"), mode="append", expect_head=head)
     with pytest.raises(BranchNotFoundError):
         graph.load(people("cid"), mode="append", branch="nowhere")
-    with pytest.raises(InputError, match="'replace' is not a mode"):
+    with pytest.raises(InputError, match="'replace' is not a load mode"):
         graph.load(people("cid"), mode="replace")
 
 

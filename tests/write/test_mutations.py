@@ -627,7 +627,7 @@ def test_parameters_must_be_a_mapping(graph: Graph, params: Any, said: str) -> N
 
 def test_a_query_must_be_a_string(graph: Graph) -> None:
     text: Any = 5
-    with pytest.raises(InputError, match="the query is 5, of type int"):
+    with pytest.raises(InputError, match="a query must be a text or a path, not 5 of type int"):
         graph.mutate(text)
 
 

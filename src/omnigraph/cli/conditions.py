@@ -59,5 +59,5 @@ def _queries(text: str) -> list[tuple[str, dict[str, object], str]]:
         try:
             text = read_bytes(Path(text)).decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{text} is not UTF-8") from error
+            raise InputError(f"{text} is not UTF-8", hint="save the file as UTF-8") from error
     return [(text, {}, query.name) for query in parse_queries(text).queries]

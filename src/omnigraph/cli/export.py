@@ -48,7 +48,7 @@ def export(
     if out is None and format != "ndjson":
         raise click.UsageError(f"{format} writes one file per type: add --out with the name of a new directory")
     if out is None and engine == "spark":
-        raise click.UsageError("Spark writes files: add --out")
+        raise click.UsageError("--engine spark writes files: add --out PATH")
     with open_to_read(address(uri, uri_option, store)) as graph:
         chosen = list(types) or None
         if out is None:

@@ -138,7 +138,7 @@ def check(paths: tuple[Path, ...], schema_path: Path | None, queries: tuple[Path
         against = schema_path or (schemas[0] if len(schemas) == 1 else None)
         if against is None:
             found = "none was given" if not schemas else f"{len(schemas)} were given"
-            raise InputError(f"queries need one schema, and {found}", hint="add --schema FILE")
+            raise InputError(f"queries need one schema, but {found}", hint="add --schema FILE")
         if not errors[against]:
             catalog = compile_schema(read_bytes(against), str(against))
             errors |= {file: _query_errors(file, catalog) for file in texts}
@@ -229,7 +229,7 @@ def _format_stdin(language: str | None, check_only: bool, as_json: bool) -> None
     if language is None:
         raise click.UsageError("standard input has no file name: give --language pg or --language gq")
     if as_json and not check_only:
-        raise click.UsageError("standard output receives the formatted text: --json needs --check")
+        raise click.UsageError("--json needs --check, because standard output receives the formatted text")
     before = read_stdin()
     after = _format(before, language, "<stdin>")
     if not check_only:

@@ -172,7 +172,7 @@ def _load(
     uri: str, data: tuple[str, ...], options: dict[str, Any], run_on: _EngineOptions, write: _WriteOptions
 ) -> None:
     if data.count(_STDIN) > 1:
-        raise click.UsageError("stdin can be read only once")
+        raise click.UsageError("--data - was given more than once, but standard input can be read only once")
     if options["mode"] == "overwrite" and not options.get("check"):
         confirm("overwriting", uri, yes=write.yes, as_json=write.as_json)
     source: list[str | IO[bytes]] = [stdin() if name == _STDIN else name for name in data]

@@ -112,7 +112,7 @@ def source(path: Path | None, text: str | None) -> str:
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8") from error
+        raise InputError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error
 
 
 def parameters(text: str | None, path: Path | None) -> dict[str, Any]:

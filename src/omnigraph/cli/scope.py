@@ -187,4 +187,4 @@ def confirm(what: str, uri: str, *, yes: bool, as_json: bool) -> None:
         raise InputError(f"{what} on {_normal(uri)} cannot be undone", hint="add --yes to consent")
     answer = click.prompt(f"{what} on {_normal(uri)} cannot be undone. Continue? [y/N]", default="", show_default=False)
     if answer.strip().lower() not in ("y", "yes"):
-        raise InputError("nothing was changed")
+        raise InputError("not confirmed, so nothing was changed")

@@ -131,7 +131,7 @@ class Session:
             return False
         known = self.commands.get(word)
         if known is None:
-            raise InputError(f"there is no command {word}", hint=":help lists them")
+            raise InputError(f"there is no command {word}", hint=":help lists the commands")
         known(rest)
         return True
 
@@ -155,7 +155,7 @@ class Session:
         shown = [lines for type_name, lines in types if name in ("", type_name)]
         if name and not shown:
             near = did_you_mean(name, [type_name for type_name, _ in types])
-            raise InputError(f"there is no type {name}", hint=near or ":schema lists them")
+            raise InputError(f"there is no type {name}", hint=near or ":schema lists the types")
         for lines in shown:
             click.echo("\n".join(lines))
 
@@ -174,7 +174,7 @@ class Session:
         name, _, value = rest.partition(" ")
         name = name.removeprefix("$")
         if not name or not value.strip():
-            raise InputError("give a parameter and its value", hint=":set name ann")
+            raise InputError(":set needs a parameter and its value", hint="for example :set name ann")
         try:
             self._params[name] = json.loads(value)
         except json.JSONDecodeError:
@@ -191,14 +191,14 @@ class Session:
 
     def _set_format(self, name: str) -> None:
         if name not in _FORMATS:
-            raise InputError(f"'{name}' is not a format", hint=", ".join(_FORMATS))
+            raise InputError(f"'{name}' is not an output format", hint=f"use {', '.join(_FORMATS)}")
         self._format = name
 
     def _explain(self, text: str, *, analyze: bool) -> None:
         if text:
             self._last = as_query(text.rstrip("; \t"), "shell")
         if self._last is None:
-            raise InputError("there is no earlier query", hint=":explain match { … } return { … }")
+            raise InputError("there is no earlier query", hint="give a query: :explain match { … } return { … }")
         click.echo(str(self.graph.explain(self._last, self._parameters_for(self._last), at=self._at, analyze=analyze)))
 
 

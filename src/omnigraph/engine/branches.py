@@ -17,7 +17,9 @@ def create_branch(session: Session, name: str, *, source: str | None = None, com
     """
     session.require_writable()
     if source is not None and commit is not None:
-        raise InputError("a branch starts at the head of another branch or at a commit, not at both")
+        raise InputError(
+            "give source or commit, not both: a branch starts at the head of another branch or at a commit"
+        )
     store = session.store
     view = store.capture(source or MAIN) if commit is None else snapshots.at_commit(store, commit).manifest
     made = branches.create_branch(store, name, view)

@@ -41,7 +41,7 @@ def parse_which(which: Which | str) -> Which:
     try:
         return Which(which)
     except ValueError:
-        raise InputError(f"'{which}' is not a choice of vectors", hint="stale, missing or all") from None
+        raise InputError(f"which='{which}' does not select vectors", hint="use stale, missing or all") from None
 
 
 def as_names(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -109,4 +109,4 @@ def parse_engine(name: Engine | str) -> Engine:
     try:
         return Engine(name)
     except ValueError:
-        raise InputError(f"'{name}' is not an engine", hint="auto, local or spark") from None
+        raise InputError(f"'{name}' is not an engine", hint="use auto, local or spark") from None

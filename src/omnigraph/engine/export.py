@@ -34,7 +34,7 @@ def export(
     try:
         format = ExportFormat(request.format)
     except ValueError:
-        raise InputError(f"'{request.format}' is not a format", hint="ndjson, parquet or arrow") from None
+        raise InputError(f"'{request.format}' is not an export format", hint="use ndjson, parquet or arrow") from None
     view = session.snapshot_at(request.branch, request.at)
     parts = exported(view, session.schemas.at(view), request.types)
     if request.target is not None:
@@ -47,7 +47,8 @@ def export(
     if format is ExportFormat.ARROW:
         return _recorded(session, view, ((part.key, batch) for part in parts for batch in part.batches()))
     raise InputError(
-        "Parquet is written to a directory", hint="give the path of a directory, or use format arrow for batches"
+        "an export as Parquet needs a target directory",
+        hint="give the path of a new directory, or use format arrow to get batches",
     )
 
 

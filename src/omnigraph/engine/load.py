@@ -45,7 +45,7 @@ def load_mode(mode: LoadMode | str) -> LoadMode:
     try:
         return LoadMode(mode)
     except ValueError:
-        raise InputError(f"'{mode}' is not a mode", hint="append, merge or overwrite") from None
+        raise InputError(f"'{mode}' is not a load mode", hint="use append, merge or overwrite") from None
 
 
 def load(session: Session, source: object, request: LoadRequest) -> LoadReceipt:

@@ -152,7 +152,7 @@ def relocate(uri: Uri, *, storage_options: Mapping[str, str] | None = None) -> R
     upgrade_format(store, read_only=True)
     done = adopt_location(store, always=True)
     if done is None:
-        raise InputError("a graph in memory cannot be relocated")
+        raise InputError("a graph in memory (memory://) has no location, so it cannot be relocated")
     return done
 
 
@@ -173,4 +173,4 @@ def _schema_text(schema: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"cannot read the schema {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"the schema {path} is not UTF-8") from error
+        raise InputError(f"the schema {path} is not UTF-8", hint="save the file as UTF-8") from error

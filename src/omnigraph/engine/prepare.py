@@ -87,7 +87,9 @@ class PrepareMutation:
         catalog = self.session.schemas.of(view).catalog
         query = self.session.compiled.get(self.text, self.name, catalog, view.schema_hash)
         if query.is_read:
-            raise InputError(f"'{query.name}' is a query that reads; mutate needs a query that writes")
+            raise InputError(
+                f"'{query.name}' is a query that reads; mutate needs a query that writes", hint="run it with query"
+            )
         return query
 
 

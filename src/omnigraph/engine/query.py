@@ -117,7 +117,7 @@ def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Tr
     compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
     query = compiled.query
     if compiled.read is None:
-        raise InputError(f"'{query.name}' is a query that writes", hint="use mutate")
+        raise InputError(f"'{query.name}' is a query that writes", hint="run it with mutate")
     bound = Request(bind(query.params, request.params or {}), time.time_ns() // 1_000_000)
     shared = session.views.of(view, accepted)
     context = Context(

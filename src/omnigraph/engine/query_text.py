@@ -28,11 +28,13 @@ def query_text(given: object) -> str:
         return given
     if not isinstance(given, os.PathLike):
         hint = "give the text of the query, or the path of a file"
-        raise InputError(f"the query is {shown(given)}, of type {type(given).__name__}", hint=hint)
+        raise InputError(
+            f"a query must be a text or a path, not {shown(given)} of type {type(given).__name__}", hint=hint
+        )
     path = Path(given)
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8") from error
+        raise InputError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error

@@ -137,7 +137,7 @@ class Session:
             raise InputError("give only one of commit, version and at")
         if commit is not None:
             if branch is not None:
-                raise InputError("a commit already belongs to a branch: give only the commit")
+                raise InputError("give commit or branch, not both: a commit already belongs to a branch")
             return snapshots.at_commit(self.store, commit)
         target = branch if branch is not None else self.default_branch
         if version is not None:
@@ -160,7 +160,7 @@ class Session:
         if isinstance(at, int):
             return self.snapshot(branch=branch, version=at)
         if branch is not None:
-            raise InputError("a snapshot or commit already belongs to a branch: give only that")
+            raise InputError("give at or branch, not both: a snapshot or commit already belongs to a branch")
         if isinstance(at, str):
             return self.snapshot(commit=at)
         if at.uri != self.store.objects.uri:

@@ -167,7 +167,7 @@ class _Reader:
         line = node.start_mark.line + 1
         self._room -= 1
         if depth > _DEEPEST or self._room < 0:
-            raise InputError(f"{self._document}, line {line}: the document is too large")
+            raise InputError(f"{self._document}, line {line}: the document is too large or nested too deeply")
         return Value(self._content(node, path, line, depth), self._document, line, path)
 
     def _content(self, node: yaml.Node, path: str, line: int, depth: int) -> Content:
@@ -219,4 +219,7 @@ def _made(content: object, document: str, path: str) -> Value:
         return Value(items, document, None, path)
     if content is None or isinstance(content, str | int | float | bool):
         return Value(content, document, None, path)
-    raise InputError(f"{document}: {path}: a document cannot contain a {type(content).__name__}")
+    raise InputError(
+        f"{document}: {path}: a value of type {type(content).__name__} is not allowed",
+        hint="use texts, numbers, booleans, None, lists and mappings",
+    )

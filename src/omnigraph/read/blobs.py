@@ -59,7 +59,10 @@ class Blob:
             raise BlobRangeError(start, end, size)
         if stop - start > RANGE_BYTES:
             raise ResourceLimitError(
-                "Blob read range bytes", RANGE_BYTES, stop - start, hint="read it in parts: iter() and save() do"
+                "Blob read range bytes",
+                RANGE_BYTES,
+                stop - start,
+                hint="use iter() or save(), which read the blob in chunks",
             )
         return self._bytes(start, stop)
 
@@ -90,7 +93,8 @@ class Blob:
     def _managed_size(self) -> int:
         if self.size is None:
             raise InputError(
-                f"the blob is a reference to {self.uri}, which is never followed", hint="read it from there"
+                f"the blob is a reference to {self.uri}, and references are not followed",
+                hint="read the content from that address",
             )
         return self.size
 
@@ -119,7 +123,9 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
     if prop not in declared.properties:
         raise InputError(f"{name} has no property '{prop}'", hint=did_you_mean(prop, declared.properties))
     if declared.properties[prop].type.scalar is not Scalar.BLOB:
-        raise InputError(f"{name}.{prop} is not a Blob", hint="only blobs are read in this way")
+        raise InputError(
+            f"{name}.{prop} is not a Blob", hint="give a property of type Blob; queries read other properties"
+        )
     number = accepted.identity(kind, name).properties[prop]
     _check_lifetime(snapshot, key, prop, number)
     stored = snapshot.blob(key, prop, entity_id)
@@ -138,7 +144,7 @@ def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> Non
     metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():
-        raise BlobIntegrityError(f"{key}.{prop}", "the column is that of another property")
+        raise BlobIntegrityError(f"{key}.{prop}", "the stored column belongs to another property")
 
 
 def _etag(snapshot: Snapshot, key: str, number: int, stored: StoredBlob) -> str:

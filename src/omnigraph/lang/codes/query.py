@@ -6,9 +6,9 @@ from omnigraph.lang.diagnostics import Diagnostic, Severity
 
 _ERRORS = {
     "T1": "the type of a pattern is neither a node type nor an interface",
-    "T2": "a matcher names a property that the type does not declare",
+    "T2": "an entry in braces (`$p: Type { name: value }`) names a property that the type does not declare",
     "T3": "a literal that does not fit its target: the type, enum, null, vector length or range of a property or "
-    "parameter; a matcher that compares a list, Vector or Blob",
+    "parameter; an entry in braces that compares a list, Vector or Blob",
     "T4": "an edge word that no edge type has",
     "T5": "the ends of a traversal do not fit the edge",
     "T6": "a property access on an unknown variable, or of a property that is not declared",
@@ -26,7 +26,7 @@ _ERRORS = {
     "T18": "an order by `nearest` together with an alias",
     "T19": "`search` or `fuzzy` with arguments of the wrong type",
     "T20": "`match_text` or `bm25` with arguments of the wrong type",
-    "T21": "`rrf` with wrong arms, weights or k, or without a limit",
+    "T21": "`rrf` with wrong arguments, weights or k, or without a limit",
     "T22": "an undirected traversal of an edge between two types",
     "T23": "an edge variable where it is not allowed",
     "T24": "a Blob as a value that is read",

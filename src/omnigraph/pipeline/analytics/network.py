@@ -225,10 +225,14 @@ def _id_ranks(view: View, name: str) -> Numbers:
 def _weights(view: View, edge: str, name: str, numbers: Integers) -> Floats:
     values = view.tables.edges(edge).column(name).take(pa.array(numbers))
     if values.null_count:
-        raise InputError(f"some edges of {edge} have no {name}", hint="every edge needs a weight")
+        raise InputError(
+            f"the weight property '{name}' is null on some edges of {edge}", hint="every edge needs a weight"
+        )
     found: Floats = values.cast(pa.float64()).to_numpy()
     if (found < 0).any():
-        raise InputError(f"some edges of {edge} have a negative {name}", hint="weights must be at least 0")
+        raise InputError(
+            f"the weight property '{name}' is negative on some edges of {edge}", hint="weights must be at least 0"
+        )
     return found
 
 

@@ -95,7 +95,8 @@ def _edges(spark: SparkSession, nodes: DataFrame, lines: Sequence[DataFrame], se
         wrong = edges.where("weight is null or weight < 0").limit(1).count()
         if wrong:
             raise InputError(
-                f"some edges have no {selection.weight}, or a negative one", hint="every edge needs a weight"
+                f"the weight property '{selection.weight}' is null or negative on some edges",
+                hint="every edge needs a weight of at least 0",
             )
     return edges
 

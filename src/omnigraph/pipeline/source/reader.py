@@ -126,4 +126,7 @@ def check_schema(schema: StructType, stored_schema: StructType) -> None:
             given, is_ = field.dataType.simpleString(), stored.dataType.simpleString()
             raise InputError(f"column '{field.name}' has type {is_}, not {cut(given)}", hint="omit .schema(...)")
         if stored.nullable and not field.nullable:
-            raise InputError(f"column '{field.name}' may be null", hint="omit .schema(...)")
+            raise InputError(
+                f"column '{field.name}' may contain nulls, but the given schema does not allow them",
+                hint="omit .schema(...)",
+            )

@@ -51,7 +51,11 @@ class Where:
         if len(queries) != 1 or len(statements) != 1 or not isinstance(statements[0], ir.Delete):
             raise InputError("the option 'where' must be one condition", hint='for example age > 30 and name != "ann"')
         if statements[0].entity.value != kind.value:
-            raise InputError(f"the option 'where' cannot be used for the {kind.value} type {type_name}")
+            raise InputError(
+                f"the option 'where' cannot be used for the {kind.value} type {type_name}, because a type of the other "
+                "kind has the same name",
+                hint="filter the DataFrame with its where method",
+            )
         return cls(statements[0].where, time.time_ns() // 1_000_000)
 
     @property

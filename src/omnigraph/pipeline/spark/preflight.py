@@ -61,7 +61,7 @@ def check_settings(master: str | None, memory: str | None) -> None:
         _check_master(master.strip())
     if memory is not None and not _MEMORY.fullmatch(memory):
         raise SparkUnavailableError(
-            f"'{cut(memory)}' is not an amount of memory for Spark", hint="a number with k, m, g or t, as in 2g"
+            f"'{cut(memory)}' is not an amount of memory for Spark", hint="give a number with k, m, g or t, as in 2g"
         )
 
 

@@ -60,7 +60,7 @@ class Budget:
             if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
                 continue
             hint = "give a number that is not negative, or None for no limit"
-            raise InputError(f"'{limit.name}' of a budget is {shown(value)}", hint=hint)
+            raise InputError(f"the limit '{limit.name}' of a budget is {shown(value)}", hint=hint)
 
 
 class Cancellation:

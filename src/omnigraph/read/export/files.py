@@ -82,7 +82,7 @@ def write_export(
         _check_binary(target)
         _write_lines(parts, target.write)
     else:
-        raise InputError(f"{format} has a file for each type", hint="name a directory as the target")
+        raise InputError(f"an export as {format} writes a file for each type", hint="give a directory as the target")
 
     def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
@@ -123,9 +123,11 @@ def _check_binary(target: object) -> None:
         InputError: it is a text file, or no file at all.
     """
     if isinstance(target, io.TextIOBase):
-        raise InputError("the file is open for texts, and an export is bytes", hint="open it in mode 'wb'")
+        raise InputError("the file is open in text mode, but an export writes bytes", hint="open it in mode 'wb'")
     if not callable(getattr(target, "write", None)):
-        raise InputError(f"cannot write to a {type(target).__name__}", hint="name a path, or give an open file")
+        raise InputError(
+            f"cannot write to a {type(target).__name__}", hint="give a path, or a file that is open in mode 'wb'"
+        )
 
 
 def _write_lines(parts: Sequence[TypeExport], write: Callable[[bytes], object]) -> None:

@@ -143,7 +143,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
             f"rows cannot be spilled to disk for sorting: {error.strerror or error}",
             kind=StorageErrorKind.PERMANENT,
             uri=tempfile.gettempdir(),
-            hint="free disk space there, or set TMPDIR to another directory",
+            hint="free disk space in the directory for temporary files, or set TMPDIR to another directory",
         ) from error
     return [_File(path, count) for path, count in zip(paths, counts, strict=True) if count]
 

@@ -35,7 +35,7 @@ class _Entity:
             return self.types[0]
         if self.type_column is None:
             raise InputError(
-                f"${self.var} is one of {', '.join(self.types)}, and the result does not tell which",
+                f"${self.var} is one of {', '.join(self.types)}, and the result does not contain its type",
                 hint=f"return type(${self.var}) as well",
             )
         return str(row[self.type_column])

@@ -138,7 +138,7 @@ class Result:
         """
         _wanted("networkx")
         if self._network is None:
-            raise InputError("these rows are of no match, so there are no edges between them to draw")
+            raise InputError("this result does not come from a match, so it has no edges for a networkx graph")
         return self._network.draw(iter(self))
 
     # JSON

@@ -152,22 +152,22 @@ class NoVariables:
         return NoVariables(last - first)
 
     def prop(self, var: str, name: str) -> pa.Array:
-        raise AssertionError(f"${var} has no value after grouping")
+        raise AssertionError(f"${var} cannot be used after grouping")
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
-        raise AssertionError(f"${var} has no value after grouping")
+        raise AssertionError(f"${var} cannot be used after grouping")
 
     def type_of(self, var: str) -> pa.Array:
-        raise AssertionError(f"${var} has no value after grouping")
+        raise AssertionError(f"${var} cannot be used after grouping")
 
     def path(self, var: str, part: ir.PathPart) -> pa.Array:
-        raise AssertionError(f"${var} has no value after grouping")
+        raise AssertionError(f"${var} cannot be used after grouping")
 
     def column(self, name: str) -> pa.Array:
         raise AssertionError(f"there is no column {name}")
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        raise AssertionError("entities have no value after grouping")
+        raise AssertionError("search functions cannot be used after grouping")
 
 
 def compute_columns(columns: Mapping[str, Expression], rows: Frame, context: Context) -> dict[str, pa.Array]:

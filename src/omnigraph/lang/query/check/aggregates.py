@@ -23,12 +23,12 @@ def aggregate(node: ast.Aggregate, expressions: ExpressionChecker) -> ir.Aggrega
             result = ir.I64
         case ir.AggregateFunction.SUM | ir.AggregateFunction.AVG:
             if not value.scalar.is_numeric or value.list:
-                raise fail("T8", f"{name} takes numbers, this is {value}", node.arg.span)
+                raise fail("T8", f"{name} takes numbers, but this is {value}", node.arg.span)
             exact = function is ir.AggregateFunction.SUM and value.scalar.is_integer
             result = (ir.I64 if exact else ir.F64).with_nullable(True)
         case ir.AggregateFunction.MIN | ir.AggregateFunction.MAX:
             if not value.is_plain_scalar:
-                raise fail("T8", f"{name} takes values that have an order, this is {value}", node.arg.span)
+                raise fail("T8", f"{name} takes values that have an order, but this is {value}", node.arg.span)
             result = value.with_nullable(True)
         case ir.AggregateFunction.COLLECT:
             if value.list or value.is_vector:
@@ -41,7 +41,7 @@ def _argument(node: ast.Expr, expressions: ExpressionChecker) -> ir.Expr:
     """Check the argument. A bare node variable means its id, so `count($v)` counts rows."""
     for part in walk(node):
         if isinstance(part, ast.Aggregate):
-            raise fail("T30", "aggregates do not nest", part.span)
+            raise fail("T30", "an aggregate cannot contain another aggregate", part.span)
     if isinstance(node, ast.Var) and node.name not in expressions.scope.context.params:
         variable = expressions.find(node.name, node)
         if variable.kind is VarKind.NODE:

@@ -25,7 +25,7 @@ def comparison(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     if op in _TEXT_OPS:
         for side, operand in ((left, node.left), (right, node.right)):
             if not is_text(side.type):
-                raise fail("T7", f"'{op}' compares texts, this is {side.type}", operand.span)
+                raise fail("T7", f"'{op}' compares texts, but this is {side.type}", operand.span)
         if op == "matches":
             check_pattern(right, node.right.span)
         return ir.Compare(ir.CompareOp(op), left, right)
@@ -55,16 +55,16 @@ def _contains(node: ast.Comparison, left: ir.Expr, right: ir.Expr) -> ir.Expr:
             raise fail("T7", f"a {left.type} cannot contain {right.type}", node.right.span)
         return ir.Compare(ir.CompareOp.HAS_ITEM, left, right)
     if not is_text(left.type):
-        raise fail("T7", f"'contains' looks into a list or a text, this is {left.type}", node.left.span)
+        raise fail("T7", f"'contains' takes a list or a text on its left, but this is {left.type}", node.left.span)
     if not is_text(right.type):
-        raise fail("T7", f"a text contains texts, this is {right.type}", node.right.span)
+        raise fail("T7", f"'contains' on a text takes a text on its right, but this is {right.type}", node.right.span)
     return ir.Compare(ir.CompareOp.CONTAINS, left, right)
 
 
 def membership(node: ast.Membership, value: ir.Expr, items: ir.Expr) -> ir.Expr:
     """Check `in`."""
     if not items.type.list:
-        raise fail("T7", f"'in' takes a list on its right, this is {items.type}", node.right.span)
+        raise fail("T7", f"'in' takes a list on its right, but this is {items.type}", node.right.span)
     if not value.type.is_plain_scalar:
         raise fail("T7", f"{value.type} cannot be looked up in a list", node.left.span)
     if not is_empty_list(items) and not comparable(value.type, items.type.item):

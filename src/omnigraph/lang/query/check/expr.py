@@ -56,7 +56,7 @@ class Expressions:
         """Check an expression that must be boolean."""
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
-            raise fail("T33", f"a filter is true or false, this is {checked.type}", node.span)
+            raise fail("T33", f"a filter is true or false, but this is {checked.type}", node.span)
         return checked
 
     def inside_aggregate(self) -> Expressions:
@@ -166,7 +166,7 @@ class Expressions:
             if variable.kind is not VarKind.NODE:
                 raise misplaced_variable(variable, written)
         if node.op not in ("=", "!="):
-            raise fail("T7", f"nodes can be equal or not, but '{node.op}' has no meaning", node.span)
+            raise fail("T7", f"nodes can be compared with = and !=, but not with '{node.op}'", node.span)
         if not set(left.types) & set(right.types):
             kinds = f"{' or '.join(left.types)} and {' or '.join(right.types)}"
             raise fail("T7", f"these can never be the same node: {kinds}", node.span)
@@ -194,7 +194,7 @@ class Expressions:
     def _logical_operand(self, node: ast.Expr, op: str) -> ir.Expr:
         checked = self.check(node)
         if checked.type.scalar is not Scalar.BOOL or checked.type.list:
-            raise fail("T33", f"'{op}' takes conditions, this is {checked.type}", node.span)
+            raise fail("T33", f"'{op}' takes conditions, but this is {checked.type}", node.span)
         return checked
 
     def _arithmetic(self, node: ast.Arithmetic) -> ir.Expr:
@@ -266,7 +266,7 @@ def misplaced_variable(variable: Variable, node: ast.Var | ast.Access) -> TypeCh
     """The error for an edge or path variable where only values or nodes are allowed."""
     if variable.kind is VarKind.PATH:
         hint = f"use length(${variable.name}), nodes(${variable.name}) or edges(${variable.name})"
-        return fail("T35", f"${variable.name} is a path", node.span, hint=hint)
+        return fail("T35", f"${variable.name} is a path and cannot be used alone", node.span, hint=hint)
     hint = f"use its properties: ${variable.name}.id, ${variable.name}.from, ${variable.name}.to, …"
     return fail("T23", f"${variable.name} is an edge and cannot be used alone", node.span, hint=hint)
 

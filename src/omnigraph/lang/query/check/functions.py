@@ -85,7 +85,7 @@ def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
     for side, operand in ((left, node.left), (right, node.right)):
         if not is_number(side.type):
             hint = "use date_add or date_diff" if _is_time(side.type) else None
-            raise fail("T31", f"'{node.op}' takes numbers, this is {side.type}", operand.span, hint=hint)
+            raise fail("T31", f"'{node.op}' takes numbers, but this is {side.type}", operand.span, hint=hint)
     integers = left.type.scalar.is_integer and right.type.scalar.is_integer
     result = ir.I64 if integers and node.op != "/" else ir.F64
     # A division by zero gives null, so the result is nullable.
@@ -94,7 +94,7 @@ def arithmetic(node: ast.Arithmetic, left: ir.Expr, right: ir.Expr) -> ir.Expr:
 
 def negate(node: ast.Negate, value: ir.Expr) -> ir.Expr:
     if not is_number(value.type):
-        raise fail("T31", f"'-' takes a number, this is {value.type}", node.operand.span)
+        raise fail("T31", f"'-' takes a number, but this is {value.type}", node.operand.span)
     return ir.Negate(value, arithmetic_type(value.type))
 
 
@@ -124,7 +124,7 @@ def _exactly(count: int, node: ast.Call, args: list[ir.Expr]) -> list[ir.Expr]:
 
 def _require(holds: bool, node: ast.Call, index: int, args: list[ir.Expr], wanted: str) -> None:
     if not holds:
-        raise fail("T31", f"{node.function} takes {wanted}, this is {args[index].type}", node.args[index].span)
+        raise fail("T31", f"{node.function} takes {wanted}, but this is {args[index].type}", node.args[index].span)
 
 
 def _round(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:

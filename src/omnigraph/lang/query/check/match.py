@@ -183,7 +183,7 @@ def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, variable: Va
         raise fail("T3", f"{what} cannot be matched with a whole list", node.span, hint="name one item, or use 'in'")
     if isinstance(node, ast.Literal):
         if node.kind is ast.LiteralKind.NULL:
-            raise fail("T3", "a matcher never matches null", node.span, hint="write a filter with 'is null'")
+            raise fail("T3", "an entry in braces never matches null", node.span, hint="write a filter with 'is null'")
         if node.kind in (ast.LiteralKind.INT, ast.LiteralKind.FLOAT) and kind.scalar.is_numeric:
             # Do not convert the number: a value outside of the range of the property matches nothing.
             return Expressions(scope, Allow.NOTHING).check(node)
@@ -197,7 +197,7 @@ def _matcher_value(matcher: ast.Assign, kind: ValueType, what: str, variable: Va
         if scope.find(node.name) is not None:
             raise fail(
                 "T3",
-                f"a matcher takes a literal or a parameter, and ${node.name} is a variable",
+                f"an entry in braces takes a literal or a parameter, but ${node.name} is a variable",
                 node.span,
                 hint=f"compare in a filter: ${variable.name}.{matcher.name} = ${node.name}.property",
             )

@@ -130,8 +130,8 @@ class _Result:
         """Reject nested aggregates, also through an alias."""
         for part in walk(node):
             if isinstance(part, ast.Aggregate) and part.arg is not None and self._uses_aggregated(part.arg):
-                message = f"{part.function}(…) takes values of rows, and this is a value of the group"
-                raise fail("T30", message, part.arg.span, hint="aggregates do not nest")
+                message = f"{part.function}(…) takes values of rows, but this is a value of the group"
+                raise fail("T30", message, part.arg.span, hint="an aggregate cannot contain another aggregate")
 
     def _check_mixed(self, node: ast.Expr) -> None:
         """Check that an expression has only constants, parameters and aliases outside of its aggregates."""
@@ -141,7 +141,7 @@ class _Result:
             ):
                 raise fail(
                     "T9",
-                    "this has no single value for a group",
+                    "this expression has no single value for a group",
                     leaf.span,
                     hint="make it a column of its own and use its alias",
                 )
@@ -172,7 +172,7 @@ class _Result:
                 or (isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params)
             ):
                 hint = "return it with an alias and use the alias"
-                raise fail("T37", "'having' sees groups: aliases and aggregates", leaf.span, hint=hint)
+                raise fail("T37", "'having' can use only aliases and aggregates", leaf.span, hint=hint)
 
     def _any_alias(self, node: ast.Name) -> ir.Expr:
         column = self.columns.get(node.name)
@@ -217,7 +217,7 @@ class _Result:
             return self._rank_key(sort, expr, first=first)
         if _contains_rank(expr):
             hint = "return the rank with an alias and compute with the alias"
-            raise fail("T32", "a rank function is a sort key of its own", sort.span, hint=hint)
+            raise fail("T32", "a rank function cannot be a part of a sort key", sort.span, hint=hint)
         kind = expr.type
         if not kind.is_plain_scalar:
             code = "T24" if kind.scalar is Scalar.BLOB else "T30"
@@ -259,7 +259,7 @@ class _Result:
         what = "groups" if self.grouped else "distinct rows"
         return fail(
             "T30",
-            f"{what} are sorted by columns of the result, and this is not a column",
+            f"{what} can be sorted only by columns of the result, and this is not a column",
             node.span,
             hint="give it an alias in 'return' and sort by the alias",
         )
@@ -299,7 +299,7 @@ class _Result:
 
 def _alias_beside_nearest(sort: ast.Sort) -> TypeCheckError:
     hint = "return nearest(…) with an alias and sort by aliases"
-    return fail("T18", "an alias cannot be combined with nearest", sort.span, hint=hint)
+    return fail("T18", "an alias cannot be a sort key beside nearest(…)", sort.span, hint=hint)
 
 
 def _count(node: ast.Literal | ast.Var | None, word: str, context: Context) -> ir.Expr | None:

@@ -82,7 +82,7 @@ def _single_rank(node: ast.Call, expressions: ExpressionChecker) -> ir.Nearest |
         raise fail("T15", "nearest takes a vector property and a vector or a text", node.span)
     field, variable = _target(node, expressions, "T15")
     if not field.type.is_vector:
-        raise fail("T15", f"nearest takes a Vector property, this is {field.type}", node.args[0].span)
+        raise fail("T15", f"nearest takes a Vector property, but this is {field.type}", node.args[0].span)
     query = _vector_query(node.args[1], field, expressions)
     prop = _declared(expressions.scope, variable, field.name)
     return ir.Nearest(field, query, prop[0], prop[1])
@@ -100,12 +100,12 @@ def _fusion(node: ast.Call, expressions: ExpressionChecker) -> ir.Fusion:
             raise fail("T21", "rrf takes k once", written[-1].span)
         k = _fusion_constant(written.pop(), expressions)
     if len(written) < 2:
-        raise fail("T21", "rrf joins two or more of nearest(…) and bm25(…)", node.span)
+        raise fail("T21", "rrf takes two or more of nearest(…) and bm25(…)", node.span)
     arms = tuple(_arm(arm, expressions) for arm in written)
     variables = {arm.rank.field.var for arm in arms}
     if len(variables) > 1:
         names = ", ".join(f"${name}" for name in sorted(variables))
-        raise fail("T21", f"the arms of rrf must rank one variable, these rank {names}", node.span)
+        raise fail("T21", f"all arguments of rrf must rank the same variable, but these rank {names}", node.span)
     return ir.Fusion(arms, k)
 
 
@@ -120,13 +120,13 @@ def _arm(node: ast.Expr, expressions: ExpressionChecker) -> ir.Arm:
     if isinstance(node, ast.Arithmetic) and node.op == "*":
         factor, ranked = (node.right, node.left) if isinstance(node.left, ast.Call) else (node.left, node.right)
         if not isinstance(factor, ast.Literal) or factor.kind not in _NUMBERS:
-            raise fail("T21", "the weight of an arm is a number", factor.span)
+            raise fail("T21", "a weight in rrf must be a number", factor.span)
         weight = float(factor.value)  # type: ignore[arg-type]
         if weight <= 0:
-            raise fail("T21", "the weight of an arm must be above zero", factor.span)
+            raise fail("T21", "a weight in rrf must be above zero", factor.span)
         node = ranked
     if not isinstance(node, ast.Call) or node.function not in ("nearest", "bm25"):
-        raise fail("T21", "an arm of rrf is nearest(…) or bm25(…), with an optional weight", node.span)
+        raise fail("T21", "an argument of rrf must be nearest(…) or bm25(…), with an optional weight", node.span)
     return ir.Arm(_single_rank(node, expressions), weight)
 
 
@@ -147,14 +147,16 @@ def _target(node: ast.Call, expressions: ExpressionChecker, code: str) -> tuple[
         raise fail("T23", f"{node.function} searches nodes, and ${target.var} is an edge", target.span)
     field = expressions.access(target, allow_blob=False)
     if not isinstance(field, ir.Prop) or variable is None:
-        raise fail(code, f"{node.function} searches a declared property", target.span)
+        raise fail(
+            code, f"{node.function} searches a property that the schema declares, not {target.property}", target.span
+        )
     return field, variable
 
 
 def _text_field(node: ast.Call, expressions: ExpressionChecker, code: str) -> tuple[ir.Prop, ir.Analyzer]:
     field, variable = _target(node, expressions, code)
     if not is_text(field.type):
-        raise fail(code, f"{node.function} searches a String property, this is {field.type}", node.args[0].span)
+        raise fail(code, f"{node.function} searches a String property, but this is {field.type}", node.args[0].span)
     nodes = expressions.scope.context.catalog.nodes
     found = {_analyzer(nodes[name], field.name) for name in variable.types}
     if len(found) > 1:
@@ -185,7 +187,7 @@ def _text_query(node: ast.Call, expressions: ExpressionChecker, code: str) -> ir
         value = expressions.check(query)
         if is_text(value.type):
             return value
-        raise fail(code, f"{node.function} takes a text to look for, this is {value.type}", query.span)
+        raise fail(code, f"{node.function} takes a text to look for, but this is {value.type}", query.span)
     raise fail(code, f"{node.function} takes the text to look for as a literal or a parameter", query.span)
 
 

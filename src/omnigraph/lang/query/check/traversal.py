@@ -131,7 +131,7 @@ def _steps(
             if edge.name not in walked and steps:
                 raise fail(
                     "T5",
-                    f"{edge.word} joins {edge.from_type} and {edge.to_type}, which does not fit here",
+                    f"{edge.word} joins {edge.from_type} and {edge.to_type}, but the variables here have other types",
                     _word_span(clause, edge),
                 )
     return steps

@@ -154,7 +154,7 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
     hint = None
     if node.kind is LiteralKind.STRING and scalar in (Scalar.DATE, Scalar.DATETIME):
         hint = f'write {scalar.value.lower()}("{value}")'
-    raise fail("T3", f"{what} is {target}, this is {const.type}", node.span, hint=hint)
+    raise fail("T3", f"{what} is {target}, but this is {const.type}", node.span, hint=hint)
 
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
