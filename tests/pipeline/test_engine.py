@@ -87,7 +87,7 @@ class Started(InProcess):
 
 
 def test_a_session_of_another_type_is_refused(session: Session, file: Path) -> None:
-    with pytest.raises(InputError, match=r"spark\.session is a str"):
+    with pytest.raises(InputError, match=r"spark\.session must not be a str"):
         chosen(session, str(file), spark=SparkOptions("local"))
 
 

@@ -311,7 +311,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
         head = store.tables.head(intent.base.path, intent.base.branch)
         if head is None or head < intent.base.version:
             raise CorruptionError(
-                f"{intent.key} lacks version {intent.base.version}, which the manifest points at",
+                f"{intent.key} at {intent.base.path} lacks version {intent.base.version}, which the manifest points at",
                 hint="another program removed files; restore the table from a backup",
             )
         if head > intent.base.version:

@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def takes(options: type, *, without: Collection[str] = ()) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def takes(options: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a method with `**options: Unpack[…]`: it rejects other keyword arguments, as a plain signature does.
 
     >>> from typing import TypedDict
@@ -28,7 +28,6 @@ def takes(options: type, *, without: Collection[str] = ()) -> Callable[[Callable
 
     Args:
         options: the TypedDict.
-        without: keys of the TypedDict that the method does not accept.
     """
     # With postponed annotations, a TypedDict does not know which of its keys are required.
     required = {name for name, kind in options.__annotations__.items() if "Required[" in str(kind)}
@@ -36,7 +35,7 @@ def takes(options: type, *, without: Collection[str] = ()) -> Callable[[Callable
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
         code = cast(Any, method).__code__
         named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        allowed = {*options.__annotations__, *named} - set(without)
+        allowed = {*options.__annotations__, *named}
 
         def check(given: Collection[str]) -> None:
             for name in given:

@@ -60,7 +60,7 @@ class Pipeline:
         self._graph = graph
         self._session = spark
 
-    @takes(PipelineLoadOptions, without=("engine",))
+    @takes(PipelineLoadOptions)
     def load(
         self,
         source: LoadSource | Mapping[str, DataFrame] | DataFrame | None = None,
@@ -92,7 +92,7 @@ class Pipeline:
         rows = _source(source, nodes, edges)
         return self._graph.load(rows, branch=branch, **self._with_spark(options))
 
-    @takes(PipelineMergeOptions, without=("engine",))
+    @takes(PipelineMergeOptions)
     def merge(self, source: str, into: str = MAIN, **options: Unpack[PipelineMergeOptions]) -> MergeReceipt:
         """Merge a branch into another; tasks on Spark compare the tables. The result is that of `Graph.merge`.
 
@@ -106,7 +106,7 @@ class Pipeline:
         """
         return self._graph.merge(source, into, **self._with_spark(options))
 
-    @takes(PipelineEmbedOptions, without=("engine",))
+    @takes(PipelineEmbedOptions)
     def embed(self, *, branch: str | None = None, **options: Unpack[PipelineEmbedOptions]) -> EmbedReceipt:
         """Compute vectors of `@embed` properties that are missing or out of date, by tasks on Spark. See `Graph.embed`.
 
@@ -121,7 +121,7 @@ class Pipeline:
         """
         return self._graph.embed(branch=branch, **self._with_spark(options))
 
-    @takes(PipelineOptimizeOptions, without=("engine",))
+    @takes(PipelineOptimizeOptions)
     def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt:
         """Compact tables and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
 
@@ -132,7 +132,7 @@ class Pipeline:
         """
         return self._graph.optimize(**self._with_spark(options))
 
-    @takes(PipelineExportOptions, without=("engine",))
+    @takes(PipelineExportOptions)
     def export(
         self,
         target: str | os.PathLike[str],

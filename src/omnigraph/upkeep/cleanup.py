@@ -568,7 +568,7 @@ def _drift_errors(store: Store, view: Manifest) -> Iterator[CorruptionError | Dr
         head = store.tables.head(pin.ref.path, pin.ref.branch)
         if head is None or head < pin.ref.version:
             yield CorruptionError(
-                f"{key} lacks version {pin.ref.version}, which the manifest points at",
+                f"{key} at {pin.ref.path} lacks version {pin.ref.version}, which the manifest points at",
                 hint="another program removed files; restore the table from a backup",
             )
         elif head > pin.ref.version:
