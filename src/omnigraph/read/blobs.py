@@ -25,13 +25,13 @@ RANGE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob of a snapshot. Immutable, like its snapshot.
+    """A blob of a snapshot. It never changes, because the snapshot never changes.
 
     Attributes:
-        size: number of bytes; None for a reference, which is never followed.
+        size: number of bytes; None for a reference, because its target is never opened.
         etag: a strong ETag, in quotes: blobs with equal tags have equal bytes. None for a reference.
         uri: target of a reference; None for content that the graph stores.
-        snapshot_id: the snapshot that it was found in.
+        snapshot_id: the snapshot that contains the blob.
         commit_id: the newest commit of that snapshot.
     """
 
@@ -59,7 +59,7 @@ class Blob:
             raise BlobRangeError(start, end, size)
         if stop - start > RANGE_BYTES:
             raise ResourceLimitError(
-                "Blob read range bytes", RANGE_BYTES, stop - start, hint="read it in parts: iter() and save() do"
+                "Blob read range bytes", RANGE_BYTES, stop - start, hint="use iter() or save(), which read the blob in parts"
             )
         return self._bytes(start, stop)
 
@@ -78,7 +78,8 @@ class Blob:
         return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the blob to a file. The file is replaced when the content is complete; devices are written directly.
+        """Write the blob to a file. An existing file is replaced once the new content is complete. A device, such as
+        `/dev/stdout`, is written directly.
 
         Raises:
             InputError: the blob is a reference, or the file cannot be written.
@@ -90,7 +91,7 @@ class Blob:
     def _managed_size(self) -> int:
         if self.size is None:
             raise InputError(
-                f"the blob is a reference to {self.uri}, which is never followed", hint="read it from there"
+                f"the blob is a reference to {self.uri}: the graph does not store its bytes", hint="open that address directly"
             )
         return self.size
 
@@ -119,7 +120,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
     if prop not in declared.properties:
         raise InputError(f"{name} has no property '{prop}'", hint=did_you_mean(prop, declared.properties))
     if declared.properties[prop].type.scalar is not Scalar.BLOB:
-        raise InputError(f"{name}.{prop} is not a Blob", hint="only blobs are read in this way")
+        raise InputError(f"{name}.{prop} is not a Blob", hint="read other properties with a query")
     number = accepted.identity(kind, name).properties[prop]
     _check_lifetime(snapshot, key, prop, number)
     stored = snapshot.blob(key, prop, entity_id)
@@ -134,11 +135,11 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
 
 def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
-    """Whether the column belongs to this property, and not to an earlier one with the same name."""
+    """Check that the column belongs to this property, and not to a dropped property with the same name."""
     metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():
-        raise BlobIntegrityError(f"{key}.{prop}", "the column is that of another property")
+        raise BlobIntegrityError(f"{key}.{prop}", "the stored column belongs to another property")
 
 
 def _etag(snapshot: Snapshot, key: str, number: int, stored: StoredBlob) -> str:

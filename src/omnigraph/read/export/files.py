@@ -1,7 +1,7 @@
 """Write exports to files. A failed export leaves nothing behind.
 
-Local files have a temporary name until they are complete. S3 has no rename: an object appears when it is complete, and
-a directory has a marker until all of its files are written.
+Local files have a temporary name until they are complete. S3 has no rename, but an object becomes visible only when it
+is complete. A directory in S3 contains a marker object until all of its files are written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ExportReceipt:
     """Receipt of an export.
 
     Attributes:
-        commit_id: the newest commit in it.
+        commit_id: the newest commit whose changes are in the export.
         nodes: number of entities by node type, in name order.
         edges: number of entities by edge type, in name order.
     """
@@ -82,7 +82,10 @@ def write_export(
         _check_binary(target)
         _write_lines(parts, target.write)
     else:
-        raise InputError(f"{format} has a file for each type", hint="name a directory as the target")
+        raise InputError(
+            f"an export in format {format} writes one file per type, and the target is a single open file",
+            hint="give the path of a directory as the target",
+        )
 
     def counts(kind: TypeKind) -> tuple[tuple[str, int], ...]:
         return tuple((part.name, part.count) for part in parts if part.kind is kind)
@@ -123,9 +126,12 @@ def _check_binary(target: object) -> None:
         InputError: it is a text file, or no file at all.
     """
     if isinstance(target, io.TextIOBase):
-        raise InputError("the file is open for texts, and an export is bytes", hint="open it in mode 'wb'")
+        raise InputError("the target of the export is open in text mode", hint="open it in mode 'wb'")
     if not callable(getattr(target, "write", None)):
-        raise InputError(f"cannot write to a {type(target).__name__}", hint="name a path, or give an open file")
+        raise InputError(
+            f"the export cannot be written to a {type(target).__name__}",
+            hint="give a path, or a file that is open in mode 'wb'",
+        )
 
 
 def _write_lines(parts: Sequence[TypeExport], write: Callable[[bytes], object]) -> None:
@@ -146,7 +152,7 @@ def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFor
 
 
 def _grouped(part: TypeExport) -> Iterator[pa.Table]:
-    """Row groups of a Parquet file. Only rows with flat columns are combined, since others may be large."""
+    """Combine batches into row groups of a Parquet file. Batches with lists or blobs may be large and stay separate."""
     flat = not any(pa.types.is_nested(field.type) for field in part.schema)
     held: list[pa.RecordBatch] = []
     for batch in part.batches():

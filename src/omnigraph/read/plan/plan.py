@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.listing import Listing
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.shape.operator import ShapeOperator
 
-MatchOperator = Listing | Count | Rank | Portions
-"""The alternatives for the match."""
+MatchOperator = AllRows | Count | Rank | Portions
+"""The alternative operators that find the rows of the match."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,30 +32,30 @@ class Binding:
 
     tables: tuple[EntityTable, ...]
     numbers: Numbers
-    which: Numbers | None = None
+    type_index: Numbers | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.numbers.nbytes + (0 if self.which is None else self.which.nbytes)
+        return self.numbers.nbytes + (0 if self.type_index is None else self.type_index.nbytes)
 
     def take(self, rows: Numbers) -> Binding:
         """The binding of other rows; null for a row `NOTHING`."""
         missing = rows == NOTHING
         if not missing.any():
-            return Binding(self.tables, self.numbers[rows], None if self.which is None else self.which[rows])
+            return Binding(self.tables, self.numbers[rows], None if self.type_index is None else self.type_index[rows])
         if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
-            return Binding(self.tables, numbers, None if self.which is None else np.zeros(len(rows), np.int64))
+            return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
         numbers = np.where(missing, NOTHING, self.numbers[rows])
-        return Binding(self.tables, numbers, None if self.which is None else self.which[rows])
+        return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
 
     def part(self, first: int, last: int) -> Binding:
         """The binding of the rows from `first` to `last` (exclusive)."""
-        return Binding(self.tables, self.numbers[first:last], None if self.which is None else self.which[first:last])
+        return Binding(self.tables, self.numbers[first:last], None if self.type_index is None else self.type_index[first:last])
 
     def values(self, name: str) -> pa.Array:
         """A column of the entities; null without an entity, or if its type has no such column."""
-        if self.which is None:
+        if self.type_index is None:
             return self.tables[0].take(name, self.numbers)
         kinds = {table.schema.field(name).type for table in self.tables if table.has_column(name)}
         if not kinds:
@@ -63,7 +63,7 @@ class Binding:
         parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
         start = 1
         for number, table in enumerate(self.tables):
-            rows = np.flatnonzero((self.which == number) & (self.numbers != NOTHING))
+            rows = np.flatnonzero((self.type_index == number) & (self.numbers != NOTHING))
             if len(rows) and table.has_column(name):
                 parts.append(table.take(name, self.numbers[rows]))
                 place[rows] = np.arange(start, start + len(rows))
@@ -72,7 +72,7 @@ class Binding:
 
     def id_ranks(self) -> pa.Array | None:
         """Rank of each entity in id order, null for null; None if comparing ids is cheaper."""
-        if self.which is not None:
+        if self.type_index is not None:
             return None
         table = self.tables[0]
         if len(self.numbers) * WHOLE_TABLE_RATIO < table.count and not table.has_id_ranks:
@@ -88,13 +88,13 @@ class Binding:
 
     def type_names(self) -> pa.Array:
         names = pa.array([table.type_name for table in self.tables], pa.utf8())
-        which = np.zeros(len(self.numbers), np.int64) if self.which is None else self.which
-        return names.take(places(np.where(self.numbers == NOTHING, NOTHING, which)))
+        type_index = np.zeros(len(self.numbers), np.int64) if self.type_index is None else self.type_index
+        return names.take(places(np.where(self.numbers == NOTHING, NOTHING, type_index)))
 
     def keys(self) -> tuple[Numbers, int]:
         """Each entity as one integer that is unique over all types, and the number of such integers. Null is 0."""
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
-        start = starts[0] if self.which is None else starts[self.which]
+        start = starts[0] if self.type_index is None else starts[self.type_index]
         return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
 
 
@@ -132,9 +132,9 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
 
 
 def _joined_bindings(parts: Sequence[Binding]) -> Binding:
-    which = [part.which for part in parts if part.which is not None]
+    type_index = [part.type_index for part in parts if part.type_index is not None]
     numbers = np.concatenate([part.numbers for part in parts])
-    return Binding(parts[0].tables, numbers, np.concatenate(which) if which else None)
+    return Binding(parts[0].tables, numbers, np.concatenate(type_index) if type_index else None)
 
 
 def _joined_paths(parts: Sequence[Path]) -> Path:
@@ -211,7 +211,7 @@ class Frame:
     @property
     def width(self) -> int:
         """Array elements per row. A path counts as four."""
-        return sum(1 if b.which is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
+        return sum(1 if b.type_index is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
 
     @property
     def nbytes(self) -> int:
@@ -287,10 +287,10 @@ class Frame:
         if part is ir.PathPart.LENGTH:
             nothing = path.node_first[1:] == path.node_first[:-1]
             return pa.array(np.diff(path.edge_first), pa.int64(), mask=nothing)
-        which, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
+        binding, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
         nothing = path.node_first[1:] == path.node_first[:-1]
         return pa.ListArray.from_arrays(
-            pa.array(first, pa.int32()), which.values("id"), mask=pa.array(nothing) if nothing.any() else None
+            pa.array(first, pa.int32()), binding.values("id"), mask=pa.array(nothing) if nothing.any() else None
         )
 
     def column(self, name: str) -> pa.Array:

@@ -53,7 +53,7 @@ def column_bytes(binding: Binding, name: str) -> int:
     total = 0
     for number, table in enumerate(binding.tables):
         if table.is_wide(name):
-            mine = binding.numbers if binding.which is None else binding.numbers[binding.which == number]
+            mine = binding.numbers if binding.type_index is None else binding.numbers[binding.type_index == number]
             total += _bytes(table, name, mine)
     return total
 

@@ -139,16 +139,16 @@ def _batch(frame: Frame, weights: Numbers) -> pa.RecordBatch:
 
 
 def _arrays(binding: Binding) -> dict[str, Numbers]:
-    which = {} if binding.which is None else {"which": binding.which.astype(np.int64, copy=False)}
-    return {"number": binding.numbers.astype(np.int64, copy=False), **which}
+    type_index = {} if binding.type_index is None else {"type": binding.type_index.astype(np.int64, copy=False)}
+    return {"number": binding.numbers.astype(np.int64, copy=False), **type_index}
 
 
 def _rows(batch: pa.RecordBatch, like: Frame) -> Weighted:
     """The rows of a batch, with the tables of a frame's bindings."""
 
     def binding(of: Binding, prefix: str, values: Callable[[str], pa.Array]) -> Binding:
-        which = None if of.which is None else values(f"{prefix} which").to_numpy()
-        return Binding(of.tables, values(f"{prefix} number").to_numpy(), which)
+        type_index = None if of.type_index is None else values(f"{prefix} type").to_numpy()
+        return Binding(of.tables, values(f"{prefix} number").to_numpy(), type_index)
 
     def first(name: str) -> Numbers:
         found: Numbers = batch.column(name).offsets.to_numpy()

@@ -253,9 +253,9 @@ def _token_batch(analysed: _Analysed, piece: Places, home: Places) -> TokenBatch
     opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text
     begins -= np.repeat(begins[opening], np.diff(np.append(opening, len(piece))))
     repeats = np.diff(analysed.first)[piece]
-    which = np.repeat(np.arange(len(piece)), repeats)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    at = analysed.first[piece[which]] + within
+    owner = np.repeat(np.arange(len(piece)), repeats)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    at = analysed.first[piece[owner]] + within
     return TokenBatch(
-        analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
+        analysed.word[at].astype(np.int32), home[owner], (begins[owner] + analysed.place[at]).astype(np.int32)
     )

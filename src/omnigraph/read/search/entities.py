@@ -35,7 +35,7 @@ class Entities:
     @classmethod
     def of(cls, binding: Binding) -> Entities:
         numbers = binding.numbers
-        if binding.which is None and (is_everything(binding) or _ascend(numbers)):
+        if binding.type_index is None and (is_everything(binding) or _ascend(numbers)):
             return cls(binding, None)
         keys, size = binding.keys()
         if size > SLOTS_PER_ROW * len(keys):
@@ -55,7 +55,7 @@ class Entities:
 
 def is_everything(binding: Binding) -> bool:
     """Whether a binding is known to be all entities of a type, in number order."""
-    return binding.which is None and binding.numbers is binding.tables[0].all_numbers()
+    return binding.type_index is None and binding.numbers is binding.tables[0].all_numbers()
 
 
 def _ascend(numbers: Numbers) -> bool:
@@ -69,7 +69,7 @@ def parts(binding: Binding) -> Iterator[tuple[EntityTable, Numbers]]:
         return
     there = binding.numbers != NOTHING
     for number, table in enumerate(binding.tables):
-        yield table, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
+        yield table, np.flatnonzero(there if binding.type_index is None else there & (binding.type_index == number))
 
 
 def gather(
@@ -78,7 +78,7 @@ def gather(
     """Values by entity number, gathered for each row of a binding."""
     if is_everything(binding) and len(binding.numbers) == len(by_table[0]):
         return by_table[0]
-    if binding.which is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
+    if binding.type_index is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
         return by_table[0][binding.numbers]
     found = np.full(len(binding.numbers), nothing, kind)
     for (_, rows), known in zip(parts(binding), by_table, strict=True):
@@ -88,8 +88,8 @@ def gather(
 
 def by_id(binding: Binding) -> Numbers:
     """Integers that sort entities by id, then by type."""
-    if binding.which is None:
+    if binding.type_index is None:
         return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.which
+    order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.type_index
     return order

@@ -170,7 +170,7 @@ class Search:
         specs = [text_index(name, expr.analyzer, positions=True)]
         if not phrase:
             specs.append(text_index(name, expr.analyzer, positions=False))
-        if not any(map(table.covered_by, specs)) or not table.rents(label, table.count // _INDEX_SEARCHES):
+        if not any(map(table.covered_by, specs)) or not table.should_defer(label, table.count // _INDEX_SEARCHES):
             return None
         found = np.zeros(table.slots, bool)
         found[table.matching(name, text, phrase=phrase, every_word=expr.mode is ir.TextMode.ALL)] = True
@@ -214,7 +214,7 @@ class Search:
             return False
         if not _all_fit(table, name):
             return True
-        return table.rents(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
+        return table.should_defer(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
 
     def _is_streamed(self, table: EntityTable, name: str, count: int) -> bool:
         """Whether to stream vectors from the table: many are needed, and they do not fit the cache."""
@@ -313,7 +313,7 @@ class Search:
 
     def _by_vector_index(self, rank: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None) -> Mask | None:
         """Nearest entities from the vector index, if there are too many vectors to compute all distances."""
-        if not isinstance(rank, ir.Nearest) or binding.which is not None or count is None:
+        if not isinstance(rank, ir.Nearest) or binding.type_index is not None or count is None:
             return None
         query, (table,) = self._query(rank, binding), binding.tables
         if query is None or len(binding.numbers) * SPARSE_RATIO <= table.count:

@@ -81,7 +81,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
     for name, expr in keys.items():
         if isinstance(expr, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf) and expr.var in whole:
             continue  # the entity determines it
-        if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).which is None:
+        if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).type_index is None:
             table = binding.tables[0]
             if frame.count * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(expr.name):
                 parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
@@ -96,9 +96,9 @@ def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
     match expr:
         case ir.Entity(var=var) if var in frame.bindings:
             return var
-        case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].which is None:
+        case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].type_index is None:
             return var
-        case ir.Prop(var=var, name=name) if frame.bindings[var].which is None:
+        case ir.Prop(var=var, name=name) if frame.bindings[var].type_index is None:
             table = frame.bindings[var].tables[0]
             # An edge type may have the name of a node type.
             declared = catalog.nodes.get(table.type_name) if TypeKey.parse(table.key).kind is TypeKind.NODE else None

@@ -55,7 +55,7 @@ _DISK_HINT = "free disk space there, set TMPDIR to another directory, or add a l
 Keys = Callable[[Frame], Sequence[Key]]
 
 
-def lists_more_than_disk(query: ReadQuery, size: float, context: Context) -> bool:
+def rows_exceed_disk(query: ReadQuery, size: float, context: Context) -> bool:
     """Whether a read lists all its rows, and their size in bytes exceeds the disk budget."""
     disk, read = context.budget.budget.disk, query.read
     return not (read.grouped or read.distinct or read.limit) and disk is not None and size > disk
@@ -95,7 +95,7 @@ class _ChunkShaping:
         offset, limit = self.sort.offset, self.sort.limit
         if limit is not None and (offset + limit) * _SORT_ROW_BYTES <= self.room:
             return self._top_rows(chunks_, offset + limit)
-        return self._listed(chunks_)
+        return self._all_rows(chunks_)
 
     def _shape(self, rows: MatchRows) -> pa.Table:
         """Run all shape operators in memory."""
@@ -125,7 +125,7 @@ class _ChunkShaping:
         assert best is not None, "there is at least one chunk"
         return self._shape(MatchRows(best))
 
-    def _listed(self, chunks_: Iterable[MatchRows]) -> pa.Table:
+    def _all_rows(self, chunks_: Iterable[MatchRows]) -> pa.Table:
         offset, limit = self.sort.offset, self.sort.limit
         with ExitStack() as stack:
             buffer = stack.enter_context(SpilledRows(self.room))

@@ -107,7 +107,7 @@ def column_keys(columns: Mapping[str, Expression], frame: Frame, context: Contex
 def _is_constant(tie: ir.Expr, frame: Frame) -> bool:
     """Whether all rows hold the same entity, so that a tie-breaker on it decides nothing."""
     binding = frame.bindings.get(tie.var) if isinstance(tie, ir.Ident) else None
-    if binding is None or binding.which is not None:
+    if binding is None or binding.type_index is not None:
         return False
     return bool((binding.numbers == binding.numbers[0]).all())
 

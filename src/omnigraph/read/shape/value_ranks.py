@@ -65,7 +65,7 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
     if not all(table.is_wide(name) for table in tables):
         return None
     budget.need_arrays(rows, _NUMBERS_PER_ROW)
-    if binding.which is None and rows * WHOLE_COLUMN_RATIO >= binding.tables[0].count:
+    if binding.type_index is None and rows * WHOLE_COLUMN_RATIO >= binding.tables[0].count:
         table = binding.tables[0]
         if budget.most is None or _COPIES * table.column(name).nbytes <= budget.most:
             return _cached_ranks(table, name, binding.numbers)

@@ -74,7 +74,7 @@ class End:
     def _uncovered(self) -> int:
         return self.edges.uncovered_by(IndexSpec(self._by, IndexKind.BTREE))
 
-    def rent(self, nodes: float) -> int:
+    def lookup_cost(self, nodes: float) -> int:
         """Cost of looking up the edges of a number of nodes. Building the topology costs 1 per edge."""
         return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
@@ -130,8 +130,8 @@ class IndexedEdges:
     Args:
         end: the edges and the near end.
         whole: returns the topology.
-        rents: whether a lookup of this cost is cheaper than building the topology.
-        pays: records additional lookup cost.
+        is_cheaper: whether a lookup of this cost is cheaper than building the topology.
+        record_cost: records additional lookup cost.
         note: called with the access path that is used.
     """
 
@@ -139,14 +139,14 @@ class IndexedEdges:
         self,
         end: End,
         whole: Callable[[], Adjacency],
-        rents: Callable[[int], bool],
-        pays: Callable[[int], None],
+        is_cheaper: Callable[[int], bool],
+        record_cost: Callable[[int], None],
         note: Callable[[EdgeAccess], None],
     ) -> None:
         self._end = end
         self._make = whole
-        self._rents = rents
-        self._pays = pays
+        self._is_cheaper = is_cheaper
+        self._record_cost = record_cost
         self._note = note
         self._few = _Few()
 
@@ -173,11 +173,11 @@ class IndexedEdges:
         new = self._few.new(nodes)
         if len(new) == 0:
             return True
-        if not self._rents(self._end.rent(len(new))):
+        if not self._is_cheaper(self._end.lookup_cost(len(new))):
             return False
         self._note(EdgeAccess.LOOKUPS)
         owner, far, row_ids = self._end.look_up(new)
-        self._pays(LOOKUP_COST_EDGES_PER_RESULT * len(far))
+        self._record_cost(LOOKUP_COST_EDGES_PER_RESULT * len(far))
         self._few.add(new, owner, far, row_ids)
         return True
 

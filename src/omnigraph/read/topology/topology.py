@@ -196,19 +196,19 @@ class Topologies:
             note: called with the access path that is used.
         """
         note = _ignore if note is None else note
-        if self.way(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
+        if self.access_path(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
             inputs, cache = self._inputs(edge), self._tables.cache
             return IndexedEdges(
                 inputs.end(inward=inward),
                 lambda: self._direction(edge, inward=inward),
-                lambda rent: cache.rents(inputs.key, rent, inputs.edges.count),
-                lambda rent: cache.pay(inputs.key, rent),
+                lambda cost: cache.should_defer(inputs.key, cost, inputs.edges.count),
+                lambda cost: cache.record_cost(inputs.key, cost),
                 note,
             )
         note(EdgeAccess.TOPOLOGY)
         return self._direction(edge, inward=inward)
 
-    def way(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
+    def access_path(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
         """The access path for the edges of a number of nodes."""
         if edge in self._made:
             return EdgeAccess.TOPOLOGY
@@ -216,7 +216,7 @@ class Topologies:
         if inputs.edges.count == 0 or self._is_ready(inputs):
             return EdgeAccess.TOPOLOGY
         end = inputs.end(inward=inward)
-        affordable = end.is_indexed and cache.would_rent(inputs.key, end.rent(nodes), inputs.edges.count)
+        affordable = end.is_indexed and cache.would_defer(inputs.key, end.lookup_cost(nodes), inputs.edges.count)
         return EdgeAccess.LOOKUPS if affordable else EdgeAccess.TOPOLOGY
 
     def _is_ready(self, inputs: TopologyInputs) -> bool:
@@ -235,7 +235,7 @@ class Topologies:
         return TopologyInputs(tables.edges(edge), tables.nodes(declared.from_type), tables.nodes(declared.to_type))
 
 
-def _ignore(way: EdgeAccess) -> None:
+def _ignore(access: EdgeAccess) -> None:
     """Ignore the access path."""
 
 
