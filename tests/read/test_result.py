@@ -333,7 +333,7 @@ def test_networkx_has_no_edges_for_variable_length_hops(people: Graph) -> None:
 
 
 def test_networkx_needs_ids_in_the_result(people: Graph) -> None:
-    with pytest.raises(InputError, match="no nodes to draw") as caught:
+    with pytest.raises(InputError, match="no column with node ids") as caught:
         people.query("query q() { match { $a: Person  $a knows $b } return { $a.age, count($b) as n } }").to_networkx()
     assert "$a.id" in str(caught.value.hint)
 

@@ -59,7 +59,10 @@ class Blob:
             raise BlobRangeError(start, end, size)
         if stop - start > RANGE_BYTES:
             raise ResourceLimitError(
-                "Blob read range bytes", RANGE_BYTES, stop - start, hint="use iter() or save(), which read the blob in parts"
+                "Blob read range bytes",
+                RANGE_BYTES,
+                stop - start,
+                hint="use iter() or save(), which read the blob in parts",
             )
         return self._bytes(start, stop)
 
@@ -91,7 +94,8 @@ class Blob:
     def _managed_size(self) -> int:
         if self.size is None:
             raise InputError(
-                f"the blob is a reference to {self.uri}: the graph does not store its bytes", hint="open that address directly"
+                f"the blob is a reference to {self.uri}: the graph does not store its bytes",
+                hint="open that address directly",
             )
         return self.size
 

@@ -14,9 +14,9 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry, Trace
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.chunked_match import is_out_of_memory, match_in_chunks
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.plan.explain_steps import explain_steps, shape_rows
 from omnigraph.read.plan.plan import Plan
 from omnigraph.read.plan.planner import Planner
@@ -84,7 +84,9 @@ def execute(query: ReadQuery, context: Context) -> Execution:
     with context.budget.running():
         context.search.prepare(query)
         most = context.budget.most
-        if most is None or query.has_fusion:  # fused scores depend on all rows, so such a read cannot be divided into chunks
+        if (
+            most is None or query.has_fusion
+        ):  # fused scores depend on all rows, so such a read cannot be divided into chunks
             with _allocation_errors(context):
                 return _in_memory(query, context)
         try:

@@ -14,8 +14,8 @@ import numpy as np
 
 from omnigraph.errors import BudgetExceededError
 from omnigraph.read.columns.numbers import Numbers
-from omnigraph.read.match.count import Count
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun
 from omnigraph.read.rows.frame import Frame
 

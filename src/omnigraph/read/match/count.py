@@ -397,4 +397,4 @@ def _check_sum(numbers: Numbers) -> None:
 
 
 def _too_large() -> ExecutionError:
-    return ExecutionError("a count is too large for I64")
+    return ExecutionError("the result of count is too large for I64")

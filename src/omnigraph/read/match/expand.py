@@ -144,7 +144,11 @@ class Reached:
 
     def filter(self, chosen: Mask | Numbers) -> Reached:
         return Reached(
-            self.row[chosen], self.type_index[chosen], self.number[chosen], self.edge_type_index[chosen], self.edge[chosen]
+            self.row[chosen],
+            self.type_index[chosen],
+            self.number[chosen],
+            self.edge_type_index[chosen],
+            self.edge[chosen],
         )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.trace import Entry
-from omnigraph.read.match.count import Count
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline, trace_entry
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.top_rows import Portions

@@ -256,7 +256,9 @@ class JoinOrderSearch:
             if place in state.walked:
                 continue
             left, right = expand.left in bound, expand.right in bound
-            if left and right:  # several hops; single hops are tested in `_reduced`, as soon as both variables are bound
+            if (
+                left and right
+            ):  # several hops; single hops are tested in `_reduced`, as soon as both variables are bound
                 yield self._after_move(state, order, Move(expand=expand, closing=True), place)
             elif left or (right and expand.hops is None):
                 late = self._estimates.is_late(expand, order.rows, forward=left)

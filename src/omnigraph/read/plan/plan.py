@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph.read.match.count import Count
 from omnigraph.read.match.all_rows import AllRows
+from omnigraph.read.match.count import Count
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.statistics import Statistics

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.count import Count, Leaf
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
-from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank

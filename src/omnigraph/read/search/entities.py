@@ -15,18 +15,19 @@ from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.rows.frame import Binding
 
 SLOTS_PER_ROW = 8
-"""A direct-address table may have this number of slots per row. Beyond it, entities are sorted."""
+"""Distinct entities are found with a direct-address table if it needs at most this number of slots per row, else by
+sorting."""
 
 Kind = TypeVar("Kind", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """Distinct entities.
+    """The distinct entities of a binding.
 
     Attributes:
-        binding: the entities.
-        back: index of the entity of each row; None if each row is its own entity.
+        binding: the distinct entities.
+        back: for each row of the original binding, the index of its entity; None if row n has the n-th entity.
     """
 
     binding: Binding
@@ -49,12 +50,12 @@ class Entities:
         return cls(binding.take(row[distinct]), place[keys])
 
     def spread(self, values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-        """Values of entities, repeated for each row."""
+        """Convert an array with one value per distinct entity to an array with one value per original row."""
         return values if self.back is None else values[self.back]
 
 
 def is_everything(binding: Binding) -> bool:
-    """Whether a binding is known to be all entities of a type, in number order."""
+    """Whether a binding certainly contains all entities of one type, in the order of their numbers."""
     return binding.type_index is None and binding.numbers is binding.tables[0].all_numbers()
 
 
@@ -63,7 +64,7 @@ def _ascend(numbers: Numbers) -> bool:
 
 
 def parts(binding: Binding) -> Iterator[tuple[EntityTable, Numbers]]:
-    """Rows of a binding with an entity, by table."""
+    """For each table of a binding, the rows that have an entity of this table."""
     if is_everything(binding):
         yield binding.tables[0], binding.numbers if binding.tables[0].live is None else np.arange(len(binding.numbers))
         return
@@ -75,7 +76,14 @@ def parts(binding: Binding) -> Iterator[tuple[EntityTable, Numbers]]:
 def gather(
     binding: Binding, by_table: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
 ) -> npt.NDArray[Kind]:
-    """Values by entity number, gathered for each row of a binding."""
+    """For each row of a binding, the value of its entity.
+
+    Args:
+        binding: the binding.
+        by_table: for each table of the binding, values by entity number.
+        nothing: value for rows without an entity.
+        kind: NumPy type of the values.
+    """
     if is_everything(binding) and len(binding.numbers) == len(by_table[0]):
         return by_table[0]
     if binding.type_index is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
