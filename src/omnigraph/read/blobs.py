@@ -81,8 +81,10 @@ class Blob:
         return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the blob to a file. An existing file is replaced once the new content is complete. A device, such as
-        `/dev/stdout`, is written directly.
+        """Write the blob to a file.
+
+        An existing file is replaced once the new content is complete. A device, such as `/dev/stdout`, is written
+        directly.
 
         Raises:
             InputError: the blob is a reference, or the file cannot be written.

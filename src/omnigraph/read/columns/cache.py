@@ -134,7 +134,7 @@ class ColumnCache:
             return (0 if key in self._outsized else self._costs.get(key, 0)) + cost <= build_cost
 
     def record_cost(self, key: Hashable, cost: int) -> None:
-        """Add to the recorded cost of working without a value, if it was higher than the cost given to `should_defer`."""
+        """Add to the recorded cost of working without a value, if it cost more than was passed to `should_defer`."""
         with self._lock:
             self._record_cost(key, cost)
 

@@ -213,7 +213,7 @@ class DerivedFiles:
             return None
 
     def add_header(self, stored: Stored, made: Made) -> None:
-        """Write a second header for the arrays of an entry, because the same arrays are valid for other table versions, too."""
+        """Write a second header for the arrays of an entry. The arrays are valid for other table versions, too."""
         if self._directory is None:
             return
         try:

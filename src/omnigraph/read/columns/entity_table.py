@@ -334,7 +334,10 @@ class EntityTable:
         return self._coverage(spec).built and self.uncovered_by(spec) == 0
 
     def uncovered_by(self, spec: IndexSpec) -> int:
-        """Number of entities that an index does not cover. If the index does not exist, this is the number of all entities."""
+        """Number of entities that an index does not cover.
+
+        If the index does not exist, this is the number of all entities.
+        """
         found = self._coverage(spec)
         return found.uncovered if found.built else self.count
 

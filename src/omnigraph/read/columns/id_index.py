@@ -109,7 +109,9 @@ class _Ordered(Sequence[bytes]):
 
 
 def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
-    """Ids as integers, with a mask of existing entities; None unless all ids are integers in canonical form (`7`, not `07`).
+    """Ids as integers, with a mask of existing entities.
+
+    Returns None unless all ids are integers in canonical form (`7`, not `07`).
 
     Ids are integers if the key property of the type is an integer. Integer lookups are many times faster than text
     lookups.

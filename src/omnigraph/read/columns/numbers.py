@@ -19,7 +19,7 @@ _INT32_BOUND = 2**31
 
 
 SPARSE_RATIO = 64
-"""Numbers below a bound are made distinct by sorting if there are fewer than bound / `SPARSE_RATIO`, else with a bitmap."""
+"""If there are fewer than bound / `SPARSE_RATIO` numbers, distinct numbers are found by sorting, else with a bitmap."""
 
 
 def distinct_numbers(numbers: Numbers, size: int) -> Numbers:

@@ -164,8 +164,9 @@ def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Integers in the order of the values; equal values have equal integers, and null has the smallest. Lists compare item
-    by item.
+    """Integers in the order of the values. Equal values have equal integers; null has the smallest.
+
+    Lists are compared item by item.
     """
     if pa.types.is_nested(values.type):
         return list_codes(values, ranks)
@@ -176,7 +177,9 @@ def ranks(values: pa.Array) -> Numbers:
 
 
 def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
-    """Integers that are equal for equal lists. They are in the order of the lists if item codes are in the order of items.
+    """Integers that are equal for equal lists.
+
+    They are in the order of the lists if item codes are in the order of items.
 
     Args:
         values: lists or vectors.

@@ -31,7 +31,7 @@ SAMPLES_PER_BOUND = 8
 """Number of values that are sampled from each chunk, per bound."""
 
 NEARLY_SORTED_ROWS_PER_DESCENT = 64
-"""An array counts as nearly sorted if it has more elements than this per descent (an element below the one before it)."""
+"""An array is nearly sorted if, on average, fewer than one in this many elements is smaller than the one before."""
 
 _WORD_BITS = 64
 _HALF_WORD_BITS = np.uint64(32)
@@ -205,7 +205,10 @@ def _ranked(values: pa.Array) -> Numbers:
 
 
 def _encoded(values: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Dictionary encoding with a sorted dictionary: the code of each value, and the dictionary. Null has the highest code."""
+    """Dictionary encoding with a sorted dictionary: the code of each value, and the dictionary.
+
+    Null has the highest code.
+    """
     encoded = values.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
     place = np.empty(len(order) + 1, np.int64)

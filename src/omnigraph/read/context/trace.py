@@ -120,7 +120,10 @@ class Trace:
 
     @contextmanager
     def step(self, action: str, text: str, estimate: float | None = None) -> Iterator[Entry]:
-        """Record an operator that runs during a `with` block. Entries that are recorded in the block are nested in its entry."""
+        """Record an operator that runs during a `with` block.
+
+        Entries that are recorded in the block are nested in its entry.
+        """
         with self.running(Entry(action, text, estimate)) as entry:
             yield entry
 
@@ -145,7 +148,7 @@ class Trace:
 
     @contextmanager
     def merging(self) -> Iterator[None]:
-        """Merge the entries that are recorded during a `with` block into the entries of earlier runs of the same operators."""
+        """Merge the entries of a `with` block into the entries of earlier runs of the same operators."""
         more: list[Entry] = []
         self._open.append(more)
         try:
@@ -156,7 +159,7 @@ class Trace:
 
     @contextmanager
     def collecting(self) -> Iterator[list[Entry]]:
-        """Return the entries of a `with` block in a list, and leave them out of the trace. `adopt` can record them later."""
+        """Collect the entries of a `with` block in a list, instead of the trace. `adopt` can record them later."""
         found: list[Entry] = []
         self._open.append(found)
         try:

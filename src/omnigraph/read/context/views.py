@@ -58,7 +58,8 @@ class Views:
             self._newest = (snapshot.manifest, found)
             for other in self._views.values():
                 if other is not found:
-                    # Only the current view refers to large arrays. Arrays of other views stay in the cache until they are evicted.
+                    # Only the current view refers to large arrays. Arrays of other views stay in the cache until they
+                    # are evicted.
                     other.topologies.release()
                     other.tables.release(found.tables)
         return found

@@ -91,7 +91,10 @@ def _around(before: str, column: pa.Array, after: str) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Floats as text. Whole numbers get the suffix `.0`, because a reader would parse `-0` as an integer without its sign."""
+    """Floats as text.
+
+    Whole numbers get the suffix `.0`, because a reader would parse `-0` as an integer without its sign.
+    """
     text = column.cast(TEXT)
     whole = pc.equal(pc.trunc(column), column)
     if pc.any(whole).as_py():

@@ -124,7 +124,10 @@ class Candidates:
         self._own.setdefault(name, ())
 
     def only(self, name: str, chosen: tuple[Numbers, ...]) -> Candidates:
-        """A copy of this object in which a variable has only the given candidates. Changing the copy does not change the original."""
+        """A copy of this object in which a variable has only the given candidates.
+
+        Changing the copy does not change the original.
+        """
         found = copy(self)
         found._chosen = {**self._chosen, name: chosen}
         found._own = {name: (), **self._own}
@@ -173,7 +176,10 @@ class Candidates:
         return sum(len(numbers) for numbers in self.of(name))
 
     def masks(self, name: str) -> list[Mask | None]:
-        """Candidates of a variable as masks by node number, one for each of its types; None if all nodes are candidates."""
+        """Candidates of a variable as masks by node number, one for each of its types.
+
+        A mask is None if all nodes of the type are candidates.
+        """
         if name not in self._own:
             return [None for _ in self.tables(name)]
         masks: list[Mask | None] = []

@@ -1,8 +1,8 @@
 """Count: count matches from the degrees of nodes, instead of producing one row per match.
 
 A grouped read needs the values of some variables: its keys and the arguments of aggregates. All other variables only
-change how many rows there are. Such a variable is eliminated if it is joined with only one other variable: for each node
-of the other variable, the number of matches becomes a weight of the node. Rows are produced only for the remaining
+change how many rows there are. Such a variable is eliminated if it is joined with only one other variable: for each
+node of the other variable, the number of matches becomes a weight of the node. Rows are produced only for the remaining
 variables. Each of these rows has a weight, the number of rows of the match that it stands for.
 """
 
@@ -112,7 +112,7 @@ class Count:
 
 
 def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
-    """Remove candidates without an edge to a candidate of a neighbouring variable, if that variable has few candidates."""
+    """If a variable has few candidates, remove the candidates of a neighbouring variable that have no edge to them."""
     leaves = [leaf.expand for leaf in count.leaves if leaf.expand is not None]
     expands = [
         e for e in (*leaves, *count.rest.block.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)
@@ -252,7 +252,7 @@ class _Weights:
         return expected * SPARSE_RATIO < self._candidates.tables(name)[0].count
 
     def _filtered_counts(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
-        """For each candidate of the other variable, the number of neighbours that satisfy the conditions on the leaf."""
+        """For each candidate of the other variable, count the neighbours that satisfy the conditions on the leaf."""
         assert leaf.onto is not None
         nodes = self._candidates.of(leaf.onto)[0]
         degree, places = adjacency.walk(nodes)
@@ -277,7 +277,10 @@ class _Weights:
     def _sums_from_leaf(
         self, step: ir.Step, values: Numbers | Mask, name: str, onto: str, *, distinct: bool
     ) -> Numbers:
-        """For each node, the sum of the weights of its neighbours. Edges are walked from the few candidates of the leaf."""
+        """For each node, the sum of the weights of its neighbours.
+
+        Edges are walked from the few candidates of the leaf.
+        """
         (back,) = reversed_steps([step])
         (adjacency,) = adjacencies(self._context, back)
         nodes = self._candidates.of(name)[0]
@@ -347,7 +350,10 @@ class _Weights:
 
 
 def _owners(degree: Numbers) -> Numbers:
-    """For edges that are grouped by node, the index of the node of each edge. `degree` is the number of edges per node."""
+    """For edges that are grouped by node, the index of the node of each edge.
+
+    `degree` is the number of edges per node.
+    """
     return np.repeat(np.arange(len(degree)), degree)
 
 

@@ -23,7 +23,10 @@ from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 from omnigraph.read.topology.topology import Edges
 
 CHUNK_EDGES = 1 << 19
-"""Edges walked per chunk. Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing."""
+"""Edges walked per chunk.
+
+Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing.
+"""
 
 _NUMBERS_PER_NODE = 6
 """Number of array elements that each reached node needs in memory."""
@@ -256,7 +259,7 @@ def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> I
 
 
 def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]) -> bool:
-    """Whether one edge type is walked in one direction, both variables have one node type, and there is no edge variable."""
+    """Whether one edge type is walked in one direction, between two node types, without an edge variable."""
     (step, *others) = expand.steps
     return (
         not others

@@ -29,7 +29,7 @@ _COPIES = 3
 """Number of copies of the reached nodes in memory while the result is assembled."""
 
 SPARSE_RATIO = 32
-"""Keys are made distinct by sorting if they are fewer than 1 / `SPARSE_RATIO` of the possible keys, else with a bitmap."""
+"""If fewer than one in `SPARSE_RATIO` possible keys occurs, distinct keys are found by sorting, else with a bitmap."""
 
 _MAX_ESTIMATED_HOPS = 6
 """Estimates assume that more hops than this reach no new nodes."""
@@ -112,7 +112,10 @@ class Walk:
         return found
 
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """All neighbours of the given nodes. `starts` has the start of each node; the result has the start of each neighbour."""
+        """All neighbours of the given nodes.
+
+        `starts` has the start of each node; the result has the start of each neighbour.
+        """
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
             mine = (nodes >= left) & (nodes < left + adjacency.nodes)
@@ -123,7 +126,11 @@ class Walk:
         return np.concatenate(found_starts), np.concatenate(found_nodes)
 
     def edges_from(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """All edges from the given nodes: the index of the given node, the node at the other end, and the edge number."""
+        """All edges from the given nodes.
+
+        Returns:
+            For each edge, the index of the given node, the node at the other end, and the edge number.
+        """
         sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
         for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
             mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))

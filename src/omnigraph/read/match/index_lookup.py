@@ -58,7 +58,10 @@ def _ids(condition: Expression, table: EntityTable, context: Context) -> list[st
 def _key_values(
     condition: Expression, table: EntityTable, context: Context
 ) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
-    """Value type of the id or key, and the values that a condition allows; None if it does not compare the id or key."""
+    """Value type of the id or key, and the values that a condition allows.
+
+    Returns None if it does not compare the id or key.
+    """
     for tested, given, is_list in condition.equalities:
         scalar = _key_type(tested, table, context)
         if scalar is not None:
@@ -97,7 +100,10 @@ def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Sca
 
 
 def _by_index(condition: Expression, table: EntityTable, context: Context) -> Numbers | None:
-    """Entities that may satisfy a condition, found with an index; None if there is no index, or a full scan is cheaper."""
+    """Entities that may satisfy a condition, found with an index.
+
+    Returns None if there is no index, or a full scan is cheaper.
+    """
     columns = condition.properties
     if not columns or not columns <= table.indexed or all(table.is_cached(column) for column in columns):
         return None

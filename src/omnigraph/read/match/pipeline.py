@@ -1,7 +1,7 @@
 """Pipelines: the physical plan of a block is a sequence of operators, each of which maps rows to rows.
 
-A block is a `match`, `optional` or `not` block of a query. An operator is a frozen dataclass with an `execute` method. To
-add an operator, write its module and let the planner choose it.
+A block is a `match`, `optional` or `not` block of a query. An operator is a frozen dataclass with an `execute` method.
+To add an operator, write its module and let the planner choose it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,10 @@ class MatchRun:
         return self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:
-        """The pipeline itself, or a new plan if the number of input rows is far from the number that it was planned for."""
+        """Plan the block of a pipeline again if `rows`, the number of input rows, is far from the planned number.
+
+        Returns the new pipeline, or the given pipeline if it still fits.
+        """
         fits = pipeline.input_rows <= _REFIT * rows and rows <= _REFIT * pipeline.input_rows
         return pipeline if fits or rows == 0 else self.replan(pipeline, rows)
 
@@ -185,7 +188,10 @@ class MatchRun:
         self._entries.setdefault(block.number, []).extend(entries)
 
     def planning_entries(self, block: QueryBlock) -> list[Entry]:
-        """Remove and return the entries that `keep_planning_entries` kept. The first execution of the block records them."""
+        """Remove and return the entries that `keep_planning_entries` kept.
+
+        The first execution of the block records them.
+        """
         return self._entries.pop(block.number, [])
 
 

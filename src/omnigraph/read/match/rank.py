@@ -85,8 +85,8 @@ class Rank:
         best = search.best(self.rank, nodes, self.wanted)
         weights = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
         if weights.sum() < self.wanted:
-            # If the query sorts by a column that contains the rank, rows without a score come last. They are in the result
-            # if there are too few rows with a score.
+            # If the query sorts by a column that contains the rank, rows without a score come last. They are in the
+            # result if there are too few rows with a score.
             return nodes if query.read.ranked is None else best
         score = best.search(self.rank).to_numpy(zero_copy_only=False)
         key = score if isinstance(self.rank, ir.Nearest) else -score

@@ -1,4 +1,7 @@
-"""Reach: walk a range of hops. The walk always starts at the left variable, because distances are counted from there."""
+"""Reach: walk along edges for a range of hops.
+
+The walk always starts at the left variable, because distances are counted from there.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,12 @@ class Reach(Operator):
         return found
 
     def _walk(self, walk: Walk, starts: Numbers, run: BlockRun) -> tuple[Numbers, Numbers, Path | None]:
-        """Pairs of start and reached node: index into `starts`, the node, and the path to it if there is a path variable."""
+        """Find the reached nodes.
+
+        Returns:
+            For each pair of start and reached node, the index into `starts`, the node, and the path between both. The
+            path is None if there is no path variable.
+        """
         assert self.expand.hops is not None
         if self.expand.path_var is None:
             places, nodes = walk.reach(starts, self.expand.hops)

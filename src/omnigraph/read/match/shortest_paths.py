@@ -53,8 +53,8 @@ class _Layer:
 class Found:
     """Shortest paths: for each path the index of its start, its last node, its nodes and its edges.
 
-    Nodes and edges have the combined numbers of `Walk`. The nodes of path n are `nodes[node_first[n]:node_first[n + 1]]`;
-    the edges accordingly.
+    Nodes and edges have the combined numbers of `Walk`. The nodes of path n are the elements `node_first[n]` to
+    `node_first[n + 1]` (exclusive) of `nodes`. The edges are found in the same way.
     """
 
     start: Numbers
@@ -121,7 +121,7 @@ class PathSearch:
         return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
 
     def _best(self, found: _Layer) -> _Layer:
-        """Keep the best path from each start to each node: first by the ids of its nodes, then by the ids of its edges."""
+        """Keep the best path from each start to each node, by the ids of its nodes, then by the ids of its edges."""
         if len(found.node) == 0:
             return found
         edge_ids = ranks(self.edge_binding(found.edge).values("id"))

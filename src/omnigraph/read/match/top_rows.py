@@ -1,7 +1,7 @@
 """Portions: if only the first rows are needed, match batches of nodes in sort order until there are enough rows.
 
-This is possible if the first sort key is a property of one variable. The nodes of that variable are sorted by the key and
-matched in batches. All rows of a later batch come after all rows of earlier batches. A query without sort keys is
+This is possible if the first sort key is a property of one variable. The nodes of that variable are sorted by the key
+and matched in batches. All rows of a later batch come after all rows of earlier batches. A query without sort keys is
 sorted by the ids of its variables, so its limit is handled in the same way.
 """
 

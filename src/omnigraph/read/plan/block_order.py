@@ -103,7 +103,10 @@ class _BlockOrdering:
             yield BlockJoin(negation, negated=True)
 
     def _before_optionals(self) -> list[str]:
-        """Variables of this block that no chain of edges connects with a variable of an optional block. They are bound first."""
+        """Variables of this block that no chain of edges connects with a variable of an optional block.
+
+        They are bound first.
+        """
         ends = {e.left for e in self._expands} | {e.right for e in self._expands}
         waiting = _connected(ends - self._block.nodes.keys() - self._bound, self._expands)
         return [name for name in self._block.nodes if name not in waiting]

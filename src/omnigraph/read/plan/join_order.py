@@ -3,8 +3,8 @@
 A state is the set of variables that are bound so far and the set of edges that are walked so far. The estimated number
 of rows in a state does not depend on the order that leads to it. It is the product of the cardinalities of the bound
 variables, the selectivities of the walked edges and the selectivities of the evaluated conditions. So the search is
-dynamic programming over states: the cheapest order to a state extends the cheapest order to an earlier one. Up to eight
-variables the search is exhaustive; beyond, it is a beam search.
+dynamic programming over states: the cheapest order that leads to a state extends the cheapest order of an earlier
+state. With up to eight variables the search is exhaustive; with more, it is a beam search.
 """
 
 # See docs/decisions/0086-a-plan-depends-on-statistics.md
@@ -81,7 +81,10 @@ class Estimates:
         self._statistics = statistics
 
     def held(self, name: str, steps: Sequence[ir.Step] = (), *, left: bool = True) -> Cardinality:
-        """Cardinality of a variable. For a variable of an enclosing block, this is the number of all nodes of its types."""
+        """Cardinality of a variable.
+
+        For a variable of an enclosing block, this is the number of all nodes of its types.
+        """
         found = self._statistics.variables.get(name)
         if found is not None:
             return found
@@ -218,7 +221,10 @@ class JoinOrderSearch:
         self._estimates = estimates
 
     def best(self, rows: float) -> JoinOrder:
-        """The cheapest order for a number of input rows. Of several orders with the same cost, the first that was found."""
+        """The cheapest order for a number of input rows.
+
+        Of several orders with the same cost, the first that was found is returned.
+        """
         start = self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
         layer, ended = {start[0]: start[1]}, []
         while layer:
@@ -250,7 +256,10 @@ class JoinOrderSearch:
         yield from onward(*self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
 
     def _next_moves(self, state: _State, order: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
-        """All states that the next move can lead to. A move binds a variable, or walks several hops between bound variables."""
+        """All states that the next move can lead to.
+
+        A move binds a variable, or walks several hops between bound variables.
+        """
         bound = state.bound
         for place, expand in enumerate(self._expands):
             if place in state.walked:
@@ -286,7 +295,7 @@ class JoinOrderSearch:
         return JoinOrder((*order.moves, move), self._estimates.after(move, order.rows), order.cost + cost)
 
     def _reduced(self, state: _State, order: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
-        """Add all possible moves that only remove rows: evaluate conditions, and test single hops between bound variables."""
+        """Add all moves that only remove rows: evaluate conditions, and test single hops between bound variables."""
         tried = before
         while True:
             for place, names in self._conditions:

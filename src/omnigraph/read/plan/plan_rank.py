@@ -13,8 +13,8 @@ MIN_FULL_MATCH_COST_EDGES = 20_000.0
 MIN_GAIN = 1.5
 """Minimum advantage, as a factor, of finding the best nodes first.
 
-A match of all nodes has to cost more than this factor times counting, and to have more than this factor times the needed
-rows.
+A match of all nodes has to cost more than this factor times counting, and to have more than this factor times the
+needed rows.
 """
 
 _MAX_RANKED_ROWS = 1 << 30
@@ -28,7 +28,9 @@ def ranked_nodes(
     leaves: Callable[[], tuple[Leaf, ...]],
     counting_cost: Callable[[tuple[Leaf, ...]], float | None],
 ) -> tuple[float, tuple[Leaf, ...]] | None:
-    """Estimated number of nodes whose rows are needed, and the variables to count; None if matching all nodes is cheaper.
+    """Estimated number of nodes whose rows are needed, and the variables to count.
+
+    Returns None if matching all nodes is cheaper.
 
     Args:
         wanted: number of rows that are needed: offset plus limit.

@@ -14,7 +14,7 @@ from omnigraph.read.shape.project import Project
 from omnigraph.read.shape.sort import Sort
 
 _GROUPS = 0.75
-"""A grouping key without statistics is expected to have (number of rows) to the power of this number distinct values."""
+"""A grouping key without statistics is expected to have `rows ** _GROUPS` distinct values."""
 
 _HAVING = 1 / 3
 """Default selectivity of a `having` condition."""

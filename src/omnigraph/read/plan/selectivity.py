@@ -84,7 +84,10 @@ def _compared(expr: ir.Compare, known: Known, params: Params) -> float:
 
 
 def _ordered(values: PropertyStatistics, op: ir.CompareOp, bound: ir.ConstValue) -> float:
-    """Estimated fraction of the values that a comparison with a bound keeps. It is never 0, because the sample is incomplete."""
+    """Estimated fraction of the values that a comparison with a bound keeps.
+
+    It is never 0, because the sample is incomplete.
+    """
     if bound is None or not values.sample:
         return _KEPT
     least = 1 / (2 * len(values.sample))

@@ -64,7 +64,7 @@ class QueryBlock:
 
     @cached_property
     def join_conditions(self) -> tuple[Expression, ...]:
-        """The conditions that are not in `own_conditions`: on several variables, or on variables of an enclosing block."""
+        """All conditions that are not in `own_conditions`: on several variables, or on variables of an outer block."""
         return tuple(condition for condition in self.conditions if self._only_variable(condition) is None)
 
     def _only_variable(self, condition: Expression) -> str | None:
@@ -103,7 +103,10 @@ class QueryBlock:
 
     @cached_property
     def introduced(self) -> frozenset[str]:
-        """Variables that a left join with this block adds to the rows. They are null in rows for which the block has no match."""
+        """Variables that a left join with this block adds to the rows.
+
+        They are null in rows for which the block has no match.
+        """
         found = {*self.nodes}
         for expand in self.block.expands:
             found |= {*bound_by_expand(expand)}

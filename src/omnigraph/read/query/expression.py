@@ -51,12 +51,18 @@ class Expression:
 
     @cached_property
     def is_search(self) -> bool:
-        """Whether the expression contains a text or vector search. Such an expression is evaluated for all rows at once."""
+        """Whether the expression contains a text or vector search.
+
+        Such an expression is evaluated for all rows at once.
+        """
         return any(isinstance(part, ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Fusion) for part in walk(self.expr))
 
     @cached_property
     def range_property(self) -> tuple[str, str] | None:
-        """The property that a range condition compares with a value, as variable and name; None for other expressions."""
+        """The property that a range condition compares with a value, as variable and name.
+
+        Returns None for other expressions.
+        """
         match self.expr:
             case ir.Compare(op, ir.Prop(var=var, name=name), ir.Const() | ir.Param()) if op in _RANGE_OPERATORS:
                 return var, name
@@ -64,7 +70,7 @@ class Expression:
 
     @cached_property
     def equalities(self) -> tuple[tuple[ir.Expr, ir.Const | ir.Param, bool], ...]:
-        """Equality tests of a condition, each with the compared expression, the value, and whether the value is an `in` list."""
+        """Equality tests of a condition: the compared expression, the value, and whether the value is an `in` list."""
         match self.expr:
             case ir.Compare(ir.CompareOp.EQ, left, right):
                 sides = ((left, right), (right, left))

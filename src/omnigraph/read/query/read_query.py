@@ -61,7 +61,10 @@ class ReadQuery:
 
     @cached_property
     def order(self) -> tuple[SortTerm, ...]:
-        """Sort keys. A key that refers to a result column with just a property or id is replaced by that property or id."""
+        """The sort keys of the query.
+
+        If a key refers to a result column that is just a property or id, the property or id is used instead.
+        """
         found = []
         for key in self.read.order:
             expr = self.resolved(key.expr)
@@ -119,7 +122,10 @@ class ReadQuery:
 
     @cached_property
     def first_rank(self) -> ir.Rank | None:
-        """The rank that is the first sort key; None if the first key is no rank, or does not sort the best first and nulls last."""
+        """The rank that is the first sort key.
+
+        None if the first key is not a rank, or if it does not sort the best first and nulls last.
+        """
         if not self.read.order:
             return None
         key = self.read.order[0]
@@ -154,13 +160,16 @@ class ReadQuery:
 
     @cached_property
     def is_countable(self) -> bool:
-        """Whether all aggregates can be computed from distinct rows with weights, where a weight is the number of equal rows."""
+        """Whether all aggregates can be computed from distinct rows, if the number of equal rows is known for each."""
         parts = walk(self._grouped_parts)
         return all(_accepts_weights(part) for part in parts if isinstance(part, ir.Aggregate))
 
     @cached_property
     def result_variables(self) -> frozenset[str]:
-        """Variables whose values the result needs. If `is_countable`, arguments of aggregates that only count rows are left out."""
+        """Variables whose values the result needs.
+
+        If `is_countable`, arguments of aggregates that only count rows are left out.
+        """
         if self.is_countable:
             return frozenset(_needed_variables(self._grouped_parts))
         return frozenset(name for part in self._grouped_parts for name in variables(part))

@@ -1,7 +1,7 @@
 """Convert the values of result columns to text, a whole column at a time: JSON for programs, plain text for people.
 
-Dates and times are written as in the query language. Integers are exact. Floats that JSON numbers cannot represent are the strings
-`NaN`, `Infinity` and `-Infinity`.
+Dates and times are written as in the query language. Integers are exact. Floats that JSON numbers cannot represent are
+the strings `NaN`, `Infinity` and `-Infinity`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _Entity:
             return self.types[0]
         if self.type_column is None:
             raise InputError(
-                f"the type of ${self.var} is unknown: it can be {', '.join(self.types)}, and the result has no column with its type",
+                f"the result has no column with the type of ${self.var}, which can be {', '.join(self.types)}",
                 hint=f"return type(${self.var}) as well",
             )
         return str(row[self.type_column])
@@ -109,7 +109,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """An edge of the match, with the result columns of its two nodes and of its edge variable, if the result has them."""
+    """An edge of the match, with the result columns of its two nodes and of its edge variable, if there are any."""
 
     expand: ir.Expand
     left: _Entity | None

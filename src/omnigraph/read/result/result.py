@@ -99,8 +99,9 @@ class Result:
         return list(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame. Integers stay exact: a column of integers with nulls
-        becomes a column of pandas' nullable integers.
+        """The rows as a pandas DataFrame.
+
+        Integers stay exact: a column of integers with nulls becomes a column of nullable pandas integers.
 
         Raises:
             InputError: pandas is not installed.

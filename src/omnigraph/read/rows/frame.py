@@ -17,7 +17,7 @@ from omnigraph.read.columns.entity_table import EntityTable, as_one_array, place
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 WHOLE_TABLE_RATIO = 4
-"""Id ranks are computed for the whole table if a frame has at least 1 / `WHOLE_TABLE_RATIO` as many rows as the table."""
+"""Id ranks are computed for a whole table if a frame has at least one row per `WHOLE_TABLE_RATIO` entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,10 @@ class Binding:
         return names.take(places(np.where(self.numbers == NOTHING, NOTHING, type_index)))
 
     def keys(self) -> tuple[Numbers, int]:
-        """For each row, an integer that identifies its entity among all types (0 for null), and a bound: all are smaller."""
+        """For each row, an integer that identifies its entity among all types; 0 for null.
+
+        Also returns an upper bound (exclusive) of these integers.
+        """
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
         start = starts[0] if self.type_index is None else starts[self.type_index]
         return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
@@ -104,7 +107,8 @@ class Binding:
 class Path:
     """Paths, one per row.
 
-    The nodes of row n are the elements `node_first[n]` to `node_first[n + 1]` (exclusive) of `nodes`; the edges accordingly.
+    The nodes of row n are the elements `node_first[n]` to `node_first[n + 1]` (exclusive) of `nodes`. The edges are
+    found in the same way.
     """
 
     nodes: Binding
@@ -262,7 +266,10 @@ class Frame:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def keys(self, names: list[str]) -> Numbers:
-        """An integer for each row. Two rows have equal integers if the given variables have the same entities in both."""
+        """An integer for each row.
+
+        Two rows have equal integers if the given variables have the same entities in both.
+        """
         result = np.zeros(self.count, np.int64)
         for name in names:
             numbers, size = self.bindings[name].keys()

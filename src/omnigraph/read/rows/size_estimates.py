@@ -1,7 +1,7 @@
 """Memory estimates: how many bytes texts and lists will take when they are read for the rows of a match.
 
-A row of a match consists of a few integers. But a text may be larger than a million integers, and many rows may have the
-same text. So the size is estimated before the texts are copied into the rows.
+A row of a match consists of a few integers. But a text may be larger than a million integers, and many rows may have
+the same text. So the size is estimated before the texts are copied into the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame
 
 _SMALL = 10_000
-"""If a table has at most this many rows, its columns are read as a whole. Of larger tables, a few values may be read."""
+"""If a table has at most this many rows, its columns are read as a whole.
+
+Of larger tables, a few values may be read.
+"""
 
 
 def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:

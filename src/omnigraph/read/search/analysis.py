@@ -105,7 +105,10 @@ def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(texts: pa.Array, tokenizer: str) -> tuple[pa.Array, Numbers]:
-    """Split texts into pieces that contain whole tokens. Returns the pieces, and the index of the text of each piece."""
+    """Split texts into pieces that contain whole tokens.
+
+    Returns the pieces, and the index of the text of each piece.
+    """
     if tokenizer == "raw":
         has_text = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
         return texts.take(pa.array(has_text)).cast(pa.utf8()), has_text
@@ -187,7 +190,10 @@ def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
 
 
 def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """Tokens of pieces. Returns the tokens, the piece and position of each token, and the number of positions per piece."""
+    """Tokenize pieces.
+
+    Returns the tokens, the piece and position of each token, and the number of positions per piece.
+    """
     width = np.ones(len(pieces), np.int64)
     if analyzer.tokenizer != "simple":
         among = _whole_texts if analyzer.tokenizer == "raw" else _single_words
@@ -203,8 +209,12 @@ def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbe
 
 
 def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """Tokens of pieces that are one token each. Returns the tokens that the analyzer keeps, and the piece of each token."""
-    # The analyzer counts positions from the first token that it keeps. So the text starts with "0", which is always kept.
+    """Tokens of pieces that are one token each.
+
+    Returns the tokens that the analyzer keeps, and the piece of each token.
+    """
+    # The analyzer counts positions from the first token that it keeps. So the text starts with "0", which is always
+    # kept.
     words, places = words_of(" ".join(["0", *pieces]), analyzer)
     return words[1:], np.array(places[1:], np.int64) - 1
 

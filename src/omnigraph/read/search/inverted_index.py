@@ -91,7 +91,7 @@ class InvertedIndex:
         return FuzzyWords(self.vocabulary)
 
     def discounts(self, average: float) -> Scores:
-        """The length normalisation of BM25 for each text: `K1 * (1 - B + B * L / average)`, where L is its number of words."""
+        """The length normalisation of BM25 for each text of L words: `K1 * (1 - B + B * L / average)`."""
         if self._discounts is not None and self._discounts[0] == average:
             return self._discounts[1]
         found: Scores = K1 * (1 - B + B * self.length.astype(np.float64) / average)

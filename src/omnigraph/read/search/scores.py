@@ -51,7 +51,10 @@ class ApproximateScores:
     error: float
 
     def front(self, count: int) -> float:
-        """An upper bound: entities with a larger score are certainly not among the first `count`. Infinity if all can be."""
+        """An upper bound: entities with a larger score are certainly not among the first `count`.
+
+        The result is infinity if all entities can be among them.
+        """
         if count >= len(self.values):
             return np.inf
         last = float(nth_least(self.values, count)) if count else -np.inf

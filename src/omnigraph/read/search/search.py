@@ -65,7 +65,7 @@ class Search:
         self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
         self._queries: dict[ir.Nearest, Vector | None] = {}
         self._measured: dict[tuple[ir.Nearest, str], tuple[Numbers, Scores]] = {}
-        """For each search and table, the entities whose distances were computed last, ascending, and their distances."""
+        """For each search and table, the entities whose distances were computed last (ascending), and the distances."""
 
     # Values per row
 
@@ -104,7 +104,10 @@ class Search:
         return found
 
     def _approximate(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> ApproximateScores:
-        """Approximate scores of the entities of a binding. If `count` is given, only those that can be in the top `count`."""
+        """Approximate scores of the entities of a binding.
+
+        If `count` is given, scores of entities that cannot be in the top `count` are infinite.
+        """
         self._budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
             return ApproximateScores(-self._scores(expr, binding), 0.0)
@@ -164,7 +167,10 @@ class Search:
         return words.fuzzy(query, edits)
 
     def _by_text_index(self, expr: ir.TextMatch, table: EntityTable, text: str) -> Mask | None:
-        """Mask of the matching entities, found with the Lance text index; None if an inverted index has to be used instead."""
+        """Mask of the matching entities, found with the Lance text index.
+
+        Returns None if an inverted index has to be used instead.
+        """
         name, phrase = expr.field.name, expr.mode is ir.TextMode.PHRASE
         label = _words_label(name, expr.analyzer)
         if expr.mode is ir.TextMode.FUZZY or table.count < MIN_INDEXED_ENTITIES or table.is_cached(label):
@@ -214,7 +220,10 @@ class Search:
         return Vectors.of(table.take(name, numbers)), np.arange(len(numbers))
 
     def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:
-        """Whether to read only the `count` vectors that are needed. After enough such reads, all are read and cached."""
+        """Whether to read only the `count` vectors that are needed.
+
+        After enough such reads, all are read and cached.
+        """
         if count * SPARSE_RATIO > table.count:
             return False
         if not _all_fit(table, name):
@@ -222,7 +231,7 @@ class Search:
         return table.should_defer(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
 
     def _is_streamed(self, table: EntityTable, name: str, count: int) -> bool:
-        """Whether to stream the vectors from the table, because many are needed and all together do not fit the cache."""
+        """Whether to stream the vectors from the table: many are needed, and all together do not fit the cache."""
         return not _all_fit(table, name) and not table.are_few(count)
 
     def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 MIN_PARALLEL_ELEMENTS = 1 << 21
-"""With fewer array elements than this, one thread does all the work, because starting others costs more than it saves."""
+"""With fewer array elements than this, one thread does all the work, because starting others would cost more."""
 
 
 def run_parallel(work: Callable[[], None], size: int) -> None:

@@ -10,7 +10,10 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.search.vector_sketch import Vector
 
 _SEVERAL = 4
-"""The index is asked for this many times the needed results. If conditions leave too few, the number grows by this factor."""
+"""The index is asked for this many times the needed results.
+
+If conditions leave too few, the number grows by this factor.
+"""
 
 _FEWEST = 64
 _PARTITION_ROWS = 4096
@@ -21,8 +24,8 @@ _PROBED = 4
 def nearest_by_index(table: EntityTable, rank: ir.Nearest, query: Vector, numbers: Numbers, count: int) -> Mask | None:
     """Mask of the given entities that the index returns as nearest. There are at least `count` of them.
 
-    Returns None if there is no index for the metric, or if it returns too few entities. Also None if all vectors fit the
-    cache, because then exact distances are fast enough.
+    Returns None if there is no index for the metric, or if it returns too few entities. Also None if all vectors fit
+    the cache, because then exact distances are fast enough.
     """
     name = rank.field.name
     if table.fits(table.count * query.nbytes) or table.vector_metrics.get(name) != rank.metric.value:

@@ -1,9 +1,9 @@
 """Vector sketches: short projections of vectors, which exclude most vectors from a search for the nearest.
 
 A sketch is the projection of a vector on a few principal directions. The residual is the part of the vector outside
-these directions; its length is stored. By the Cauchy-Schwarz inequality, the dot product of two residuals is at most the
-product of their lengths. So sketches give an upper bound of the dot product of a vector with a query, at a fraction of
-the cost. The choice of directions affects only the speed, not the results.
+these directions; its length is stored. By the Cauchy-Schwarz inequality, the dot product of two residuals is at most
+the product of their lengths. So sketches give an upper bound of the dot product of a vector with a query, at a fraction
+of the cost. The choice of directions affects only the speed, not the results.
 """
 
 from __future__ import annotations

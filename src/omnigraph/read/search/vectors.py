@@ -108,8 +108,8 @@ class Vectors:
             return ApproximateScores(self.distances(query, metric, numbers), 0.0)
         chosen = None if self._is_all(numbers) else numbers
         values = self._ordering(self._products(query, chosen), metric, chosen)
-        # Upper bound of the rounding error of a dot product in single precision, for any order of summation. It includes
-        # the error of rounding distances to single precision.
+        # Upper bound of the rounding error of a dot product in single precision, for any order of summation. It
+        # includes the error of rounding distances to single precision.
         sums = (len(query) + 4) * 2.0**-23
         if metric is ir.Metric.L2:
             error = 2 * sums * self.longest * query_length + 2.0**-21 * (self.longest + query_length) ** 2
@@ -140,7 +140,7 @@ class Vectors:
         return ApproximateScores(values, found.error)
 
     def _fits_single_precision(self, query_length: float) -> bool:
-        """Whether dot products with a query vector of this length neither overflow nor underflow in single precision."""
+        """Whether dot products with a query vector of this length cannot overflow or underflow in single precision."""
         return (self.longest + query_length) ** 2 < _MAX_PRODUCT and self.shortest * query_length >= _MIN_PRODUCT
 
     def _sketch(self, asked: int, count: int) -> VectorSketch | None:

@@ -53,7 +53,7 @@ class _Latest:
 def load_inverted_index(
     table: EntityTable, name: str, analyzer: ir.Analyzer, files: DerivedFiles | None = None
 ) -> InvertedIndex:
-    """The inverted index of a text property: loaded from disk, updated from an earlier version, or built from the column.
+    """The inverted index of a text property: from disk, updated from an earlier version, or built from the column.
 
     Args:
         table: the entities.
@@ -136,7 +136,8 @@ def _arrays(words: InvertedIndex) -> dict[str, Any]:
 def _loaded(stored: Stored) -> InvertedIndex | None:
     """Load an index from disk; None if it is damaged."""
     try:
-        # The arrays are copied, so that later changes of the file do no harm. The checksum reads them completely anyway.
+        # The arrays are copied, so that later changes of the file do no harm. The checksum reads them completely
+        # anyway.
         offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _HAS_TEXT))
         first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]

@@ -38,8 +38,10 @@ MAX_UNCHUNKED_VALUES = 1 << 18
 _SAME_TEXT = frozenset(
     {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME}
 )
-"""Types of a key property for which equal keys have equal ids. Floats are not included: 0.0 and -0.0 are equal, but have
-different ids."""
+"""Types of a key property for which equal keys have equal ids.
+
+Floats are not included, because 0.0 and -0.0 are equal but have different ids.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, Aggregat
 """Aggregates whose result depends only on the order and equality of their arguments."""
 
 _COPIES = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
-"""Number of copies of the argument of an aggregate in memory: as evaluated, without nulls, and for `collect` as a list."""
+"""Copies of the argument of an aggregate in memory: as evaluated, without nulls, and for `collect` as a list."""
 
 _RANK_TYPE = ValueType(Scalar.I64, nullable=True)
 

@@ -176,7 +176,7 @@ def _average(values: pa.Array, group: Numbers, counts: Numbers) -> pa.Array:
 
 
 def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """For each group, the exact sum of integers, as two numbers: the sum divided by 2^32, rounded down, and the lower 32 bits."""
+    """For each group, the exact sum of integers, as two numbers: the upper bits (signed), and the lower 32 bits."""
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)

@@ -1,8 +1,8 @@
 """Group, sort and project rows that do not fit the memory budget. The rows arrive in chunks and are spilled to disk.
 
-If the limit is small, only the first rows so far are kept. If all aggregates are counts, equal rows are merged and their
-weights added. All other rows are spilled and partitioned by sort keys or grouping keys. Each partition fits the memory
-budget, and the shape operators run on one partition after the other.
+If the limit is small, only the first rows so far are kept. If all aggregates are counts, equal rows are merged and
+their weights added. All other rows are spilled and partitioned by sort keys or grouping keys. Each partition fits the
+memory budget, and the shape operators run on one partition after the other.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _ChunkShaping:
         return in_order(match_keys(self.query, frame, self.context), frame.count, offset, limit)
 
     def _top_rows(self, chunks_: Iterable[MatchRows], end: int) -> pa.Table:
-        """Compute the result of a read with a small limit: keep only the first rows, in sort order, while chunks arrive."""
+        """Compute the result of a read with a small limit. Only the first rows are kept while chunks arrive."""
         best: Frame | None = None
         for rows in chunks_:
             frame = self._top_ranked(rows.frame)
@@ -210,7 +210,10 @@ class _ChunkShaping:
             return scratch.table()
 
     def _collected(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """Assemble the result from groups that arrive in any order. All groups, or as many as the limit, are in memory."""
+        """Assemble the result from groups that arrive in any order.
+
+        All groups, or as many as the limit, are in memory.
+        """
         offset, limit = self.sort.offset, self.sort.limit
         found: pa.Table | None = None
         for groups in parts:
@@ -301,8 +304,9 @@ def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
 
 
 def _assign(frame: Frame, bounds: Frame, keys: Keys) -> Iterator[tuple[int, Numbers]]:
-    """Assign rows to partitions: for each partition, its number and its rows. A row equal to a bound is in the partition after
-    the bound.
+    """Assign rows to partitions: for each partition, its number and its rows.
+
+    A row that is equal to a bound is in the partition after the bound.
     """
     together = concat_frames([bounds, frame])
     order = in_order(keys(together), together.count, 0, None)

@@ -1,4 +1,7 @@
-"""Columns of a result while it is built. Some are computed; others are read from the entity tables when they are used."""
+"""Columns of a result while it is built.
+
+Some are computed; others are read from the entity tables when they are used.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.value_ranks import plain_column, value_ranks
 
 FETCHED = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
-"""Expressions that only read a property, id or type. They cannot fail, so they are read late, for the remaining rows."""
+"""Expressions that only read a property, id or type.
+
+They cannot fail, so they are read late, for the remaining rows.
+"""
 
 
 class ResultColumns:

@@ -1,4 +1,7 @@
-"""Ranks of texts and lists: integers in the order of the values. They are computed once per entity, not once per row."""
+"""Ranks of texts and lists: integers in the order of the values.
+
+They are computed once per entity, not once per row.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class EdgeLists:
         return self._search(low, end, far + 1) - low, low
 
     def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
-        """Binary search in each range `low` to `high`: the first position whose neighbour is not less than the wanted node."""
+        """In each range `low` to `high`, the first position whose neighbour is not less than the wanted node."""
         low, high = low.copy(), high.copy()
         while (open_ := np.flatnonzero(low < high)).size:
             middle = (low[open_] + high[open_]) // 2

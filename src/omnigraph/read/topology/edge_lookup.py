@@ -79,7 +79,10 @@ class End:
         return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
     def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Look up the edges of the given nodes. Returns near node, far node and row id of each edge, sorted by both nodes."""
+        """Look up the edges of the given nodes.
+
+        Returns near node, far node and row id of each edge, sorted by both nodes.
+        """
         ids = self.near.take("id", nodes)
         rows = self.edges.having(self._by, ids, [self._by, self._other, _ROW_ID])
         checkpoint(rows.num_rows, _NUMBERS_PER_EDGE)
@@ -94,7 +97,10 @@ class End:
 
 
 class _Few(EdgeLists):
-    """The edges of the nodes that have been looked up. Adding more nodes does not change the positions of known edges."""
+    """The edges of the nodes that have been looked up.
+
+    Adding more nodes does not change the positions of known edges.
+    """
 
     def __init__(self) -> None:
         self.neighbour: Integers = _NONE
@@ -168,7 +174,10 @@ class IndexedEdges:
         return self._end.edges.count
 
     def _knows(self, nodes: Numbers) -> bool:
-        """Look up the edges of the given nodes, if that is cheaper than using the topology. Returns whether they are known."""
+        """Look up the edges of the given nodes, if that is cheaper than using the topology.
+
+        Returns whether the edges of all given nodes have been looked up.
+        """
         if "whole" in self.__dict__:
             return False
         new = self._few.new(nodes)
@@ -183,7 +192,7 @@ class IndexedEdges:
         return True
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """As `Adjacency.walk`: the degree of each given node, and the positions of the edges of all nodes, concatenated."""
+        """As `Adjacency.walk`: the degree of each given node, and the positions of the edges of all nodes."""
         if not self._knows(nodes):
             return self.whole.walk(nodes)
         degree, places = self._few.walk(nodes)
@@ -200,7 +209,7 @@ class IndexedEdges:
         return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKUP_OFFSET))
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """As `Adjacency.between`: for each pair of nodes, the number of its edges, and the position of its first edge."""
+        """As `Adjacency.between`: the number of edges of each pair of nodes, and the position of its first edge."""
         if not self._knows(near):
             return self.whole.between(near, far)
         count, place = self._few.between(near, far)

@@ -178,7 +178,10 @@ class Topologies:
         self._made.clear()
 
     def make_all(self) -> None:
-        """Build all missing topologies, for later reads in any process. Does nothing if the on-disk cache is disabled."""
+        """Build all missing topologies, for later reads in any process.
+
+        Does nothing if the on-disk cache is disabled.
+        """
         if self._files.keeps:
             for edge in self._catalog.edges:
                 self.of(edge)
@@ -321,7 +324,10 @@ def _build(inputs: TopologyInputs, files: DerivedFiles) -> tuple[Made, Arrays]:
 
 
 def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
-    """Source node, target node and number of each edge. The edge table is read in chunks, so its ids need not fit memory."""
+    """Source node, target node and number of each edge.
+
+    The edge table is read in chunks, so its ids need not fit memory.
+    """
     edges, sources, targets = inputs.edges, inputs.sources.index_of_ids(), inputs.targets.index_of_ids()
     sizes = (inputs.sources.slots, inputs.targets.slots, edges.slots)
     lie_in_order = edges.numbering.row_ids is None and edges.numbering.positions is None

@@ -26,7 +26,7 @@ REBUILD_RATIO = 10
 """If more than one in `REBUILD_RATIO` edges changed, the topology is built again."""
 
 MAX_SLICED_INSERTS = 1_000
-"""With at most this number of inserted values, the array is sliced at their positions; with more, `np.insert` is used."""
+"""At most this number of values is inserted by slicing the array at their positions. For more, `np.insert` is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +127,17 @@ def _continues(origin: Origin, table: EntityTable) -> bool:
 
 
 def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
-    """Describe the current version of the edge table, with edges numbered by row id; None if they are numbered densely."""
+    """Describe the current version of the edge table, with edges numbered by row id.
+
+    Returns None if they are numbered densely.
+    """
     slots = change.last - change.first + 1
     if not Numbering.keeps_holes(slots, edges.count):
         return None
     return Origin(edges.fingerprint, edges.ref.version, change.first, slots, edges.parts, edges.count)
 
 
-# One direction at a time
+# Update one direction at a time
 
 
 def _direction(
