@@ -20,7 +20,7 @@ from omnigraph.storage.blobs import StoredBlob
 from omnigraph.storage.files.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
-"""Bytes per read, at most."""
+"""Maximum number of bytes that one call of `read` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Blob:
         return self._bytes(start, stop)
 
     def iter(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes of a range of any length, in pieces of at most 4 MiB.
+        """The bytes of a range of any length, in chunks of at most 4 MiB.
 
         Raises:
             BlobRangeError: the range is outside the blob.
@@ -110,10 +110,10 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
     Args:
         snapshot: the snapshot to read.
-        accepted: its schema.
+        accepted: the schema of the snapshot.
         key: the type key.
-        entity_id: the entity.
-        prop: the property.
+        entity_id: id of the entity.
+        prop: name of the property.
 
     Raises:
         NotFoundError: the type or entity does not exist, or the property is null.

@@ -30,7 +30,7 @@ def run_interruptibly(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             found.set_result(work())
-        except BaseException as error:  # every error goes to the waiting thread
+        except BaseException as error:  # all errors are raised again in the waiting thread
             found.set_exception(error)
 
     Thread(target=copy_context().run, args=(run,), daemon=True).start()

@@ -29,10 +29,10 @@ T = TypeVar("T", bound=Sized)
 
 
 class ColumnCache:
-    """LRU cache of columns and derived arrays, safe for threads.
+    """LRU cache of columns and derived arrays. It is thread-safe.
 
     Args:
-        limit: size in bytes.
+        limit: size limit in bytes.
     """
 
     def __init__(self, limit: int = CACHE_MEMORY.amount({})) -> None:
@@ -88,7 +88,7 @@ class ColumnCache:
             return self._find(key)
 
     def keep(self, key: Hashable, made: Sized) -> None:
-        """Cache a value, in place of an earlier one with the same key."""
+        """Cache a value. It replaces an earlier value with the same key."""
         with self._lock:
             self._keep(key, made)
 

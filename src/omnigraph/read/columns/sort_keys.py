@@ -17,7 +17,7 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import dense_ranks, groups_of, nth_least, order_of
 
 _NUMBERS_PER_ROW = 6
-"""Array elements per row that sorting needs."""
+"""Number of array elements per row that sorting needs in memory."""
 
 SELECTION_RATIO = 4
 """If at most one in `SELECTION_RATIO` rows is kept, candidates for the first rows are selected before sorting."""

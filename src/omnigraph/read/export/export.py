@@ -37,7 +37,7 @@ def exported(
 
     Args:
         snapshot: the snapshot to export.
-        accepted: its schema.
+        accepted: the schema of the snapshot.
         types: one or several type names; all types by default. If a node type and an edge type have the same name,
             both are exported.
         budget: approximate number of bytes of rows that are in memory at a time.

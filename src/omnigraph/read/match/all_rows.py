@@ -9,7 +9,7 @@ from omnigraph.read.rows.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class AllRows:
     """Produce all rows of the match, with one pipeline."""
 
     pipeline: Pipeline

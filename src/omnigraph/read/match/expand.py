@@ -1,4 +1,4 @@
-"""Expand: walk edges from the bound end of each row to the other end."""
+"""Expand: walk edges from a bound variable to the variable at the other end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REVERSED = {
 
 
 def reversed_steps(steps: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
-    """The same edges in the opposite direction."""
+    """The same edge types, walked in the opposite direction."""
     return tuple(ir.Step(s.edge, _REVERSED[s.direction], s.right_type, s.left_type) for s in steps)
 
 

@@ -67,7 +67,7 @@ class CombinedNumbering:
         return int(self.begins[-1])
 
     def begin(self, type_name: str) -> int:
-        """First number of a type."""
+        """First number of the nodes of a type."""
         return int(self.begins[self.types.index(type_name)])
 
     def numbers(self, binding: Binding) -> Numbers:
@@ -211,7 +211,7 @@ class Walk:
                     if distance == hops.max:
                         break
                     if distance == hops.min - 1:
-                        # A self-loop reaches its own node once more, in this hop.
+                        # A node with a self-loop is reached again in this hop, so it is in the result although it was visited.
                         found.append(frontier[self.looping(frontier)])
                     nodes = self._next(frontier)
                     frontier = _distinct(nodes[~seen.take(nodes)], marked)
@@ -244,7 +244,7 @@ class Walk:
         distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
-                # A self-loop reaches its own node once more, in this hop.
+                # A node with a self-loop is reached again in this hop, so it is in the result although it was visited.
                 found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)

@@ -21,7 +21,7 @@ class Plan:
 
     Attributes:
         match: finds the rows of the match.
-        shape: operators that turn them into the result, in order.
+        shape: operators that convert these rows to the result (group, sort, project), in order.
         statistics: statistics that the join order of each block was chosen from; empty unless the read is traced.
     """
 

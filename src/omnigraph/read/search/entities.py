@@ -95,7 +95,7 @@ def gather(
 
 
 def by_id(binding: Binding) -> Numbers:
-    """Integers that sort entities by id, then by type."""
+    """For each row of a binding, an integer. The integers are in the order of the entities by id, then by type."""
     if binding.type_index is None:
         return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)

@@ -100,7 +100,7 @@ class Topology:
 
     @cached_property
     def degrees(self) -> DegreeStatistics:
-        """Degree statistics of both directions."""
+        """Degree statistics of the edge type, for both directions."""
         out, into = np.diff(self._array("out.first")), np.diff(self._array("into.first"))
         return DegreeStatistics(
             int(out.sum()),
