@@ -211,7 +211,7 @@ class Walk:
                     if distance == hops.max:
                         break
                     if distance == hops.min - 1:
-                        # A node with a self-loop is reached again in this hop, so it is in the result although it was visited.
+                        # A node with a self-loop is reached again in this hop, although it was visited before.
                         found.append(frontier[self.looping(frontier)])
                     nodes = self._next(frontier)
                     frontier = _distinct(nodes[~seen.take(nodes)], marked)
@@ -244,7 +244,7 @@ class Walk:
         distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
-                # A node with a self-loop is reached again in this hop, so it is in the result although it was visited.
+                # A node with a self-loop is reached again in this hop, although it was visited before.
                 found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)

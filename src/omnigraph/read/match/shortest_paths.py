@@ -97,7 +97,7 @@ class PathSearch:
         while len(layers[-1].node) and (hops.max is None or len(layers) <= hops.max):
             last = layers[-1]
             if len(layers) == hops.min:
-                # A node with a self-loop is reached again in this hop, so it is in the result although it was visited.
+                # A node with a self-loop is reached again in this hop, although it was visited before.
                 loops = self._best(self._steps(last, loops=True))
                 kept.append((len(layers), loops))
             found = self._steps(last, loops=False)
