@@ -128,7 +128,7 @@ def test_a_lookup_of_many_nodes_builds_the_topology(graph: Graph, thresholds: Th
     thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_NODE=10**6)
     with trace.step("many", "") as many:
         view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.arange(150))
-    assert (few.ways, many.ways) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
+    assert (few.edge_access, many.edge_access) == ([EdgeAccess.LOOKUPS], [EdgeAccess.TOPOLOGY])
 
 
 def test_repeated_lookups_switch_to_the_topology(graph: Graph, thresholds: Thresholds) -> None:
@@ -139,7 +139,7 @@ def test_repeated_lookups_switch_to_the_topology(graph: Graph, thresholds: Thres
         trace = Trace()
         with trace.step("one", "") as entry:
             view.topologies.edges("Follows", inward=False, note=trace.note_access).walk(np.array([number]))
-        ways += entry.ways
+        ways += entry.edge_access
     paid = view.tables.edges("Follows").count // 110
     assert ways == [EdgeAccess.LOOKUPS] * paid + [EdgeAccess.TOPOLOGY] * (12 - paid)
 
@@ -147,17 +147,17 @@ def test_repeated_lookups_switch_to_the_topology(graph: Graph, thresholds: Thres
 def test_lookups_of_high_degree_nodes_count_towards_the_topology(graph: Graph, thresholds: Thresholds) -> None:
     thresholds(edge_lookup, LOOKUP_COST_EDGES_PER_RESULT=10**6)
     view = View(graph, None)
-    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
+    assert view.topologies.access_path("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     view.topologies.edges("Follows", inward=False).walk(np.array([1, 2, 3]))
-    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
+    assert view.topologies.access_path("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
 
 
 def test_a_stored_topology_is_preferred_to_lookups(graph: Graph, tmp_path: Path) -> None:
     files = tmp_path / "files"
-    assert View(graph, files).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
+    assert View(graph, files).topologies.access_path("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     View(graph, files).topology("Follows")
     view = View(graph, files)
-    assert view.topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
+    assert view.topologies.access_path("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
     with asked() as calls:
         view.topologies.edges("Follows", inward=True).walk(np.arange(10))
     assert [call for call in calls if call[1] == "edges"] == []
@@ -165,11 +165,11 @@ def test_a_stored_topology_is_preferred_to_lookups(graph: Graph, tmp_path: Path)
 
 def test_lookups_need_an_index_that_covers_nearly_all_edges(graph: Graph) -> None:
     graph.load({"Follows": follows([("p001", "p002")] * 3)}, mode="append")
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
+    assert View(graph, None).topologies.access_path("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
     graph.load({"Follows": follows([("p001", "p002")])}, mode="append")
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
+    assert View(graph, None).topologies.access_path("Follows", 1, inward=False) is EdgeAccess.TOPOLOGY
     graph.ensure_indexes()
-    assert View(graph, None).topologies.way("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
+    assert View(graph, None).topologies.access_path("Follows", 1, inward=False) is EdgeAccess.LOOKUPS
 
 
 def test_edges_that_the_index_does_not_cover_are_found(graph: Graph) -> None:

@@ -79,7 +79,7 @@ def rows_by_id(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 def always_ask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
-    patch.setattr(ColumnCache, "rents", lambda *_: True)
+    patch.setattr(ColumnCache, "should_defer", lambda *_: True)
 
 
 def assert_right(snapshot: Snapshot, space: EntityTable) -> None:
@@ -326,7 +326,7 @@ def test_a_column_that_fits_neither_cache_nor_budget_is_not_read_whole(graph: Gr
                     space.take(name, space.all_numbers())
                 with pytest.raises(BudgetExceededError, match="OMNIGRAPH_CACHE_MEMORY"):
                     space.whole(name)
-                cache.pay(space._name(name), 10**9)
+                cache.record_cost(space._name(name), 10**9)
                 assert len(space.take(name, np.array([4]))) == 1, "a few values are still asked for"
 
 
@@ -334,7 +334,7 @@ def test_ids_that_fit_neither_cache_nor_budget_are_looked_up(graph: Graph, thres
     thresholds(entity_table, SMALL_TABLE_ROWS=10, LOOKUP_COST_ROWS=10, LOOKUP_COST_ROWS_PER_VALUE=10)
     cache = ColumnCache(500)
     space = person(with_index(graph, "id"), cache)
-    cache.pay(space._name("id"), 10**9)
+    cache.record_cost(space._name("id"), 10**9)
     with Spending(Budget(memory=400)).running():
         assert space.find(pa.array(["p007", "nobody"])).tolist() == [7, NOTHING]
 
@@ -485,35 +485,35 @@ def test_a_failure_is_not_cached() -> None:
 
 def test_lookups_stop_when_their_cost_reaches_that_of_loading() -> None:
     cache = ColumnCache()
-    assert [cache.rents("a", 30, 100) for _ in range(5)] == [True, True, True, False, False]
-    assert not cache.rents("b", 101, 100)
+    assert [cache.should_defer("a", 30, 100) for _ in range(5)] == [True, True, True, False, False]
+    assert not cache.should_defer("b", 101, 100)
 
 
 def test_the_cost_of_lookups_accumulates() -> None:
     cache = ColumnCache()
-    assert [cache.would_rent("a", 60, 100) for _ in range(3)] == [True, True, True], "asking costs nothing"
-    assert cache.rents("a", 60, 100)
-    assert not cache.would_rent("a", 60, 100)
-    cache.pay("b", 10**9)
-    assert not cache.rents("b", 1, 100)
+    assert [cache.would_defer("a", 60, 100) for _ in range(3)] == [True, True, True], "asking costs nothing"
+    assert cache.should_defer("a", 60, 100)
+    assert not cache.would_defer("a", 60, 100)
+    cache.record_cost("b", 10**9)
+    assert not cache.should_defer("b", 1, 100)
 
 
 def test_loading_or_evicting_an_entry_resets_its_lookup_cost() -> None:
     cache = ColumnCache(100)
-    assert [cache.rents("a", 60, 100) for _ in range(2)] == [True, False]
+    assert [cache.should_defer("a", 60, 100) for _ in range(2)] == [True, False]
     cache.get("a", lambda: np.zeros(80, np.int8))
-    cache.pay("a", 60)
+    cache.record_cost("a", 60)
     cache.get("b", lambda: np.zeros(80, np.int8))
     assert not cache.holds("a")
-    assert cache.rents("a", 60, 100)
+    assert cache.should_defer("a", 60, 100)
 
 
 def test_entries_too_large_for_the_cache_are_looked_up_if_that_is_cheaper() -> None:
     cache = ColumnCache(100)
-    assert all(cache.rents("wide", 60, 100, 101) for _ in range(5))
-    assert not cache.rents("wide", 101, 100, 101)
+    assert all(cache.should_defer("wide", 60, 100, 101) for _ in range(5))
+    assert not cache.should_defer("wide", 101, 100, 101)
     cache.get("long", lambda: np.zeros(101, np.int8))
-    assert all(cache.rents("long", 60, 100) and cache.would_rent("long", 60, 100) for _ in range(5))
+    assert all(cache.should_defer("long", 60, 100) and cache.would_defer("long", 60, 100) for _ in range(5))
 
 
 def test_a_replaced_cache_entry_is_counted_once() -> None:

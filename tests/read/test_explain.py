@@ -199,7 +199,7 @@ def test_estimated_and_actual_rows_are_logged(graph: Graph, caplog: pytest.LogCa
 
 
 def test_a_block_that_runs_in_portions_is_one_step(graph: Graph, thresholds: Thresholds) -> None:
-    thresholds(plan_portions, MIN_LISTING_COST_EDGES=-1.0, MIN_GAIN=0.0, FIRST_PORTION_ROWS=1)
+    thresholds(plan_portions, MIN_FULL_MATCH_COST_EDGES=-1.0, MIN_GAIN=0.0, FIRST_PORTION_ROWS=1)
     done = explained(
         graph,
         "match { $p: Person  $p follows $q  $p.age + $q.age > 17 } return { $p.name } limit 3",

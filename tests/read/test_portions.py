@@ -28,7 +28,7 @@ edge LivesIn: Person -> City
 @pytest.fixture
 def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     # Cheap queries run at once, and every query of this small graph is cheap.
-    thresholds(plan_portions, MIN_LISTING_COST_EDGES=-1.0, FIRST_PORTION_ROWS=1)
+    thresholds(plan_portions, MIN_FULL_MATCH_COST_EDGES=-1.0, FIRST_PORTION_ROWS=1)
     rng = Random(5)
     people = [f"p{i:03}" for i in range(300)]
     with omnigraph.init(tmp_path / "graph", SCHEMA) as made:

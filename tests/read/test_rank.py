@@ -16,13 +16,13 @@ from omnigraph.read.plan import plan_rank
 
 NEAR, WORDS = "nearest($d.near, [0.5, 0.0, 1.0])", 'bm25($d.text, "graph engine fox")'
 RRF = f"rrf({NEAR}, {WORDS})"
-DEFAULTS = {name: getattr(plan_rank, name) for name in ("MIN_LISTING_COST_EDGES", "MIN_GAIN")}
+DEFAULTS = {name: getattr(plan_rank, name) for name in ("MIN_FULL_MATCH_COST_EDGES", "MIN_GAIN")}
 
 
 @pytest.fixture
 def graph(tmp_path: Path, thresholds: Thresholds) -> Iterator[Graph]:
     # Cheap queries enumerate all rows, and every query of this small graph is cheap.
-    thresholds(plan_rank, MIN_LISTING_COST_EDGES=-1.0, MIN_GAIN=0.0)
+    thresholds(plan_rank, MIN_FULL_MATCH_COST_EDGES=-1.0, MIN_GAIN=0.0)
     with library(tmp_path, docs=200) as made:
         yield made
 
@@ -68,7 +68,7 @@ def steps(graph: Graph, body: str) -> list[Entry]:
 def test_ranking_nodes_first_gives_the_same_rows(graph: Graph, name: str, thresholds: Thresholds) -> None:
     found = {window: rows(graph, f"{ASKED[name]} {window}") for window in WINDOWS}
     assert "rank" in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
-    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
+    thresholds(plan_rank, MIN_FULL_MATCH_COST_EDGES=float("inf"))
     assert "rank" not in {step.action for step in steps(graph, f"{ASKED[name]} limit 7")}
     for window in WINDOWS:
         assert found[window] == rows(graph, f"{ASKED[name]} {window}"), window
@@ -84,7 +84,7 @@ def test_ranking_nodes_first_enumerates_few_rows(graph: Graph, name: str, thresh
     # Each node has at least one row, and some ranks are equal.
     assert first.rows <= 10
     listed = max(step.rows or 0 for step in others)
-    thresholds(plan_rank, MIN_LISTING_COST_EDGES=float("inf"))
+    thresholds(plan_rank, MIN_FULL_MATCH_COST_EDGES=float("inf"))
     assert listed * 5 < max(step.rows or 0 for step in steps(graph, body))
 
 

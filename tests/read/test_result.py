@@ -120,7 +120,7 @@ def test_nullable_integers_are_exact_in_pandas() -> None:
 
 def test_the_batch_size_must_be_positive(everything: Result) -> None:
     for rows in (0, -1):
-        with pytest.raises(InputError, match="cannot be made"):
+        with pytest.raises(InputError, match="a batch cannot have"):
             list(everything.batches(rows))
 
 
@@ -333,7 +333,7 @@ def test_networkx_has_no_edges_for_variable_length_hops(people: Graph) -> None:
 
 
 def test_networkx_needs_ids_in_the_result(people: Graph) -> None:
-    with pytest.raises(InputError, match="no nodes to draw") as caught:
+    with pytest.raises(InputError, match="no column with node ids") as caught:
         people.query("query q() { match { $a: Person  $a knows $b } return { $a.age, count($b) as n } }").to_networkx()
     assert "$a.id" in str(caught.value.hint)
 
@@ -343,7 +343,7 @@ def test_networkx_needs_the_type_of_an_interface_variable(tmp_path: Path) -> Non
     schema = f"interface Named {{ name: String }} node A {named} node B {named}"
     with omnigraph.init(tmp_path / "named", schema) as graph:
         graph.load({"A": pa.table({"name": ["x"]}), "B": pa.table({"name": ["x"]})}, mode="append")
-        with pytest.raises(InputError, match=r"\$n is one of A, B") as caught:
+        with pytest.raises(InputError, match=r"type of \$n, which can be A, B") as caught:
             graph.query("query q() { match { $n: Named } return { $n.id as id } }").to_networkx()
         assert caught.value.hint == "return type($n) as well"
         drawn = graph.query("query q() { match { $n: Named } return { $n.id as id, type($n) as kind } }").to_networkx()

@@ -45,7 +45,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
     "match.expand": {"CHUNK_EDGES": (1, 5, 1 << 19)},
     "plan.plan_portions": {
-        "MIN_LISTING_COST_EDGES": (-1.0, 20_000.0),
+        "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
         "MIN_GAIN": (0.0, 2.0),
         "FIRST_PORTION_ROWS": (1, 3, 1_000),
     },
@@ -58,7 +58,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.id_index": {"SLOTS_PER_ENTITY": (0, 4), "MAX_SINGLE_IDS": (0, 64)},
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
-    "plan.plan_rank": {"MIN_LISTING_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
+    "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
     "match.scan": {"CHUNK_ROWS": (1, 5, 1 << 19)},
     "plan.join_order": {
         "MAX_EXHAUSTIVE_VARIABLES": (0, 8),

@@ -20,18 +20,18 @@ from omnigraph.storage.blobs import StoredBlob
 from omnigraph.storage.files.local_output import output_file
 
 RANGE_BYTES = 4 * 1024 * 1024
-"""Bytes per read, at most."""
+"""Maximum number of bytes that one call of `read` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob of a snapshot. Immutable, like its snapshot.
+    """A blob of a snapshot. It never changes, because the snapshot never changes.
 
     Attributes:
-        size: number of bytes; None for a reference, which is never followed.
+        size: number of bytes; None for a reference, because its target is never opened.
         etag: a strong ETag, in quotes: blobs with equal tags have equal bytes. None for a reference.
         uri: target of a reference; None for content that the graph stores.
-        snapshot_id: the snapshot that it was found in.
+        snapshot_id: the snapshot that contains the blob.
         commit_id: the newest commit of that snapshot.
     """
 
@@ -67,7 +67,7 @@ class Blob:
         return self._bytes(start, stop)
 
     def iter(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes of a range of any length, in pieces of at most 4 MiB.
+        """The bytes of a range of any length, in chunks of at most 4 MiB.
 
         Raises:
             BlobRangeError: the range is outside the blob.
@@ -81,7 +81,10 @@ class Blob:
         return (self._bytes(piece, min(piece + RANGE_BYTES, stop)) for piece in pieces)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the blob to a file. The file is replaced when the content is complete; devices are written directly.
+        """Write the blob to a file.
+
+        An existing file is replaced once the new content is complete. A device, such as `/dev/stdout`, is written
+        directly.
 
         Raises:
             InputError: the blob is a reference, or the file cannot be written.
@@ -107,10 +110,10 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
     Args:
         snapshot: the snapshot to read.
-        accepted: its schema.
+        accepted: the schema of the snapshot.
         key: the type key.
-        entity_id: the entity.
-        prop: the property.
+        entity_id: id of the entity.
+        prop: name of the property.
 
     Raises:
         NotFoundError: the type or entity does not exist, or the property is null.
@@ -140,7 +143,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
 
 
 def _check_lifetime(snapshot: Snapshot, key: str, prop: str, number: int) -> None:
-    """Whether the column belongs to this property, and not to an earlier one with the same name."""
+    """Check that the column belongs to this property, and not to a dropped property with the same name."""
     metadata = snapshot.table(key).schema().field(prop).metadata or {}
     found = metadata.get(PROPERTY_ID.encode())
     if found != str(number).encode():

@@ -15,7 +15,7 @@ from omnigraph.settings import QUERY_MEMORY
 
 DEFAULT_DISK = 16 << 30
 _CELL = 8
-"""Bytes of an array element."""
+"""Bytes per element of an array."""
 
 
 def query_memory(environ: Mapping[str, str] | None = None) -> int:
@@ -39,8 +39,8 @@ class Budget:
     Attributes:
         seconds: run time.
         memory: bytes of intermediate rows. Caches that reads share are not included.
-        rows: rows examined: table rows that conditions are evaluated on, walked edges, and intermediate rows of the
-            match.
+        rows: rows examined: the sum of table rows that conditions are evaluated on, walked edges, and intermediate rows
+            of the match.
         returned: rows of the result.
         disk: bytes of spill files.
 
@@ -64,7 +64,7 @@ class Budget:
 
 
 class Cancellation:
-    """Cancels reads from another thread. Pass it to the reads, and call `cancel`.
+    """Cancels reads from another thread. Pass the same object to one or several reads, and call `cancel`.
 
     Example:
         >>> cancel = Cancellation()
@@ -77,7 +77,7 @@ class Cancellation:
         self._event = Event()
 
     def cancel(self) -> None:
-        """Cancel every read that has this object, now or later. Each fails with a `CancelledError`."""
+        """Cancel all reads, running and future, that were given this object. Each fails with a `CancelledError`."""
         self._event.set()
 
     @property
@@ -90,14 +90,14 @@ class Spending:
     """Budget usage of one read.
 
     Attributes:
-        rows: rows examined.
-        held: bytes of the current rows of the match.
-        kept: bytes of other buffers in memory.
-        peak: largest number of bytes at a time.
+        rows: number of rows examined so far.
+        held: bytes of the intermediate rows that the match has in memory now.
+        kept: bytes of other buffers that are in memory now.
+        peak: largest number of bytes in memory at any time so far.
         read: bytes read from tables.
-        requests: requests to tables.
+        requests: number of read requests to tables.
         spilled_bytes: bytes written to spill files.
-        most: current memory limit in bytes.
+        most: memory limit in bytes that applies now; None for no limit.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -116,7 +116,7 @@ class Spending:
         self.most = self.budget.memory
 
     def spend(self, rows: int = 0, columns: int = 0) -> None:
-        """Count rows that are examined, before arrays are allocated for them.
+        """Add to the number of examined rows. Call it before arrays are allocated for these rows.
 
         Args:
             rows: number of rows.
@@ -143,22 +143,22 @@ class Spending:
         self.need_arrays(rows, columns)
 
     def need_arrays(self, rows: int, columns: int) -> None:
-        """Check that arrays fit the memory budget beside the current rows.
+        """Check that new arrays fit the memory budget together with the current rows.
 
         Args:
-            rows: length of the arrays.
+            rows: length of each array.
             columns: number of arrays.
 
         Raises:
-            BudgetExceededError: they do not fit.
+            BudgetExceededError: the arrays do not fit.
         """
         self.need(rows * columns * _CELL)
 
     def need(self, size: int) -> None:
-        """Check that a number of bytes fits the memory budget beside the current rows.
+        """Check that `size` more bytes fit the memory budget together with the current rows.
 
         Raises:
-            BudgetExceededError: they do not fit.
+            BudgetExceededError: the bytes do not fit.
         """
         taken = self.kept + self.held + size
         if self.most is not None and taken > self.most:
@@ -166,26 +166,26 @@ class Spending:
         self.peak = max(self.peak, taken)
 
     def hold(self, size: int) -> None:
-        """Set the bytes of the current rows of the match.
+        """Set how many bytes the current rows of the match take.
 
         Raises:
-            BudgetExceededError: they exceed the memory budget.
+            BudgetExceededError: the bytes exceed the memory budget.
         """
         self.held = size
         self.need(0)
 
     def keep(self, size: int) -> None:
-        """Add bytes of a buffer that stays in memory.
+        """Add the bytes of a buffer that stays in memory.
 
         Raises:
-            BudgetExceededError: they exceed the memory budget.
+            BudgetExceededError: the bytes in memory exceed the memory budget.
         """
         self.kept += size
         self.need(0)
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """At the end of a `with` block, release the memory that was reserved inside it."""
+        """At the end of a `with` block, release the memory that `keep` reserved inside it."""
         before = self.kept
         try:
             yield
@@ -193,12 +193,12 @@ class Spending:
             self.kept = before
 
     def restart(self) -> None:
-        """Reset the usage, since the read starts over in chunks. The clock keeps running."""
+        """Reset the usage, because the read starts again, in chunks. The run time is not reset."""
         self.rows = self.held = self.kept = self.peak = 0
 
     @contextmanager
     def at_most(self, size: int | None) -> Iterator[None]:
-        """Set another memory limit during a `with` block."""
+        """Use another memory limit, in bytes, during a `with` block."""
         before, self.most = self.most, size
         try:
             yield
@@ -243,7 +243,7 @@ class Spending:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Make this the usage that `checkpoint` checks in this thread, during a `with` block."""
+        """During a `with` block, let `checkpoint` in this thread check this usage."""
         before = _current.set(self)
         try:
             yield
@@ -255,11 +255,11 @@ _current: ContextVar[Spending | None] = ContextVar("omnigraph_read", default=Non
 
 
 def checkpoint(rows: int = 0, columns: int = 0) -> None:
-    """Stop the read of this thread if it exceeds a limit. For shared code that does not know the read.
+    """Stop the read that runs in this thread if it exceeds a limit. For code that has no reference to the read.
 
     Args:
-        rows: length of arrays that are about to be allocated.
-        columns: number of arrays.
+        rows: length of each array that is about to be allocated.
+        columns: number of these arrays.
 
     Raises:
         BudgetExceededError: the arrays do not fit the memory budget, or the read is out of time.
@@ -272,7 +272,7 @@ def checkpoint(rows: int = 0, columns: int = 0) -> None:
 
 
 def note_read(size: int, requests: int = 1) -> None:
-    """Count bytes and requests that the read of this thread got from a table."""
+    """Add bytes and requests to the usage of the read that runs in this thread, after it read from a table."""
     spending = _current.get()
     if spending is not None:
         spending.read += size
@@ -280,19 +280,19 @@ def note_read(size: int, requests: int = 1) -> None:
 
 
 def read_so_far() -> tuple[int, int]:
-    """Bytes and requests that the read of this thread got from tables so far."""
+    """Bytes that the read in this thread has read from tables so far, and the number of its requests."""
     spending = _current.get()
     return (0, 0) if spending is None else (spending.read, spending.requests)
 
 
 def memory_of_read() -> int | None:
-    """Memory budget of the read of this thread; None without a limit."""
+    """Memory budget, in bytes, of the read that runs in this thread; None without a limit."""
     spending = _current.get()
     return None if spending is None else spending.budget.memory
 
 
 def note_spill(size: int) -> None:
-    """Count bytes that the read of this thread is about to spill.
+    """Count bytes that the read in this thread is about to spill.
 
     Raises:
         BudgetExceededError: they exceed the disk budget.

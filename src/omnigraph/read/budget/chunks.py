@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from omnigraph.read.budget.budget import checkpoint
 
 CHUNK_ROWS = 1 << 16
-"""Rows per chunk: small enough to stop soon, large enough that the checks cost nothing."""
+"""Rows per chunk. Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing."""
 
 
 def is_one_chunk(count: int) -> bool:
@@ -16,7 +16,7 @@ def is_one_chunk(count: int) -> bool:
 
 
 def chunks(count: int, size: int | None = None) -> Iterator[tuple[int, int]]:
-    """Bounds of the chunks of `count` rows: first row, and end (exclusive). There is at least one chunk.
+    """Split `count` rows into chunks: the first row and the end (exclusive) of each. There is at least one chunk.
 
     >>> list(chunks(5, 2))
     [(0, 2), (2, 4), (4, 5)]

@@ -1,4 +1,4 @@
-"""Waiting for work that cannot be interrupted, such as an HTTP request, without losing the limits of the read."""
+"""Wait for work that cannot be interrupted, such as an HTTP request. The limits of the read still apply meanwhile."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from omnigraph.read.budget.budget import checkpoint
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.02
-"""How often the waiting read checks its limits."""
+"""Seconds between two checks of the limits while a read waits."""
 
 
 def run_interruptibly(work: Callable[[], T]) -> T:
     """Run work in its own thread and wait for it. The waiting read can time out or be cancelled meanwhile.
 
-    Abandoned work runs to its end in the background. It does not keep the process alive.
+    If the read stops waiting, the work runs to its end in the background. It does not keep the process alive.
 
     Raises:
         BudgetExceededError: the read of this thread is out of time.
@@ -30,7 +30,7 @@ def run_interruptibly(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             found.set_result(work())
-        except BaseException as error:  # every error goes to the waiting thread
+        except BaseException as error:  # all errors are raised again in the waiting thread
             found.set_exception(error)
 
     Thread(target=copy_context().run, args=(run,), daemon=True).start()

@@ -1,1 +1,1 @@
-"""Node and edge tables of a snapshot as numbered entities with cached columns, and kernels over integer arrays."""
+"""Node and edge tables of a snapshot, with numbered entities and cached columns; sorting of integer arrays."""

@@ -15,11 +15,11 @@ from omnigraph.settings import CACHE_MEMORY
 
 _REMEMBERED = 10_000
 _PATIENCE = 0.05
-"""Seconds between two checks of a read that waits for another."""
+"""Seconds between two checks of the limits while a read waits until another read has computed a value."""
 
 
 class Sized(Protocol):
-    """A value that can be cached."""
+    """A value that can be cached: its size in bytes is known."""
 
     @property
     def nbytes(self) -> int: ...
@@ -29,10 +29,10 @@ T = TypeVar("T", bound=Sized)
 
 
 class ColumnCache:
-    """LRU cache of columns and derived arrays, safe for threads.
+    """LRU cache of columns and derived arrays. It is thread-safe.
 
     Args:
-        limit: size in bytes.
+        limit: size limit in bytes.
     """
 
     def __init__(self, limit: int = CACHE_MEMORY.amount({})) -> None:
@@ -40,9 +40,9 @@ class ColumnCache:
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._size = 0
         self._lock = Lock()
-        self._paid: OrderedDict[Hashable, int] = OrderedDict()
+        self._costs: OrderedDict[Hashable, int] = OrderedDict()
         self._outsized: OrderedDict[Hashable, int] = OrderedDict()
-        """Keys of values that were too large for the cache, with a lower bound of their size."""
+        """Keys of values that were too large for the cache, with a lower bound of their size in bytes."""
         self._building: dict[Hashable, _Building] = {}
         """Locks of missing keys: one thread computes the value, others wait for it."""
 
@@ -88,17 +88,17 @@ class ColumnCache:
             return self._find(key)
 
     def keep(self, key: Hashable, made: Sized) -> None:
-        """Cache a value, in place of an earlier one with the same key."""
+        """Cache a value. It replaces an earlier value with the same key."""
         with self._lock:
             self._keep(key, made)
 
     def note_outsized(self, key: Hashable, size: int) -> None:
-        """Record that a value is too large to be cached, with a lower bound of its size."""
+        """Record that a value is too large to be cached. `size` is a lower bound of its bytes."""
         with self._lock:
             self._note_outsized(key, size)
 
     def outsized(self, key: Hashable) -> int:
-        """Lower bound of the size of a value that was too large; 0 if nothing is known."""
+        """Lower bound, in bytes, of a value that was too large for the cache; 0 if no such value is recorded."""
         with self._lock:
             return self._outsized.get(key, 0)
 
@@ -106,42 +106,43 @@ class ColumnCache:
         with self._lock:
             return key in self._held
 
-    def rents(self, key: Hashable, rent: int, price: int, size: int = 0) -> bool:
-        """Whether to work without a missing value once more instead of computing it (the ski rental problem).
+    def should_defer(self, key: Hashable, cost: int, build_cost: int, size: int = 0) -> bool:
+        """Whether to do the work without a missing value this time, instead of computing and caching the value.
 
-        Callers work without the value until that has cost as much as computing it. So the total cost is at most twice
-        the optimum. A value that is too large for the cache would be computed each time; it is avoided whenever that is
-        cheaper.
+        The result is True until the recorded costs of working without the value add up to the cost of computing it. So
+        the total cost is at most twice the optimum (the ski rental problem). If the result is True, the cost is
+        recorded. A value that is too large for the cache would have to be computed each time. For such a value, only
+        the two costs of this time are compared, and nothing is recorded.
 
         Args:
             key: key of the missing value.
-            rent: cost of working without it this time.
-            price: cost of computing it.
-            size: lower bound of its size in bytes, if known.
+            cost: cost of working without the value this time, in any unit.
+            build_cost: cost of computing the value, in the same unit.
+            size: lower bound of the size of the value in bytes; 0 if unknown.
         """
         with self._lock:
             if size > self._limit or key in self._outsized:
-                return rent <= price
-            if self._paid.get(key, 0) + rent > price:
+                return cost <= build_cost
+            if self._costs.get(key, 0) + cost > build_cost:
                 return False
-            self._pay(key, rent)
+            self._record_cost(key, cost)
         return True
 
-    def would_rent(self, key: Hashable, rent: int, price: int) -> bool:
-        """The result of `rents`, without recording the cost."""
+    def would_defer(self, key: Hashable, cost: int, build_cost: int) -> bool:
+        """The result that `should_defer` would return. The cost is not recorded."""
         with self._lock:
-            return (0 if key in self._outsized else self._paid.get(key, 0)) + rent <= price
+            return (0 if key in self._outsized else self._costs.get(key, 0)) + cost <= build_cost
 
-    def pay(self, key: Hashable, rent: int) -> None:
-        """Record that working without a value cost more than was passed to `rents`."""
+    def record_cost(self, key: Hashable, cost: int) -> None:
+        """Add to the recorded cost of working without a value, if it cost more than was passed to `should_defer`."""
         with self._lock:
-            self._pay(key, rent)
+            self._record_cost(key, cost)
 
-    def _pay(self, key: Hashable, rent: int) -> None:
-        self._paid[key] = self._paid.get(key, 0) + rent
-        self._paid.move_to_end(key)
-        while len(self._paid) > _REMEMBERED:
-            self._paid.popitem(last=False)
+    def _record_cost(self, key: Hashable, cost: int) -> None:
+        self._costs[key] = self._costs.get(key, 0) + cost
+        self._costs.move_to_end(key)
+        while len(self._costs) > _REMEMBERED:
+            self._costs.popitem(last=False)
 
     def _find(self, key: Hashable) -> Any:
         found = self._held.get(key)
@@ -153,7 +154,7 @@ class ColumnCache:
     def _keep(self, key: Hashable, made: Sized) -> None:
         size = made.nbytes
         self._size -= self._held.pop(key, (None, 0))[1]
-        self._paid.pop(key, None)
+        self._costs.pop(key, None)
         if size > self._limit:
             self._note_outsized(key, size)
             return
@@ -161,7 +162,7 @@ class ColumnCache:
         self._size += size
         while self._size > self._limit:
             lost, (_, gone) = self._held.popitem(last=False)
-            self._paid.pop(lost, None)
+            self._costs.pop(lost, None)
             self._size -= gone
 
     def _note_outsized(self, key: Hashable, size: int) -> None:
@@ -172,7 +173,7 @@ class ColumnCache:
 
 
 class _Building:
-    """A lock for computing one value, with the number of threads that use it."""
+    """A lock that is held while one value is computed, with the number of threads that hold it or wait for it."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -181,7 +182,7 @@ class _Building:
 
 @contextmanager
 def _locked(building: Lock) -> Iterator[None]:
-    """Hold a lock. A read that waits for it can be stopped."""
+    """Hold a lock during a `with` block. A read that waits for the lock can time out or be cancelled."""
     while not building.acquire(timeout=_PATIENCE):
         checkpoint()
     try:
@@ -192,12 +193,12 @@ def _locked(building: Lock) -> Iterator[None]:
 
 @cache
 def process_cache() -> ColumnCache:
-    """The cache of this process."""
+    """The column cache that all reads of this process share."""
     return ColumnCache(cache_memory(os.environ))
 
 
 def cache_memory(environ: Mapping[str, str]) -> int:
-    """Size of the cache from the environment.
+    """Size limit of the column cache in bytes, from the environment.
 
     >>> cache_memory({"OMNIGRAPH_CACHE_MEMORY": "64 MiB"})
     67108864

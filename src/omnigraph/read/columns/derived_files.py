@@ -1,8 +1,9 @@
 """On-disk cache of arrays that are derived from tables: topologies and inverted indexes.
 
 An entry has two files: the arrays, and a small header with their source versions, layout and checksums. Both are
-published by rename, so readers in any process never see a partial file. A mismatch counts as a cache miss. Entries can
-always be computed again. So a directory that cannot be read or written is no error: reads work without it.
+published by rename, so readers in any process never see a partial file. A wrong version or checksum counts as a cache
+miss. Entries can always be computed again. So a directory that cannot be read or written is no error: reads work
+without the cache.
 """
 
 # See docs/decisions/0082-a-topology-is-known-by-its-files.md
@@ -31,10 +32,10 @@ _FORMAT = 3
 _HEADER, _ARRAYS = ".json", ".arrays"
 _ALIGNMENT_BYTES = 64
 _MIN_FILE_BYTES = 4096
-"""Smallest space that a file takes on disk, in bytes."""
+"""Bytes that a file counts for at least, even if it is smaller."""
 
 MAX_ENTRIES = 2_000
-"""Maximum number of entries, whatever their size."""
+"""Maximum number of entries in the directory. It applies in addition to the limit in bytes."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class Origin:
     Attributes:
         fingerprint: identifies the data of the version.
         version: version number.
-        base: row id of entity number 0; None if the numbering skips holes.
-        slots: number of entity numbers.
+        base: row id of entity number 0; None if the numbering is dense (see `entity_table`).
+        slots: the entity numbers are 0 to `slots` - 1. Some of them may be unused.
         parts: names of the fragments of the version.
         count: number of entities.
     """
@@ -62,14 +63,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The source of a derived entry.
+    """The table versions that an entry was derived from.
 
     Attributes:
-        table: name of the entry; for a topology, the edge table.
-        edges: source version of the edges, or of the only source.
-        sources: source version of the nodes at the start of edges.
-        targets: source version of the nodes at the end of edges.
-        dropped: number of edges with a missing end.
+        table: name of the entry; for a topology, the location of the edge table.
+        edges: version of the edge table; for an inverted index, version of the only table.
+        sources: version of the table of source nodes.
+        targets: version of the table of target nodes.
+        dropped: number of edges that the topology leaves out, because their source or target node does not exist.
     """
 
     table: str
@@ -80,7 +81,7 @@ class Made:
 
 
 class DamagedError(Exception):
-    """A file does not match its header. Never raised to callers of `read`."""
+    """A cached file does not match its header. Package `read` handles this error and never raises it to its callers."""
 
 
 class Stored:
@@ -90,7 +91,7 @@ class Stored:
         self.made = made
         self.arrays_name = path.name
         self._members = members
-        """For each array: type, offset, length and checksum."""
+        """For each array by name: element type, offset in the file in bytes, number of elements, and checksum."""
         self._end = max((b + count * np.dtype(kind).itemsize for kind, b, count, _ in members.values()), default=0)
         self._file = MappedFile(path)
         if self._file.size != self._end:
@@ -101,20 +102,20 @@ class Stored:
     def is_whole(self) -> bool:
         """Whether the file still has its full length. Reading a mapped file beyond its end would crash the process.
 
-        We never truncate or modify these files, but another program could.
+        OmniGraph never truncates or modifies these files, but another program could.
         """
         return self._file.is_whole
 
     def __getitem__(self, name: str) -> Integers:
-        """An array.
+        """The array with this name.
 
         Raises:
-            DamagedError: the checksum does not match.
+            DamagedError: the checksum does not match, or the file was truncated.
         """
         kind, begin, count, checksum = self._members[name]
         dtype = np.dtype(kind)
         if not self.is_whole:
-            raise DamagedError(f"{self.arrays_name} was cut")
+            raise DamagedError(f"{self.arrays_name} was truncated")
         if zlib.crc32(self._bytes[begin : begin + count * dtype.itemsize]) != checksum:
             raise DamagedError(f"{self.arrays_name} is damaged")
         return np.frombuffer(self._bytes, dtype, count, begin)
@@ -125,7 +126,7 @@ class DerivedFiles:
 
     Args:
         directory: the directory; None disables the cache.
-        limit: size limit in bytes. Least recently used entries are evicted first.
+        limit: size limit of the directory in bytes. Least recently used entries are evicted first.
     """
 
     def __init__(self, directory: Path | None, limit: int = CACHE_DISK.amount({})) -> None:
@@ -153,7 +154,7 @@ class DerivedFiles:
                 states = [(entry.name, file_state(entry)) for entry in named]
                 used = sorted(((state.st_mtime_ns, name) for name, state in states if state is not None), reverse=True)
         except OSError as error:
-            _log.debug("no topologies can be listed: %s", error)
+            _log.debug("the cache directory cannot be listed: %s", error)
             return
         for _, name in used:
             found = self._open(self._directory / name)
@@ -177,7 +178,7 @@ class DerivedFiles:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, DamagedError) as error:
-            _log.debug("a topology is not used: %s", error)
+            _log.debug("a cached file is not used: %s", error)
             return None
         return stored
 
@@ -185,8 +186,8 @@ class DerivedFiles:
         """Write an entry. Returns the entry as it is on disk, or None if it could not be written.
 
         Args:
-            made: its source.
-            arrays: its arrays by name.
+            made: the table versions that the arrays were derived from.
+            arrays: the arrays by name.
         """
         if self._directory is None:
             return None
@@ -208,11 +209,11 @@ class DerivedFiles:
                     file.write(_bytes(array))
             return self._write_header(made, arrays_name, members)
         except OSError as error:
-            _log.info("a topology is not kept: %s", error)
+            _log.info("an entry is not written to the cache: %s", error)
             return None
 
     def add_header(self, stored: Stored, made: Made) -> None:
-        """Write another header for the arrays of an entry: they are valid for another source, too."""
+        """Write a second header for the arrays of an entry. The arrays are valid for other table versions, too."""
         if self._directory is None:
             return
         try:
@@ -220,7 +221,7 @@ class DerivedFiles:
                 self._evict(_MIN_FILE_BYTES, kept=stored.arrays_name)
             self._write_header(made, stored.arrays_name, stored._members)
         except OSError as error:
-            _log.info("a topology is not kept: %s", error)
+            _log.info("an entry is not written to the cache: %s", error)
 
     def _write_header(
         self, made: Made, arrays_name: str, members: Mapping[str, tuple[str, int, int, int]]
@@ -233,7 +234,7 @@ class DerivedFiles:
         return self._open(self._directory / name)
 
     def _evict(self, size: int, kept: str) -> None:
-        """Evict least recently used entries until a number of bytes is free."""
+        """Evict least recently used entries until `size` bytes are free. The file `kept` is not deleted."""
         assert self._directory is not None
         sizes: dict[str, int] = {}
         used: dict[str, float] = {}
@@ -263,14 +264,14 @@ class DerivedFiles:
                 total -= self._remove(arrays, sizes)
 
     def _remove(self, name: str, sizes: dict[str, int]) -> int:
-        """Delete a file, unless another process just did. Returns its size."""
+        """Delete a file, if it still exists. Returns its size in bytes."""
         assert self._directory is not None
         (self._directory / name).unlink(missing_ok=True)
         return sizes.pop(name, 0)
 
 
 def _arrays_named_in(header: Path) -> str:
-    """Name of the arrays file of a header; empty if the header cannot be read."""
+    """Name of the arrays file that a header refers to; empty if the header cannot be read."""
     try:
         return str(orjson.loads(header.read_bytes().partition(b"\n")[2])["arrays"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -295,7 +296,7 @@ def _short(text: str) -> str:
 
 @cache
 def process_files() -> DerivedFiles:
-    """The derived files of this process. All kinds of entries share one size limit."""
+    """The on-disk cache that all reads of this process use. Topologies and inverted indexes share one size limit."""
     directory = cache_directory(os.environ)
     limit = CACHE_DISK.amount()
     return DerivedFiles(None if directory is None else directory / "derived", limit)

@@ -1,8 +1,8 @@
-"""Node and edge tables as integers: the entities of a type at one version are numbered, so that matching is arithmetic.
+"""Node and edge tables with numbered entities, so that queries are matched with integers instead of ids.
 
-The number of an entity is its stable row id minus the smallest one. It survives updates and compaction, so arrays over
-numbers stay valid while only values change. Deleted entities leave holes. With many more holes than entities, a dense
-numbering without holes is used.
+The number of an entity is its stable row id minus the smallest row id of the table. It survives updates and compaction,
+so arrays that are indexed by number stay valid while only values change. Deleted entities leave holes, that is, unused
+numbers. If there are many more holes than entities, the entities are numbered densely instead, without holes.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ Made = TypeVar("Made", bound=Sized)
 
 _ROW_ID = "_rowid"
 MAX_SLOTS_PER_ENTITY = 4
-"""Maximum number of slots per entity in a numbering with holes."""
+"""Maximum number of numbers, used and unused, per entity. Beyond it, entities are numbered densely."""
 
 SMALL_TABLE_ROWS = 10_000
-"""Columns of tables with at most this number of entities are read whole."""
+"""If a table has at most this number of entities, its columns are always read as a whole."""
 
 LOOKUP_COST_ROWS = 10_000
-"""Fixed cost of a lookup of single values, in rows of a column scan."""
+"""Fixed cost of a lookup of single values. The unit is the cost of scanning one row of a column."""
 
 LOOKUP_COST_ROWS_PER_VALUE = 50
-"""Cost of each value of a lookup, in rows of a column scan."""
+"""Additional cost of each value that a lookup reads. The unit is the cost of scanning one row of a column."""
 
 INDEX_SEARCH_COST_ROWS = 20_000
-"""Fixed cost of an index search, in rows of a column scan."""
+"""Fixed cost of an index search. The unit is the cost of scanning one row of a column."""
 
 MAX_IDS_BY_SCAN = 16
-"""Up to this number of ids, each id is found by a scan of the id column."""
+"""If at most this number of ids is looked up, each id is found by a scan of the id column."""
 
 HASH_TABLE_COST_SCANS = 25
-"""Cost of building a hash table of all ids, in scans of the id column."""
+"""Cost of building a hash table of all ids. The unit is the cost of one scan of the id column."""
 
 ID_INDEX_COST_SCANS = 50
-"""Cost of building an id index, in scans of the id column."""
+"""Cost of building an id index. The unit is the cost of one scan of the id column."""
 
 _MAX_ARRAY_BYTES = 2**31 - 1
-"""Bytes of text, or list elements, that one Arrow array can hold."""
+"""Limit of one Arrow array: bytes for texts, elements for lists."""
 
 _COLUMN_MEMORY_HINT = (
-    "the values of a whole property are needed: make the query more selective, give it a larger budget of memory, "
-    "or raise OMNIGRAPH_CACHE_MEMORY"
+    "the query needs the values of a whole property in memory: make the query more selective, give it a larger "
+    "memory budget, or raise OMNIGRAPH_CACHE_MEMORY"
 )
 _ARRAY_SIZE_HINT = (
-    "the values of one property are looked at together, up to 2 GiB: make the query more selective by key, id or an "
-    "indexed property"
+    "the values that a query needs of one property may not exceed 2 GiB: make the query more selective, with a "
+    "condition on the key, the id or an indexed property"
 )
 
 _ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
@@ -70,15 +70,15 @@ _ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Numbering of the entities of a version.
+    """Numbering of the entities of a table version.
 
     Attributes:
-        slots: number of entity numbers, with holes.
-        base: row id of number 0, if holes are kept.
-        row_ids: row ids by number, if holes are skipped.
-        positions: row of each number in the table, `NOTHING` in holes; None if rows are in the order of numbers,
-            without holes.
-        live: mask of numbers that are entities; None if all are.
+        slots: the numbers are 0 to `slots` - 1, including holes.
+        base: row id of number 0; only for a numbering with holes.
+        row_ids: row id of each number; None for a numbering with holes, where it is `base` + number.
+        positions: position of each entity in the table, by number; `NOTHING` for holes. None if the rows of the table
+            are in the order of numbers and there are no holes.
+        live: mask of the numbers that belong to an entity; None if all do.
     """
 
     slots: int
@@ -89,12 +89,12 @@ class Numbering:
 
     @staticmethod
     def keeps_holes(slots: int, count: int) -> bool:
-        """Whether entities are numbered by row id, with holes, for this range of row ids."""
+        """Whether `count` entities whose row ids span `slots` numbers are numbered with holes; else densely."""
         return slots <= MAX_SLOTS_PER_ENTITY * count
 
     @classmethod
     def of(cls, row_ids: Numbers) -> Numbering:
-        """The numbering of entities with these row ids, in table order."""
+        """The numbering of a table. `row_ids` are the row ids of its entities, in table order."""
         count = len(row_ids)
         if count == 0:
             return cls(0, 0, None, None, None)
@@ -116,7 +116,7 @@ class Numbering:
 
 
 class EntityTable:
-    """The entities of one type at one version, numbered from 0 to `slots`. Columns are read on first use.
+    """The entities of one type at one table version, numbered from 0 to `slots` - 1. Columns are read on first use.
 
     Args:
         snapshot: the snapshot to read.
@@ -139,7 +139,7 @@ class EntityTable:
         self._wide: dict[str, bool] = {}
 
     def is_of(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot of the same graph has the same version of this table."""
+        """Whether the version of this table is also the version in another snapshot of the same graph."""
         pin = snapshot.tables.get(self.key)
         return pin is not None and pin.ref == self.ref
 
@@ -153,7 +153,7 @@ class EntityTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the data of this version."""
+        """Hash that identifies the data of this table version."""
         return self._snapshot.table(self.key).fingerprint()
 
     @property
@@ -167,7 +167,7 @@ class EntityTable:
         return self._snapshot.place(self.key)
 
     def earlier_fingerprint(self, version: int) -> str | None:
-        """Fingerprint of an earlier version in the history of this one; None if it cannot be read."""
+        """Fingerprint of an earlier version of this table; None if that version cannot be read."""
         return self._snapshot.earlier_fingerprint(self.key, version)
 
     @cached_property
@@ -182,7 +182,7 @@ class EntityTable:
         return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
 
     def release(self) -> None:
-        """Release arrays that the cache does not hold."""
+        """Drop the references of this object to its arrays. The cache may still hold them."""
         for name in ("numbering", "_everything"):
             self.__dict__.pop(name, None)
 
@@ -192,12 +192,12 @@ class EntityTable:
 
     @property
     def slots(self) -> int:
-        """Number of entity numbers, with holes."""
+        """The entity numbers are 0 to `slots` - 1, including holes."""
         return self.numbering.slots
 
     @property
     def live(self) -> Mask | None:
-        """Mask of numbers that are entities; None if all are."""
+        """Mask of the numbers that belong to an entity; None if all do."""
         return self.numbering.live
 
     @cached_property
@@ -207,16 +207,16 @@ class EntityTable:
         return found
 
     def all_numbers(self) -> Numbers:
-        """Numbers of all entities, ascending. Read-only."""
+        """Numbers of all entities, ascending. The array must not be modified."""
         return self._everything
 
     def row_ids(self, numbers: Numbers) -> Numbers:
-        """Row ids of entities."""
+        """Row ids of entities, by their numbers."""
         known = self.numbering
         return known.base + numbers if known.row_ids is None else known.row_ids[numbers]
 
     def numbers(self, row_ids: Numbers) -> Numbers:
-        """Numbers of existing entities by row id."""
+        """Numbers of existing entities, by their row ids."""
         known = self.numbering
         if known.row_ids is None:
             return row_ids - known.base
@@ -230,45 +230,45 @@ class EntityTable:
 
         Args:
             columns: the columns.
-            after: number of leading fragments to skip.
+            after: number of fragments to skip at the start of the table.
         """
         return self._snapshot.batches(self.key, columns=columns, after=after)
 
     def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
-        """As `batches`, as one table. A read that waits for it can be stopped."""
+        """Read the same columns as `batches`, into one Arrow table. The read can time out or be cancelled meanwhile."""
         return _all_of(self.batches(columns, after=after))
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
-        """Columns of existing entities by row id."""
+        """Read columns of the existing entities with these row ids."""
         return _count_read(self._snapshot.table(self.key).take_rows(pa.array(row_ids, pa.uint64()), columns=columns))
 
     def having(self, name: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Columns of the entities with one of some values in a column, in any order."""
+        """Read columns of the entities whose value in column `name` is one of `values`, in any order."""
         return _count_read(self._snapshot.lookup(self.key, name, pa.chunked_array([values]), columns=columns))
 
     def has_column(self, name: str) -> bool:
         return name in self.names
 
     def is_comparable(self, name: str) -> bool:
-        """Whether a column has comparable values. Blobs have none."""
+        """Whether the table has the column and its values can be compared. Blobs cannot be compared."""
         return self.has_column(name) and _is_plain(self.schema.field(name).type)
 
     def is_wide(self, name: str) -> bool:
-        """Whether the values of a column are texts or lists, and not one number each."""
+        """Whether the values of a column are texts or lists, and not single numbers."""
         if name not in self._wide:
             self._wide[name] = self.is_comparable(name) and _is_wide(self.schema.field(name).type)
         return self._wide[name]
 
     def _name(self, column: str) -> tuple[str, object, str]:
-        # The version is part of the key: a rename changes column names but not the files.
+        # The version is part of the key, because renaming a property changes the column name but not the files.
         return (self.fingerprint, self.ref, column)
 
     def is_cached(self, name: str) -> bool:
-        """Whether a column or derived value is cached."""
+        """Whether a column is cached, by its name, or a derived value, by its label."""
         return self._cache.holds(self._name(name))
 
     def column(self, name: str) -> pa.Array:
-        """A column by entity number; null in holes."""
+        """The values of a column, indexed by entity number; null for holes. The column is cached."""
         if self.count == 0:
             return pa.array([], self.schema.field(name).type)
         return self._cache.get(self._name(name), lambda: self._read(name))
@@ -282,7 +282,7 @@ class EntityTable:
         return as_one_array(values.take(pa.array(positions, mask=positions == NOTHING)))
 
     def _read_all(self, name: str) -> pa.Array:
-        """A column in table order."""
+        """Read the values of a column, in table order."""
         batches = self.batches([name])
         found, size = [], 0
         for batch in batches:
@@ -301,7 +301,7 @@ class EntityTable:
         """Check that a column of `size` bytes fits the cache or the memory budget of the read.
 
         Raises:
-            BudgetExceededError: it fits neither.
+            BudgetExceededError: the column fits neither.
         """
         most = memory_of_read()
         if most is not None and size > most and not self.fits(size):
@@ -309,27 +309,35 @@ class EntityTable:
             raise BudgetExceededError("bytes", max(most, self._cache.limit), size, hint=_COLUMN_MEMORY_HINT)
 
     def _least_size(self, name: str) -> int:
-        """Lower bound of the bytes of a column, from its type."""
+        """Lower bound of the bytes of a column, computed from its data type."""
         return self.count * _least_width(self.schema.field(name).type)
 
     def whole(self, name: str) -> pa.Array:
-        """A column by entity number, for one-time use: it is not cached."""
+        """The values of a column, indexed by entity number. The column is not added to the cache."""
         return self.column(name) if self.count == 0 or self.is_cached(name) else self._read(name)
 
     def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
-        """A value that is computed from a column and cached under a label. The column itself is not cached."""
+        """A value that `make` computes from a column. The value is cached under a label; the column is not cached."""
         return self.cached(label, lambda: make(self.whole(name)))
 
-    def rents(self, label: str, rent: int) -> bool:
-        """Whether to work without a derived value, at a cost in rows; see `ColumnCache.rents`."""
-        return self._cache.rents(self._name(label), rent, self.count)
+    def should_defer(self, label: str, cost: int) -> bool:
+        """Whether to do the work without a derived value this time; see `ColumnCache.should_defer`.
+
+        Args:
+            label: label of the derived value.
+            cost: cost of working without the value, in rows of a column scan.
+        """
+        return self._cache.should_defer(self._name(label), cost, self.count)
 
     def covered_by(self, spec: IndexSpec) -> bool:
         """Whether an index covers all entities."""
         return self._coverage(spec).built and self.uncovered_by(spec) == 0
 
     def uncovered_by(self, spec: IndexSpec) -> int:
-        """Number of entities that an index does not cover; all of them without an index."""
+        """Number of entities that an index does not cover.
+
+        If the index does not exist, this is the number of all entities.
+        """
         found = self._coverage(spec)
         return found.uncovered if found.built else self.count
 
@@ -339,7 +347,14 @@ class EntityTable:
         return self._covered[spec]
 
     def matching(self, name: str, words: str, *, phrase: bool, every_word: bool) -> Numbers:
-        """Entities whose text contains any word, every word, or the phrase, by an index that covers the table."""
+        """Find entities by the words of a text property, with an index that covers the table.
+
+        Args:
+            name: the property.
+            words: the words to search for.
+            phrase: whether the text has to contain the words as a phrase.
+            every_word: whether the text has to contain every word; else one word is enough.
+        """
         found = _count_read(
             self._snapshot.matching(self.key, name, words, phrase=phrase, every_word=every_word)
         ).to_numpy()
@@ -355,38 +370,38 @@ class EntityTable:
         return self._snapshot.table(self.key).vector_metrics()
 
     def nearest(self, name: str, vector: Sequence[float], count: int, metric: str, probes: int, refine: int) -> Numbers:
-        """Entities with the nearest vectors, found with an approximate index."""
+        """Entities whose vectors are nearest to a vector, found with an approximate index."""
         found = _count_read(
             self._snapshot.nearest(self.key, name, vector, count, metric=metric, probes=probes, refine=refine)
         ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
     def cached(self, label: str, make: Callable[[], Made]) -> Made:
-        """A value that is computed from the entities and cached under a label."""
+        """A value of this table version that `make` computes. It is cached under a label."""
         return self._cache.get(self._name(label), make)
 
     def find_latest(self, label: str) -> object:
-        """The value that `keep_latest` cached last under a label, for any version of the table."""
+        """The value that `keep_latest` cached under a label. It may belong to another version of the table."""
         return self._cache.find(("latest", label))
 
     def keep_latest(self, label: str, made: Sized) -> None:
-        """Cache a value from which values of other versions can be derived. It replaces the earlier one."""
+        """Cache a value under a label for all versions of the table. It replaces the earlier value with this label."""
         self._cache.keep(("latest", label), made)
 
     def id_ranks(self) -> Numbers:
-        """Rank of each entity in id order."""
+        """Position of each entity in id order, indexed by entity number."""
         return self.derived(_ID_ORDER, "id", _places_in_order)
 
     @property
     def has_id_ranks(self) -> bool:
-        """Whether id ranks are cached."""
+        """Whether the result of `id_ranks` is cached."""
         return self.is_cached(_ID_ORDER)
 
     def take(self, name: str, numbers: Numbers) -> pa.Array:
-        """Values of some entities; null for `NOTHING`.
+        """Values of a column for the given entity numbers; null for `NOTHING`.
 
-        A few values of a large table are requested by row id. After enough requests, the whole column is read and
-        cached.
+        If a few values of a large table are needed, only those are read, by row id. After enough such lookups, the
+        whole column is read and cached.
         """
         if self._asks(name, len(numbers)):
             return self._ask(name, numbers)
@@ -406,14 +421,14 @@ class EntityTable:
         return column.take(places(numbers))
 
     def _asks(self, name: str, count: int) -> bool:
-        """Whether to request single values from the table."""
+        """Whether to look up `count` single values in the table, instead of reading the whole column."""
         if self.count <= SMALL_TABLE_ROWS or self.is_cached(name) or not self.is_comparable(name):
             return False
-        return self._cache.rents(self._name(name), _price(count), self.count, self._least_size(name))
+        return self._cache.should_defer(self._name(name), _lookup_cost(count), self.count, self._least_size(name))
 
     def are_few(self, count: int) -> bool:
-        """Whether requesting `count` values costs less than reading the column."""
-        return _price(count) <= self.count
+        """Whether looking up `count` single values costs less than reading the whole column."""
+        return _lookup_cost(count) <= self.count
 
     def _ask(self, name: str, numbers: Numbers) -> pa.Array:
         there = numbers != NOTHING
@@ -425,12 +440,15 @@ class EntityTable:
         return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
     def scan(self, condition: pc.Expression, columns: frozenset[str]) -> Numbers | None:
-        """Entities for which an index search finds a condition true; None if reading the columns is cheaper by now."""
-        rents = [
-            self._cache.rents(self._name(name), INDEX_SEARCH_COST_ROWS + self.count // 16, self.count)
+        """Find the entities that satisfy a condition, with an index search.
+
+        Returns None if reading the whole columns costs less than further searches (see `ColumnCache.should_defer`).
+        """
+        deferred = [
+            self._cache.should_defer(self._name(name), INDEX_SEARCH_COST_ROWS + self.count // 16, self.count)
             for name in columns
         ]
-        if not all(rents):
+        if not all(deferred):
             return None
         rows = _count_read(self._snapshot.scan(self.key, columns=[_ROW_ID], filter=condition))
         found = self.numbers(rows[_ROW_ID].to_numpy().astype(np.int64))
@@ -438,9 +456,9 @@ class EntityTable:
         return found
 
     def find(self, ids: pa.Array) -> Numbers:
-        """Numbers of entities by id; `NOTHING` for unknown ids.
+        """Numbers of the entities with these ids; `NOTHING` for unknown ids.
 
-        While ids are not cached, a few ids are looked up in the table.
+        While the id column is not cached, a few ids are looked up in the table.
         """
         if self.count == 0 or len(ids) == 0:
             return np.full(len(ids), NOTHING, np.int64)
@@ -464,21 +482,21 @@ class EntityTable:
         return find_all(stored, ids)
 
     def index_of_ids(self) -> IdIndex:
-        """An index of all ids, for looking up about as many ids as there are entities."""
+        """An index of all ids. Use it to look up about as many ids as there are entities."""
         return self.derived(_ID_INDEX, "id", id_index)
 
     def _id_index(self, wanted: int) -> IdIndex | None:
-        """An index of all ids, once building it pays off."""
+        """An index of all ids; None while building it costs more than the lookups so far and this one."""
         name = self._name(_ID_INDEX)
-        rent = self.count * (wanted if wanted <= MAX_IDS_BY_SCAN else HASH_TABLE_COST_SCANS)
-        if not self._cache.holds(name) and self._cache.rents(name, rent, ID_INDEX_COST_SCANS * self.count):
+        cost = self.count * (wanted if wanted <= MAX_IDS_BY_SCAN else HASH_TABLE_COST_SCANS)
+        if not self._cache.holds(name) and self._cache.should_defer(name, cost, ID_INDEX_COST_SCANS * self.count):
             return None
         return self.derived(_ID_INDEX, "id", id_index)
 
     def _looks_up(self, count: int) -> bool:
         if "id" in self.indexed:
             return self._asks("id", count)
-        # Without an index, a lookup scans all ids and discards them.
+        # Without an index, a lookup scans all ids of the table and does not cache them.
         return (
             not self.is_cached("id")
             and self.count > 100 * SMALL_TABLE_ROWS
@@ -502,7 +520,7 @@ class EntityTables:
     Args:
         snapshot: the snapshot to read.
         cache: caches columns.
-        others: tables of another snapshot of the graph. Tables with the same version are shared.
+        others: entity tables of another snapshot of the same graph. Tables with equal versions are shared with it.
     """
 
     def __init__(self, snapshot: Snapshot, cache: ColumnCache, others: EntityTables | None = None) -> None:
@@ -519,7 +537,7 @@ class EntityTables:
         return self._of(edge_key(name))
 
     def release(self, others: EntityTables) -> None:
-        """Release arrays of tables that the other snapshot does not share."""
+        """Call `EntityTable.release` for all tables that are not shared with `others`."""
         with self._lock:
             for key, table in self._made.items():
                 if others._made.get(key) is not table:
@@ -534,7 +552,7 @@ class EntityTables:
 
 
 def places(numbers: Numbers) -> pa.Array:
-    """Indices for Arrow `take`: `NOTHING` becomes null."""
+    """Entity numbers as indices for Arrow `take`: `NOTHING` becomes null."""
     missing = numbers == NOTHING
     return pa.array(numbers, mask=missing) if missing.any() else pa.array(numbers)
 
@@ -546,7 +564,7 @@ def _places_in_order(ids: pa.Array) -> Numbers:
 
 
 def _all_of(batches: pa.RecordBatchReader) -> pa.Table:
-    """Collect a stream into a table. A read that waits for it can be stopped."""
+    """Collect a stream of batches into a table. The read can time out or be cancelled between two batches."""
     found = []
     for batch in batches:
         checkpoint()
@@ -558,16 +576,16 @@ Found = TypeVar("Found", bound=Sized)
 
 
 def _count_read(found: Found) -> Found:
-    """Count bytes that a table returned. Returns the argument."""
+    """Count the bytes of data that was read from a table. Returns the data."""
     note_read(found.nbytes)
     return found
 
 
 def as_one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Values as one Arrow array.
+    """Combine the chunks of an Arrow array into one.
 
     Raises:
-        BudgetExceededError: they are larger than one array can be.
+        BudgetExceededError: the values exceed the size limit of one array.
     """
     if not isinstance(values, pa.ChunkedArray):
         return values
@@ -581,12 +599,12 @@ def as_one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         raise BudgetExceededError("bytes", _MAX_ARRAY_BYTES, values.nbytes, hint=_ARRAY_SIZE_HINT) from error
 
 
-def _price(count: int) -> int:
+def _lookup_cost(count: int) -> int:
     return LOOKUP_COST_ROWS + LOOKUP_COST_ROWS_PER_VALUE * count
 
 
 def _least_width(kind: pa.DataType) -> int:
-    """Lower bound of the bytes of a value, from its type."""
+    """Lower bound of the bytes of one value, computed from its data type."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * _least_width(kind.value_type)
     try:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers, narrow
 
 SLOTS_PER_ENTITY = 4
-"""Integer ids are looked up in a direct-address table with at most this number of slots per entity."""
+"""Integer ids are looked up in a direct-address table if it needs at most this number of slots per entity."""
 
 _MAX_INTEGER_LENGTH = 20
 MAX_SINGLE_IDS = 64
-"""Up to this number of ids, each id is looked up alone."""
+"""If at most this number of ids is looked up, each id is looked up separately, by binary search."""
 
 
 class IdIndex(Protocol):
@@ -30,16 +30,16 @@ class IdIndex(Protocol):
     def find(self, wanted: pa.Array) -> Numbers: ...
 
     def finding(self, column: str) -> pc.Expression:
-        """An Arrow expression over an id column of a stream, as input of `found`. Prepared once for the stream."""
+        """An Arrow expression over an id column of a stream. Pass its values to `found`, batch by batch."""
         ...
 
     def found(self, computed: pa.Array) -> Numbers:
-        """Entity numbers from the values of that expression."""
+        """Entity numbers, from values of the expression that `finding` returned."""
         ...
 
 
 def id_index(ids: pa.Array) -> IdIndex:
-    """An index of ids by entity number; null in holes."""
+    """Build an index. `ids` are indexed by entity number; null for holes."""
     whole = _whole_numbers(ids)
     return TextIndex(ids) if whole is None else NumberIndex(ids, *whole)
 
@@ -55,7 +55,7 @@ def _numbers(places: pa.Array) -> Numbers:
 
 
 class TextIndex:
-    """Index of text ids: a sorted permutation."""
+    """Index of text ids: the entity numbers, sorted by id."""
 
     def __init__(self, ids: pa.Array) -> None:
         self._ids = ids
@@ -89,7 +89,7 @@ class TextIndex:
 
 
 class _Ordered(Sequence[bytes]):
-    """Texts in sorted order, by bytes."""
+    """Texts as a sequence of UTF-8 bytes, in sorted order."""
 
     def __init__(self, texts: pa.Array, order: Integers) -> None:
         self._texts = texts
@@ -109,9 +109,12 @@ class _Ordered(Sequence[bytes]):
 
 
 def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
-    """Ids as integers with a mask of existing entities, if all ids are integers in canonical form; else None.
+    """Ids as integers, with a mask of existing entities.
 
-    Ids are integers if the key of the type is. Integer lookups are many times faster than text lookups.
+    Returns None unless all ids are integers in canonical form (`7`, not `07`).
+
+    Ids are integers if the key property of the type is an integer. Integer lookups are many times faster than text
+    lookups.
     """
     there = ids.is_valid()
     example = ids[pc.index(there, True).as_py()].as_py() if len(ids) > ids.null_count else ""
@@ -128,7 +131,7 @@ def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
 
 
 class NumberIndex:
-    """Index of ids that are integers in canonical form."""
+    """Index of ids that are integers in canonical form (`7`, not `07`)."""
 
     def __init__(self, ids: pa.Array, values: Numbers, there: Mask) -> None:
         self._ids = ids
@@ -162,10 +165,10 @@ class NumberIndex:
         except pa.ArrowInvalid:
             return self._find_some(wanted)
         found = self._find(asked)
-        # Another spelling of the same integer is another id.
+        # A text such as `+7`, which is parsed as the same integer as `7`, is another id.
         written = pc.binary_length(wanted).to_numpy(zero_copy_only=False)
         found[self._lengths.take(found, mode="wrap") != written] = NOTHING
-        # A leading zero can give the same length: Arrow parses 0xFF as a number.
+        # The lengths can be equal although the texts differ: Arrow parses `0xFF` as the number 255.
         found[pc.starts_with(wanted, "0").to_numpy(zero_copy_only=False) & (written > 1)] = NOTHING
         return found
 
@@ -176,7 +179,7 @@ class NumberIndex:
         return self.find(computed)
 
     def _find_one(self, id_: str | None) -> int:
-        # Longer texts cannot be integers.
+        # Texts that are longer cannot be 64-bit integers.
         if id_ is None or len(id_) > _MAX_INTEGER_LENGTH or not id_.removeprefix("-").isdecimal():
             return NOTHING
         if str(number := int(id_)) != id_:
@@ -189,7 +192,7 @@ class NumberIndex:
         return int(self._numbers[at]) if self._values[at] == number else NOTHING
 
     def _find_some(self, wanted: pa.Array) -> Numbers:
-        """Look up ids of which some are no integers."""
+        """Look up ids if some of them are not integers."""
         numbers = pc.match_substring_regex(wanted, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
         found = np.full(len(wanted), NOTHING, np.int64)
         if numbers.any():

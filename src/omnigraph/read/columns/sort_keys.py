@@ -17,18 +17,21 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import dense_ranks, groups_of, nth_least, order_of
 
 _NUMBERS_PER_ROW = 6
-"""Array elements per row that sorting needs."""
+"""Number of array elements per row that sorting needs in memory."""
 
 SELECTION_RATIO = 4
-"""If at most 1 / this of the rows are kept, candidates for the first rows are selected before sorting."""
+"""If at most one in `SELECTION_RATIO` rows is kept, candidates for the first rows are selected before sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A sort key. Values are computed for all rows (None) or for the rows that earlier keys leave tied.
+    """A sort key.
 
     Attributes:
-        is_cheap: whether values are integers that cost almost nothing.
+        values: returns the values of given rows; None means all rows.
+        descending: whether large values come first.
+        nulls_first: whether nulls come first.
+        is_cheap: whether the values are integers that are available at almost no cost.
     """
 
     values: Callable[[Numbers | None], pa.Array]
@@ -38,17 +41,17 @@ class Key:
 
 
 def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) -> Numbers:
-    """The rows in sort order, without those before the offset and beyond the limit.
+    """The row numbers in sort order, from the offset up to the limit.
 
-    Later keys are computed only for rows that earlier keys leave tied. Rows that are certainly beyond the limit are not
-    sorted.
+    The values of a later key are computed only for rows that are equal in all earlier keys. Rows that are certainly
+    beyond the limit are not sorted.
     """
     end = count if limit is None else min(offset + limit, count)
     if end <= offset:
         return np.array([], np.int64)
     rows: Numbers | None = None
     begins = np.zeros(count, bool)
-    """Mask: the row is greater than the row before it, as far as known."""
+    """Mask of the rows that are greater than the previous row, according to the keys so far."""
     for number, key in enumerate(keys):
         checkpoint(len(begins), _NUMBERS_PER_ROW)
         tied = None if rows is None else _tied(begins)
@@ -59,7 +62,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
             return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:
-            # Rows equal to the last kept one may still come before it.
+            # Rows that are equal to the last kept row in this key are kept: a later key may sort them before it.
             chosen = foremost(values, key, end) if end * SELECTION_RATIO <= count else None
             rows = np.arange(count) if chosen is None else chosen
             values = values if chosen is None else values.take(pa.array(chosen))
@@ -85,7 +88,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
 
 
 def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | None, begins: Mask) -> Numbers:
-    """All rows in order, by all remaining keys at once."""
+    """Sort all rows by all remaining keys at once."""
     checkpoint(len(begins), _NUMBERS_PER_ROW + len(keys))
     if rows is None or tied is None:
         return order_of(*(_codes(key.values(None), key) for key in keys))
@@ -96,14 +99,14 @@ def _in_order_by_all(keys: Sequence[Key], rows: Numbers | None, tied: Numbers | 
 
 
 def _tied(begins: Mask) -> Numbers:
-    """Positions of rows that are tied with a neighbour."""
+    """Positions of the rows that are equal to the row before or after them."""
     equal = np.zeros(len(begins) + 1, bool)
     equal[1:-1] = ~begins[1:]
     return np.flatnonzero(equal[1:] | equal[:-1])
 
 
 def foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
-    """The first `count` rows and all ties with the last of them; None for all rows."""
+    """The first `count` rows by one key, and all rows equal to the last of them, in row order; None for all rows."""
     if pa.types.is_nested(values.type) or pa.types.is_boolean(values.type):
         return None
     missing: Mask = values.is_null().to_numpy(zero_copy_only=False)
@@ -126,7 +129,7 @@ def foremost(values: pa.Array, key: Key, count: int) -> Numbers | None:
 
 
 def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
-    """Mask of the first `count` values and all ties with the last of them. There are no nulls."""
+    """Mask of the first `count` values, and of all values equal to the last of them. `values` contain no nulls."""
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         if numbers.dtype.kind == "f" and np.isnan(numbers).any():
@@ -147,7 +150,7 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
 
 
 def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
-    """Integers that sort like the values of a key."""
+    """Integers in the sort order of a key: equal values have equal integers."""
     if values.null_count == 0 and pa.types.is_integer(values.type):
         numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return ~numbers if key.descending else numbers
@@ -161,7 +164,10 @@ def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Integers that sort like values and are equal for equal values; null is smallest. Lists compare item by item."""
+    """Integers in the order of the values. Equal values have equal integers; null has the smallest.
+
+    Lists are compared item by item.
+    """
     if pa.types.is_nested(values.type):
         return list_codes(values, ranks)
     if pa.types.is_floating(values.type):
@@ -171,11 +177,13 @@ def ranks(values: pa.Array) -> Numbers:
 
 
 def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
-    """Integers that are equal for equal lists, and sort like lists if item codes sort like items.
+    """Integers that are equal for equal lists.
+
+    They are in the order of the lists if item codes are in the order of items.
 
     Args:
         values: lists or vectors.
-        item_codes: returns codes of items, none of them negative.
+        item_codes: returns an integer (0 or more) for each item; equal items have equal integers.
     """
     if pa.types.is_fixed_size_list(values.type):
         values = values.cast(pa.list_(values.type.value_type))

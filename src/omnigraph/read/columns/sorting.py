@@ -1,7 +1,7 @@
-"""Interruptible, cache-friendly sorting of large arrays.
+"""Sorting of large arrays in chunks that fit the processor cache. A read can be stopped between two chunks.
 
-A sample sort: chunks are sorted one by one, bounds are sampled from all chunks, and the values between two bounds are
-gathered from all chunks and sorted. Bounds are close enough that this is one chunk again.
+This is a sample sort. Each chunk is sorted, and bounds are sampled from all chunks. Then the values between two bounds
+are gathered from all chunks and sorted. There are about as many values between two bounds as in one chunk.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import Numbers
 
 SORT_CHUNK_ROWS = 1 << 17
-"""Number of integers that are sorted at a time."""
+"""Number of integers per chunk of a sort."""
 
 MAX_UNPACKED_ROWS = 512
-"""Up to this number of rows, keys are sorted without packing them into one integer."""
+"""With at most this number of rows, the keys of a row are not packed into one integer before sorting."""
 
 RANK_CHUNK_ROWS = 1 << 15
-"""Number of values of other types that are ranked at a time."""
+"""Number of values per chunk when `dense_ranks` ranks values of any type."""
 
 SAMPLES_PER_BOUND = 8
-"""Number of samples per bound and chunk."""
+"""Number of values that are sampled from each chunk, per bound."""
 
 NEARLY_SORTED_ROWS_PER_DESCENT = 64
-"""An array with more elements per descent than this counts as nearly sorted."""
+"""An array is nearly sorted if, on average, fewer than one in this many elements is smaller than the one before."""
 
 _WORD_BITS = 64
 _HALF_WORD_BITS = np.uint64(32)
@@ -53,7 +53,7 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
         return np.lexsort(keys[::-1])
     parts = [_from_zero(key) for key in keys]
     order: Numbers | None = None
-    # Pack as many of the last keys as fit a 64-bit word beside the row number.
+    # Pack the row number and as many of the last keys as possible into one 64-bit word.
     while parts:
         checkpoint()
         words, bits = parts.pop()
@@ -73,7 +73,7 @@ def order_of(*keys: npt.NDArray[np.integer]) -> Numbers:
 
 
 def _from_zero(key: npt.NDArray[np.integer]) -> tuple[Words, int]:
-    """Keys shifted to start at 0, and their number of bits."""
+    """The keys minus the smallest key, and the number of bits that the largest result needs."""
     low = key.min()
     words = key.astype(np.uint64) - np.uint64(int(low) % 2**_WORD_BITS)
     checkpoint()
@@ -85,7 +85,7 @@ def _bits(count: int) -> int:
 
 
 def _places(words: Words, bits: int) -> Numbers:
-    """Sorted order of numbers. The position of each number becomes its lowest `bits` bits."""
+    """Sort order of numbers. To find it, numbers are sorted with their positions in the lowest `bits` bits."""
     keys = words << np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
     checkpoint()
@@ -95,7 +95,7 @@ def _places(words: Words, bits: int) -> Numbers:
 
 
 def in_order(keys: Words) -> Words:
-    """Sorted numbers. Overwrites the argument."""
+    """Sort numbers. The argument is overwritten."""
     if len(keys) <= SORT_CHUNK_ROWS:
         _sort(keys)
         return keys
@@ -110,7 +110,7 @@ def in_order(keys: Words) -> Words:
     for number, _ in chunks(len(bounds) + 1, 1):
         slices = [piece[cut[number] : cut[number + 1]] for piece, cut in zip(pieces, cuts, strict=True)]
         together = np.concatenate(slices)
-        # These are several sorted runs.
+        # The array consists of several sorted runs, which a stable sort merges.
         together.sort(kind="stable")
         found[end : end + len(together)] = together
         end += len(together)
@@ -118,13 +118,17 @@ def in_order(keys: Words) -> Words:
 
 
 def _sort(piece: Words) -> None:
-    # Timsort handles nearly sorted input, as after a small change, in one pass.
+    # NumPy's stable sort needs one pass for nearly sorted input, which is common after a small change.
     descents = np.count_nonzero(piece[1:] < piece[:-1])
     piece.sort(kind="stable" if descents * NEARLY_SORTED_ROWS_PER_DESCENT < len(piece) else "quicksort")
 
 
 def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
-    """Group rows with equal numbers: the first row of each group, in number order, and the group of each row."""
+    """Group rows with equal numbers.
+
+    Returns:
+        The first row of each group, in the order of the numbers, and the group of each row.
+    """
     if len(keys) <= SORT_CHUNK_ROWS:
         _, first, group = np.unique(keys, return_index=True, return_inverse=True)
         return first, group
@@ -140,27 +144,30 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
 
 
 def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Integers that sort like floats. 0.0 and -0.0 stay distinct."""
+    """Integers in the order of the floats. 0.0 and -0.0 have different integers."""
     bits = numbers.view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
 
 
 BLOCK_ROWS = 64
-"""Elements per block. The minimum of a block may show that none of its elements can be selected."""
+"""Elements per block in `nth_least`. The minimum of a block can show that none of its elements can be the result."""
 
 MIN_BLOCKS_PER_RESULT = 4
-"""Blocks are filtered first if there are more than this number of blocks per selected element."""
+"""`nth_least` looks for the n-th smallest value in blocks first if there are more than this number times n blocks."""
 
 N = TypeVar("N", np.integer, np.floating)
 
 
 def nth_least(values: npt.NDArray[N], count: int, *, largest: bool = False) -> N:
-    """The n-th smallest of at least n numbers, NaN last; or the n-th largest of numbers without NaN."""
+    """The n-th smallest value, where n is `count` and NaN is larger than all numbers.
+
+    With `largest`, the n-th largest value; then NaN is not allowed.
+    """
     width = len(values) // BLOCK_ROWS
     if width > MIN_BLOCKS_PER_RESULT * count:
         better = np.fmax if largest else np.fmin
         ends = better.reduce(values[: width * BLOCK_ROWS].reshape(BLOCK_ROWS, width), axis=0)
-        # At least n numbers are as good as this one, unless it is NaN.
+        # Unless the bound is NaN, at least n values are not worse than it. All worse values can be ignored.
         bound = nth_least(ends, count, largest=largest)
         if not np.isnan(bound):
             values = values[values >= bound] if largest else values[values <= bound]
@@ -198,7 +205,10 @@ def _ranked(values: pa.Array) -> Numbers:
 
 
 def _encoded(values: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Dictionary codes into the sorted distinct values, and those values; null is the code after the last."""
+    """Dictionary encoding with a sorted dictionary: the code of each value, and the dictionary.
+
+    Null has the highest code.
+    """
     encoded = values.dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
     place = np.empty(len(order) + 1, np.int64)
@@ -209,7 +219,10 @@ def _encoded(values: pa.Array) -> tuple[Numbers, pa.Array]:
 
 
 def _ranks_of_all(distinct: list[pa.Array]) -> list[Numbers]:
-    """For several sorted arrays, the dense rank of each value among all of them. A last element stands for null."""
+    """For several sorted arrays, the dense rank of each value among the values of all arrays.
+
+    Each result has an additional last element, the rank of null, which is 0.
+    """
     found = [np.zeros(len(values) + 1, np.int64) for values in distinct]
     step = max(RANK_CHUNK_ROWS // (SAMPLES_PER_BOUND * len(distinct)), 1)
     samples = pa.concat_arrays([values.take(pa.array(np.arange(0, len(values), step))) for values in distinct])

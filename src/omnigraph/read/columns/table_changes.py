@@ -1,8 +1,8 @@
 """Differences between two versions of a table, for updating derived data incrementally.
 
-They are known if the earlier version is in the history of the current one. Either the table only got new fragments,
-which the fragment names show. Or the earlier version can still be opened; then Lance knows when each row was last
-written.
+The earlier version has to be in the history of the current version. There are two cases. If the table only got new
+fragments, which the fragment names show, the new rows are in those fragments. Otherwise the earlier version must still
+exist; then the changed rows are those whose last write, which Lance records in each row, is later.
 """
 
 from __future__ import annotations
@@ -25,22 +25,28 @@ _NONE: Numbers = np.array([], np.int64)
 
 
 class Path(Enum):
-    """How an earlier version relates to the current one."""
+    """How the current version of a table developed from an earlier version."""
 
     SAME = "same"
+    """Both versions have the same data."""
     GREW = "grew"
+    """The current version has additional fragments, and is otherwise unchanged."""
     LATER = "later"
+    """The current version has other changes."""
 
 
 def origin_of(table: EntityTable) -> Origin:
-    """The current version of a table, as the source of derived data."""
+    """Describe the current version of a table, for data that is derived from it."""
     known = table.numbering
     base = None if known.row_ids is not None else known.base
     return Origin(table.fingerprint, table.ref.version, base, known.slots, table.parts, table.count)
 
 
 def path(origin: Origin, table: EntityTable) -> Path | None:
-    """How an earlier version relates to the current one; None if it is not in its history, or unknown."""
+    """How the current version developed from an earlier version; None if that is unknown.
+
+    It is unknown if the earlier version is not in the history of the current version, or cannot be read.
+    """
     if origin.base is None:
         return None
     if origin.fingerprint == table.fingerprint:
@@ -52,15 +58,15 @@ def path(origin: Origin, table: EntityTable) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Changes of the entities of a table.
+    """Changes of the entities of a table between two versions.
 
     Attributes:
-        row_ids: inserted or updated entities.
-        values: their columns.
-        gone: number of deleted or updated entities.
-        untouched: row ids of unchanged entities; None if no entity was deleted or updated.
-        first: smallest row id of both versions.
-        last: largest row id of both versions.
+        row_ids: row ids of inserted and updated entities.
+        values: the current values of these entities.
+        gone: number of entities of the earlier version that were deleted or updated.
+        untouched: row ids of the unchanged entities; None if no entity was deleted or updated.
+        first: lower bound of the row ids of the current version.
+        last: upper bound of the row ids of the current version.
     """
 
     row_ids: Numbers
@@ -76,21 +82,21 @@ class Change:
 
 
 def change(origin: Origin, table: EntityTable, columns: Sequence[str], small: int) -> Change | None:
-    """Changes since an earlier version; None if they are unknown, inconsistent or too many.
+    """Changes since an earlier version; None if they are unknown, inconsistent with the row counts, or too many.
 
     Args:
         origin: the earlier version.
         table: the current version.
         columns: columns to read for inserted and updated entities.
-        small: the fraction of inserted and updated entities that is too many is one of this number.
+        small: inserted and updated entities are too many if they are more than 1 / `small` of all entities.
     """
-    way = path(origin, table)
-    if way is None or origin.base is None or (table.count - origin.count) * small > table.count:
+    relation = path(origin, table)
+    if relation is None or origin.base is None or (table.count - origin.count) * small > table.count:
         return None
     last = origin.base + origin.slots - 1
-    if way is Path.SAME:
+    if relation is Path.SAME:
         return Change(_NONE, _nothing(table, columns), 0, None, origin.base, last)
-    if way is Path.GREW:
+    if relation is Path.GREW:
         rows = table.read([*columns, _ROW_ID], after=len(origin.parts))
         row_ids = _row_ids(rows)
         if origin.count + len(row_ids) != table.count:

@@ -1,4 +1,4 @@
-"""The context of one read: everything its operators share."""
+"""The context of one read: the objects that all of its operators use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Context:
     """The context of one read.
 
     Attributes:
-        snapshot: the snapshot it reads.
+        snapshot: the snapshot that is read.
         accepted: the schema of the snapshot.
-        request: parameters and the current time.
+        request: the parameters of the query and the current time.
         tables: node and edge tables of the snapshot.
         topologies: adjacency of the snapshot's edges.
-        budget: limits and usage so far.
+        budget: the limits of the read, and its usage so far.
         embedder: returns the embedder for texts in vector searches.
-        trace: records the executed operators; None unless the caller wants to know.
+        trace: records the executed operators; None if the caller needs no trace.
         search: text and vector search.
     """
 
@@ -50,6 +50,6 @@ class Context:
         object.__setattr__(self, "search", Search(self.request, self.budget, self.accepted.catalog, self.embedder))
 
     def note_access(self, access: EdgeAccess) -> None:
-        """Record how the running operator finds edges."""
+        """Record in the trace how the running operator finds edges: in a topology or with index lookups."""
         if self.trace is not None:
             self.trace.note_access(access)

@@ -18,18 +18,18 @@ class Entry:
 
     Attributes:
         action: name of the operator.
-        text: its arguments.
-        estimate: estimated rows after it; None if there is no estimate.
-        rows: actual rows after it; None if it did not run.
-        seconds: run time, with nested operators.
-        size: bytes of the rows after it.
-        read: bytes read from tables, with nested operators.
-        requests: requests to tables, with nested operators.
-        calls: how often it ran.
-        ways: how edges are found: topology or index lookups.
-        reason: why the planner chose it; empty if there was no choice.
-        pushed: conditions that were pushed into it.
-        columns: properties that it reads.
+        text: the arguments of the operator.
+        estimate: estimated number of output rows; None if there is no estimate.
+        rows: actual number of output rows; None if the operator did not run.
+        seconds: run time, including nested operators.
+        size: bytes of the output rows.
+        read: bytes read from tables, including nested operators.
+        requests: number of read requests to tables, including nested operators.
+        calls: how often the operator ran.
+        edge_access: how edges are found: in a topology, with index lookups, or both.
+        reason: why the planner chose the operator; empty if there was no choice.
+        pushed: conditions that are evaluated inside the operator.
+        columns: properties that the operator reads.
         steps: nested operators.
     """
 
@@ -42,14 +42,14 @@ class Entry:
     read: int = 0
     requests: int = 0
     calls: int = 0
-    ways: list[str] = field(default_factory=list)
+    edge_access: list[str] = field(default_factory=list)
     reason: str = ""
     pushed: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     steps: list[Entry] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object, without unknown members."""
+        """The entry as a JSON object. Members whose value is unknown are left out."""
         members: dict[str, Any] = {"action": str(self.action), "what": self.text}
         if self.reason:
             members["reason"] = self.reason
@@ -67,25 +67,25 @@ class Entry:
             members["bytes"] = self.size
         if self.calls:
             members |= {"calls": self.calls, "bytes_read": self.read, "requests": self.requests}
-        if self.ways:
-            members["edges_by"] = list(map(str, self.ways))
+        if self.edge_access:
+            members["edges_by"] = list(map(str, self.edge_access))
         if self.steps:
             members["steps"] = [step.to_json() for step in self.steps]
         return members
 
     def is_like(self, other: Entry) -> bool:
-        """Whether another entry is a run of the same operator."""
+        """Whether another entry records a run of the same operator."""
         return (self.action, self.text) == (other.action, other.text)
 
     def add(self, other: Entry) -> None:
-        """Add another run of the same operator."""
+        """Add the numbers of another run of the same operator to this entry."""
         self.rows = _sum(self.rows, other.rows)
         self.seconds = _sum(self.seconds, other.seconds)
         self.size = None if self.size is None or other.size is None else max(self.size, other.size)
         self.read += other.read
         self.requests += other.requests
         self.calls += other.calls
-        self.ways += [way for way in other.ways if way not in self.ways]
+        self.edge_access += [path for path in other.edge_access if path not in self.edge_access]
         merge_entries(self.steps, other.steps)
 
 
@@ -97,7 +97,7 @@ def _sum(left: T | None, right: T | None) -> T | None:
 
 
 def merge_entries(steps: list[Entry], others: list[Entry]) -> None:
-    """Merge entries into earlier ones: runs of the same operator become one entry."""
+    """Merge new entries (`others`) into earlier entries (`steps`). Runs of the same operator become one entry."""
     for other in others:
         known = next((step for step in steps if step.is_like(other)), None)
         if known is None:
@@ -120,13 +120,16 @@ class Trace:
 
     @contextmanager
     def step(self, action: str, text: str, estimate: float | None = None) -> Iterator[Entry]:
-        """Record an operator while a `with` block runs. Entries of the block are nested."""
+        """Record an operator that runs during a `with` block.
+
+        Entries that are recorded in the block are nested in its entry.
+        """
         with self.running(Entry(action, text, estimate)) as entry:
             yield entry
 
     @contextmanager
     def running(self, entry: Entry) -> Iterator[Entry]:
-        """Record an operator that has an entry already."""
+        """Like `step`, for an entry that exists already."""
         self._open[-1].append(entry)
         self._open.append(entry.steps)
         self._running.append(entry)
@@ -145,7 +148,7 @@ class Trace:
 
     @contextmanager
     def merging(self) -> Iterator[None]:
-        """Merge the entries of a `with` block into earlier runs of the same operators."""
+        """Merge the entries of a `with` block into the entries of earlier runs of the same operators."""
         more: list[Entry] = []
         self._open.append(more)
         try:
@@ -156,7 +159,7 @@ class Trace:
 
     @contextmanager
     def collecting(self) -> Iterator[list[Entry]]:
-        """Collect the entries of a `with` block instead of recording them. `adopt` records them later."""
+        """Collect the entries of a `with` block in a list, instead of the trace. `adopt` can record them later."""
         found: list[Entry] = []
         self._open.append(found)
         try:
@@ -165,19 +168,19 @@ class Trace:
             self._open.pop()
 
     def adopt(self, entries: Sequence[Entry]) -> None:
-        """Record entries that were collected earlier as nested in the running operator."""
+        """Record entries that `collecting` returned, nested in the entry of the running operator."""
         self._open[-1].extend(entries)
         for entry in self._running:
             entry.read += sum(adopted.read for adopted in entries)
             entry.requests += sum(adopted.requests for adopted in entries)
 
     def note_access(self, access: str) -> None:
-        """Record how the running operator finds edges."""
-        if self._running and access not in self._running[-1].ways:
-            self._running[-1].ways.append(access)
+        """Record how the running operator finds edges: in a topology or with index lookups."""
+        if self._running and access not in self._running[-1].edge_access:
+            self._running[-1].edge_access.append(access)
 
     def log(self, logger: logging.Logger) -> None:
-        """Log estimated and actual rows of each operator."""
+        """Log the estimated and actual number of output rows of each operator."""
         for entry in _all(self.steps):
             if entry.rows is None or entry.estimate is None:
                 continue

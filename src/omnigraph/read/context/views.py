@@ -15,7 +15,7 @@ from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.topology.topology import Topologies
 
 KEPT = 16
-"""Snapshots that a handle keeps."""
+"""Number of recent snapshots whose views a graph handle keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class View:
 
 
 class Views:
-    """The views of one graph. A new view shares the tables that a commit did not change.
+    """The views of one graph. A new view shares the entity tables whose version did not change.
 
     Args:
         cache: caches columns and topologies; by default the cache of the process.
@@ -40,7 +40,7 @@ class Views:
         self._lock = Lock()
 
     def of(self, snapshot: Snapshot, accepted: AcceptedSchema) -> View:
-        """The view of a snapshot. Snapshots with the same table versions share it."""
+        """The view of a snapshot. Snapshots with the same table versions have the same view."""
         newest = self._newest
         if newest is not None and newest[0] is snapshot.manifest:
             return newest[1]
@@ -58,7 +58,8 @@ class Views:
             self._newest = (snapshot.manifest, found)
             for other in self._views.values():
                 if other is not found:
-                    # Only the current view holds large arrays; for others they stay in the cache while it has room.
+                    # Only the current view refers to large arrays. Arrays of other views stay in the cache until they
+                    # are evicted.
                     other.topologies.release()
                     other.tables.release(found.tables)
         return found

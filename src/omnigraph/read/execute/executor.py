@@ -14,27 +14,27 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry, Trace
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.chunked_match import is_out_of_memory, match_in_chunks
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.listing import Listing
 from omnigraph.read.plan.explain_steps import explain_steps, shape_rows
 from omnigraph.read.plan.plan import Plan
 from omnigraph.read.plan.planner import Planner
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.shape.operator import MatchRows, ShapeRows, ShapeRun, row_bytes, row_count
-from omnigraph.read.shape.out_of_core import lists_more_than_disk, shape_chunks
+from omnigraph.read.shape.out_of_core import rows_exceed_disk, shape_chunks
 
 _LOG = logging.getLogger("omnigraph.read.plan")
-"""Logs estimated and actual rows of every operator at DEBUG."""
+"""At level DEBUG, logs the estimated and actual number of output rows of every operator."""
 
 _MAX_ARRAY_BYTES = 2**31 - 1
-"""Bytes of text that one Arrow array holds at most."""
+"""Maximum number of bytes of text in one Arrow array."""
 
 OVERFLOW_MESSAGES = ("overflowed binary array capacity", "offset overflow")
-"""Messages of Arrow about arrays that are too large."""
+"""Parts of the messages with which Arrow reports an array that is too large."""
 
 MEMORY_RATIO = 1
-"""All rows of a match may take 1 / this of the memory budget. Beyond it, they are processed in chunks."""
+"""The rows of a match are processed in chunks if they take more than 1 / `MEMORY_RATIO` of the memory budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Execution:
 
 
 def run(query: ReadQuery, context: Context) -> pa.Table:
-    """The result of a read.
+    """Plan and run a read, and return its result.
 
     Raises:
-        BudgetExceededError: it exceeds a limit.
-        CancelledError: it was cancelled.
+        BudgetExceededError: the read exceeds a limit.
+        CancelledError: the read was cancelled.
     """
     return execute(query, context).table
 
@@ -58,7 +58,8 @@ def run(query: ReadQuery, context: Context) -> pa.Table:
 def explain(query: ReadQuery, context: Context) -> Plan:
     """Choose the plan of a read and record its operators in the trace, without running it.
 
-    Conditions on single variables are evaluated if that is cheap: the join order depends on how many nodes are left.
+    Conditions on single variables are evaluated if that is cheap, because the join order depends on the number of nodes
+    that satisfy them.
     """
     assert context.trace is not None
     with context.budget.running():
@@ -69,11 +70,11 @@ def explain(query: ReadQuery, context: Context) -> Plan:
 
 
 def execute(query: ReadQuery, context: Context) -> Execution:
-    """Plan and run a read.
+    """Plan and run a read, and return its result and the executed plan.
 
     Raises:
-        BudgetExceededError: it exceeds a limit.
-        CancelledError: it was cancelled.
+        BudgetExceededError: the read exceeds a limit.
+        CancelledError: the read was cancelled.
     """
     if context.trace is None and _LOG.isEnabledFor(logging.DEBUG):
         trace = Trace()
@@ -83,14 +84,16 @@ def execute(query: ReadQuery, context: Context) -> Execution:
     with context.budget.running():
         context.search.prepare(query)
         most = context.budget.most
-        if most is None or query.has_fusion:  # fused scores depend on all rows, so there are no chunks
+        if (
+            most is None or query.has_fusion
+        ):  # fused scores depend on all rows, so such a read cannot be divided into chunks
             with _allocation_errors(context):
                 return _in_memory(query, context)
         try:
             with context.budget.at_most(most // MEMORY_RATIO), _allocation_errors(context):
                 return _in_memory(query, context)
         except BudgetExceededError as error:
-            if not is_out_of_memory(error) or lists_more_than_disk(query, error.actual, context):
+            if not is_out_of_memory(error) or rows_exceed_disk(query, error.actual, context):
                 raise
         with _allocation_errors(context):
             return _in_chunks(query, context)
@@ -107,14 +110,17 @@ def _allocation_errors(context: Context) -> Iterator[None]:
         if not any(message in str(error) for message in OVERFLOW_MESSAGES):
             raise
         raise _column_too_large() from error
-    except MemoryError as error:  # also pa.ArrowMemoryError
+    except MemoryError as error:  # pa.ArrowMemoryError is a subclass
         taken = context.budget.peak
-        hint = "the process got no more memory: make the query more selective, or give it a smaller budget"
+        hint = (
+            "the operating system gave the process no more memory: make the query more selective, or lower its memory "
+            "budget, so that it writes rows to disk earlier"
+        )
         raise BudgetExceededError("bytes", taken, taken, hint=hint) from error
 
 
 def _column_too_large() -> BudgetExceededError:
-    hint = "a column holds 2 GiB of text at most: return fewer rows, or shorter texts"
+    hint = "a result column can have at most 2 GiB of text: return fewer rows, or shorter texts"
     return BudgetExceededError("bytes", _MAX_ARRAY_BYTES, _MAX_ARRAY_BYTES + 1, hint=hint)
 
 
@@ -151,7 +157,7 @@ def _in_chunks(query: ReadQuery, context: Context) -> Execution:
 def _shape_in_chunks(query: ReadQuery, context: Context) -> Execution:
     planner = Planner(query, context)
     plan = planner.plan(in_chunks=True)
-    assert isinstance(plan.match, Listing | Count)
+    assert isinstance(plan.match, AllRows | Count)
     chunks = (MatchRows(*rows) for rows in match_in_chunks(plan.match, planner.match))
     return Execution(shape_chunks(plan.shape, chunks, query, context), plan)
 

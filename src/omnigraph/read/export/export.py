@@ -1,7 +1,7 @@
 """Export a snapshot as NDJSON, Parquet or Arrow, in a deterministic order.
 
 Edges come before nodes, types are sorted by name, entities by id. So two exports of the same content are identical,
-whatever the history of the tables.
+independent of the order in which the content was written.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from omnigraph.storage.blobs import CELL, MAX_MATERIALIZED_BYTES, has_no_content
 _ROW_ID = "_rowid"
 _ENDS = (("from", "src"), ("to", "dst"))
 BLOB_CHUNK_BYTES = 3 * 1024 * 1024
-"""Bytes of a large blob per read. A multiple of three, so that base64 chunks can be concatenated."""
+"""Bytes of a large blob that are read at a time. A multiple of three, so that base64 chunks can be concatenated."""
 
 
 def exported(
     snapshot: Snapshot, accepted: AcceptedSchema, types: str | Sequence[str] | None = None, budget: int = MEMORY_BYTES
 ) -> list[TypeExport]:
-    """The types of an export, in order.
+    """The types of an export, in the order in which they are written.
 
     Args:
         snapshot: the snapshot to export.
-        accepted: its schema.
-        types: one or several type names; a name that a node type and an edge type share means both. By default all
-            types.
-        budget: approximate bytes of rows in memory.
+        accepted: the schema of the snapshot.
+        types: one or several type names; all types by default. If a node type and an edge type have the same name,
+            both are exported.
+        budget: approximate number of bytes of rows that are in memory at a time.
 
     Raises:
         InputError: a type does not exist.
@@ -64,8 +64,8 @@ class TypeExport:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
         count: number of entities.
-        types: its properties by name.
-        schema: its columns in Parquet and Arrow: `id`, for edges `from` and `to`, then the properties by name.
+        types: value types of its properties, by property name.
+        schema: its columns in Parquet and Arrow files: `id`, for edges `from` and `to`, then the properties by name.
     """
 
     def __init__(self, snapshot: Snapshot, kind: TypeKind, declared: NodeType | EdgeType, budget: int) -> None:
@@ -86,21 +86,21 @@ class TypeExport:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All entities by id, as columns."""
+        """All entities, sorted by id, as Arrow batches with the columns of `schema`."""
         sources = dict(self._ends)
         for rows in self._rows():
             columns = [readable(_whole(rows, sources.get(field.name, field.name))) for field in self.schema]
             yield pa.record_batch(columns, schema=self.schema)
 
     def lines(self) -> Iterator[bytes]:
-        """All entities by id, as NDJSON, in pieces of any length."""
+        """All entities, sorted by id, as NDJSON text in parts of any length."""
         for rows in self._rows(largest=MAX_MATERIALIZED_BYTES):
             text = self._text(rows)
             aside = self._left_out_blobs(rows)
             if not aside:
                 yield text
                 continue
-            # Text between placeholders of large blobs, and the blobs, alternating.
+            # Write the text up to the placeholder of a large blob, the content of the blob, and so on.
             first, *rest = text.split(ASIDE.encode())
             yield first
             for (column, entity_id), between in zip(aside, rest, strict=True):
@@ -108,7 +108,7 @@ class TypeExport:
                 yield between
 
     def _rows(self, largest: int | None = None) -> Iterator[pa.Table]:
-        """All entities by id, with blob content up to a size."""
+        """All entities, sorted by id. Content of blobs with more than `largest` bytes is left out."""
         columns = ("id", *(end for _, end in self._ends), *self.types)
         if not self._blobs:
             yield from in_order(_Stored(self._snapshot, self.key, columns), self._budget)
@@ -120,7 +120,7 @@ class TypeExport:
         return bytes(lines_of(rows, self.kind, self.name, self.types).buffers()[2])
 
     def _left_out_blobs(self, rows: pa.Table) -> list[tuple[str, str]]:
-        """Property and entity of each blob that was left out, in text order."""
+        """Property and entity id of each blob whose content was left out, in the order of the text."""
         left_out = []
         for place, name in enumerate(self._blobs):
             found = has_no_content(_whole(rows, name))
@@ -129,7 +129,7 @@ class TypeExport:
         return [(name, entity_id) for entity_id, _, name in sorted(left_out)]
 
     def _encoded(self, column: str, entity_id: str) -> Iterator[bytes]:
-        """Content of one blob in base64, piece by piece."""
+        """Content of one blob in base64, in chunks."""
         stored = self._snapshot.blob(self.key, column, entity_id)
         assert stored is not None
         assert stored.info is not None
@@ -146,9 +146,9 @@ def lines_of(rows: pa.Table, kind: TypeKind, name: str, types: Mapping[str, Valu
 
     Args:
         rows: the entities, with blob content.
-        kind: nodes or edges.
-        name: their type.
-        types: its properties, in order.
+        kind: whether the entities are nodes or edges.
+        name: name of their type.
+        types: value types of the properties, by property name, in the order of the output.
     """
     ends = _ENDS if kind is TypeKind.EDGE else ()
     parts: list[pa.Array | str] = [f'{{"{"edge" if ends else "type"}":{literal(name)}']
@@ -181,5 +181,5 @@ def _whole(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _file_type(type_: ValueType) -> pa.DataType:
-    """Type of a column in a file."""
+    """Arrow type of a column in a Parquet or Arrow file."""
     return CELL if type_.scalar is Scalar.BLOB else readable(pa.nulls(0, arrow_type(type_))).type

@@ -1,7 +1,7 @@
 """Write exports to files. A failed export leaves nothing behind.
 
-Local files have a temporary name until they are complete. S3 has no rename: an object appears when it is complete, and
-a directory has a marker until all of its files are written.
+Local files have a temporary name until they are complete. S3 has no rename, but an object becomes visible only when it
+is complete. A directory in S3 contains a marker object until all of its files are written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ExportReceipt:
     """Receipt of an export.
 
     Attributes:
-        commit_id: the newest commit in it.
+        commit_id: the newest commit whose changes are in the export.
         nodes: number of entities by node type, in name order.
         edges: number of entities by edge type, in name order.
     """
@@ -148,7 +148,7 @@ def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFor
 
 
 def _grouped(part: TypeExport) -> Iterator[pa.Table]:
-    """Row groups of a Parquet file. Only rows with flat columns are combined, since others may be large."""
+    """Combine batches into row groups of a Parquet file. Batches with lists or blobs may be large and stay separate."""
     flat = not any(pa.types.is_nested(field.type) for field in part.schema)
     held: list[pa.RecordBatch] = []
     for batch in part.batches():

@@ -1,4 +1,4 @@
-"""Columns as JSON text, a whole column at a time, ready to be joined into rows."""
+"""Convert the values of Arrow columns to JSON texts, a whole column at a time. `joined` combines them into rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IS_ESCAPED[[ord(character) for character in _ESCAPED]] = True
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Join texts row by row. Null is written as `null`."""
+    """Concatenate columns of JSON texts and constant texts, row by row. Null is written as `null`."""
     return pc.binary_join_element_wise(
         *(pa.scalar(part, TEXT) if isinstance(part, str) else part for part in parts),
         pa.scalar("", TEXT),
@@ -34,15 +34,15 @@ def joined(*parts: pa.Array | str) -> pa.Array:
 
 
 def literal(text: str) -> str:
-    """One text as JSON."""
+    """A text as a JSON string, with quotes."""
     return orjson.dumps(text).decode()
 
 
 def json_text(column: pa.Array, type_: ValueType) -> pa.Array:
-    """Values of a column as JSON. Null stays null.
+    """Values of a column as JSON texts. Null stays null.
 
-    Dates are days and times are milliseconds since 1970. Integers are exact. A float is the shortest text that parses
-    to the same number of its width.
+    A Date is written as days, a DateTime as milliseconds since 1970. Integers are exact. A float is written as the
+    shortest text that is parsed as the same float (32 or 64 bits).
     """
     if type_.is_vector or type_.list:
         item = ValueType(Scalar.F32) if type_.is_vector else type_.item
@@ -73,7 +73,7 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def _escaped_in(column: pa.Array) -> list[str]:
-    """Characters of some texts that need escapes. All of them are single bytes."""
+    """The characters in a text column that JSON strings have to escape. Each of them is a single byte in UTF-8."""
     _, ends, data = column.buffers()
     if data is None:
         return []
@@ -91,14 +91,17 @@ def _around(before: str, column: pa.Array, after: str) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Floats as text. Arrow writes the shortest text, without a point for whole numbers: `-0` would lose its sign."""
+    """Floats as text.
+
+    Whole numbers get the suffix `.0`, because a reader would parse `-0` as an integer without its sign.
+    """
     text = column.cast(TEXT)
     whole = pc.equal(pc.trunc(column), column)
     if pc.any(whole).as_py():
         bare = pc.and_(whole, pc.invert(pc.match_substring_regex(text, "[.e]")))
         text = pc.if_else(bare, _around("", text, ".0"), text)
     if pa.types.is_float32(column.type):
-        # A reader parses the text as a double and rounds it. Once in a billion, that gives a neighbouring number.
+        # A reader parses the text as a double and rounds it to 32 bits. Rarely, the result is a neighbouring number.
         twice = pc.not_equal(text.cast(pa.float64()).cast(pa.float32(), safe=False), column)
         if pc.any(twice).as_py():
             text = pc.if_else(twice, column.cast(pa.float64()).cast(TEXT), text)
@@ -115,7 +118,7 @@ def _lists(column: pa.Array, item: ValueType) -> pa.Array:
 
 
 def _blobs(cells: pa.Array) -> pa.Array:
-    """Content as `base64:…`, references unchanged. Needs memory for the whole content."""
+    """Blob content as `base64:…`, and references as their addresses. The content of the whole column is in memory."""
     encoded = [
         binascii.b2a_base64(value.as_buffer(), newline=False) if value.is_valid else None
         for value in pc.struct_field(cells, "data")

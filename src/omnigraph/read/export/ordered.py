@@ -26,14 +26,14 @@ BATCH_ROWS = 8192
 """Rows per output batch. Only the last batch may have fewer."""
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""Approximate bytes of rows in memory."""
+"""Approximate number of bytes of rows that are in memory at a time."""
 
 _ID = "id"
 MAX_FILES = 64
-"""Maximum number of temporary files per pass."""
+"""Maximum number of temporary files that the rows are partitioned into at a time."""
 
 SAMPLE_ROWS = 65_536
-"""Approximate number of ids from which the bounds of the files are computed."""
+"""Approximate number of sampled ids, from which the id ranges of the temporary files are computed."""
 
 
 class Rows(Protocol):
@@ -46,7 +46,7 @@ class Rows(Protocol):
 
 
 def in_order(rows: Rows, budget: int = MEMORY_BYTES) -> Iterator[pa.Table]:
-    """Rows by ascending id, in batches of `BATCH_ROWS`. Ids are distinct and compare by code points.
+    """Rows sorted by id, in batches of `BATCH_ROWS` rows. Ids must be distinct; they are compared by code points.
 
     Raises:
         StorageError: the temporary directory is full or cannot be written.
@@ -62,7 +62,7 @@ def in_order(rows: Rows, budget: int = MEMORY_BYTES) -> Iterator[pa.Table]:
 
 
 def _sorted(rows: Rows, budget: int) -> Iterator[pa.Table]:
-    """Rows by ascending id, in batches of any size."""
+    """Rows sorted by id, in batches of any size."""
     held: list[pa.RecordBatch] = []
     size = 0
     batches = rows.batches()
@@ -94,7 +94,7 @@ def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _limits(rows: Rows, files: int) -> pa.Array:
-    """Ids that split the rows into parts of about equal size: the first id of each part except the first."""
+    """Ids that split the rows into ranges of about equal size: the first id of each range except the first range."""
     step = max(1, rows.count // SAMPLE_ROWS)
     seen = 0
     samples = []
@@ -149,7 +149,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
 
 
 def _combined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Combine batches to about a size, so that partitioning does not produce tiny batches."""
+    """Combine small batches, so that partitioning does not produce tiny batches."""
     held: list[pa.RecordBatch] = []
     total = 0
     for batch in batches:

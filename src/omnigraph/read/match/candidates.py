@@ -20,10 +20,13 @@ from omnigraph.read.rows.evaluate import is_true
 from omnigraph.read.rows.frame import Binding, Frame
 
 SPARSE_RATIO = 16
-"""If fewer than 1 / this of the entities satisfy a condition, their numbers are listed. Otherwise a mask is scanned."""
+"""How the result of a condition is converted from a mask to entity numbers.
+
+If fewer than one in `SPARSE_RATIO` entities satisfy it, Arrow converts the bitmap; else NumPy scans a boolean array.
+"""
 
 MAX_EXACT_COUNT_NODES = 20_000
-"""Up to this number of nodes, conditions are evaluated while planning, to know the exact number of candidates."""
+"""With at most this number of nodes, conditions are evaluated while planning, to get the exact number of candidates."""
 
 
 class Candidates:
@@ -32,7 +35,7 @@ class Candidates:
     Args:
         block: the block.
         context: the read.
-        estimate: estimated number of candidates of a variable, for the trace.
+        estimate: returns the estimated number of candidates of a variable, for the trace.
     """
 
     def __init__(
@@ -47,17 +50,17 @@ class Candidates:
         self._found_by = OperatorName.WHERE
 
     def tables(self, name: str) -> tuple[EntityTable, ...]:
-        """Tables of the types of a variable."""
+        """Entity tables of the node types of a variable."""
         if name not in self._tables:
             self._tables[name] = tuple(self._context.tables.nodes(t) for t in self._block.nodes[name].types)
         return self._tables[name]
 
     def total(self, name: str) -> int:
-        """Number of nodes of the types of a variable."""
+        """Number of all nodes of the node types of a variable."""
         return sum(table.count for table in self.tables(name))
 
     def of(self, name: str) -> tuple[Numbers, ...]:
-        """Candidate nodes of a variable, for each of its types."""
+        """Numbers of the candidate nodes of a variable, one array for each of its types."""
         if name not in self._own:
             return tuple(table.all_numbers() for table in self.tables(name))
         if name not in self._chosen:
@@ -90,7 +93,7 @@ class Candidates:
         return self._filter(name, table, numbers, conditions)
 
     def _filter(self, name: str, table: EntityTable, numbers: Numbers, conditions: Sequence[Expression]) -> Numbers:
-        """Those of some nodes that satisfy all conditions."""
+        """The given nodes that satisfy all conditions."""
         context = self._context
         context.budget.spend(len(numbers))
         todo = list(conditions)
@@ -99,29 +102,32 @@ class Candidates:
             condition = todo.pop(0)
             mask = is_true(condition, frame, context.request)
             while todo and condition.range_property is not None and todo[0].range_property == condition.range_property:
-                # The other end of a range reads the same values.
+                # The upper and the lower bound of a range condition read the same values.
                 mask = pc.and_(mask, is_true(todo.pop(0), frame, context.request))
             numbers = _where(numbers, mask)
         return numbers
 
     def restricts(self, name: str) -> bool:
-        """Whether a variable has conditions of its own, or its candidates were narrowed."""
+        """Whether a variable has conditions on it alone, or candidates were removed for another reason."""
         return name in self._own
 
     def narrow(self, name: str, allowed: Mask) -> None:
-        """Remove candidates of a variable with one type."""
+        """Keep only the candidates that a mask by node number allows. The variable has one node type."""
         (numbers,) = self.of(name)
         kept = allowed.take(numbers)
         if not kept.all():
             self.choose(name, numbers[kept])
 
     def choose(self, name: str, numbers: Numbers) -> None:
-        """Set the candidates of a variable with one type."""
+        """Set the candidates of a variable. It has one node type."""
         self._chosen[name] = (numbers,)
         self._own.setdefault(name, ())
 
     def only(self, name: str, chosen: tuple[Numbers, ...]) -> Candidates:
-        """A copy in which a variable has fewer candidates. Changes to the copy do not affect the original."""
+        """A copy of this object in which a variable has only the given candidates.
+
+        Changing the copy does not change the original.
+        """
         found = copy(self)
         found._chosen = {**self._chosen, name: chosen}
         found._own = {name: (), **self._own}
@@ -132,7 +138,7 @@ class Candidates:
         return name not in self._own or name in self._chosen
 
     def cheap_size(self, name: str) -> int | None:
-        """Number of candidates if it is known or cheap to find out; else None."""
+        """Number of candidates of a variable; None if it is unknown and expensive to compute."""
         if self.is_chosen(name) or self.total(name) <= MAX_EXACT_COUNT_NODES or self._selects_by_id(name):
             return self.size(name)
         return None
@@ -142,7 +148,7 @@ class Candidates:
         return all(selects_by_id(own, table, self._context) for table in self.tables(name))
 
     def own(self, name: str) -> Sequence[Expression]:
-        """Conditions on a variable alone."""
+        """Conditions that refer to this variable and to no other."""
         return self._own.get(name, ())
 
     def knows(self, name: str) -> bool:
@@ -150,12 +156,12 @@ class Candidates:
         return name in self._block.nodes
 
     def among(self, name: str, numbers: Numbers) -> Numbers:
-        """Those of some nodes that satisfy the conditions on a variable with one type."""
+        """The given nodes that satisfy the conditions on a variable. It has one node type."""
         (table,) = self.tables(name)
         return self._filter(name, table, numbers, self._own.get(name, ()))
 
     def narrow_to(self, name: str, numbers: Numbers) -> None:
-        """Keep only candidates that are among some nodes (ascending), for a variable with one type."""
+        """Keep only the candidates that are among the given nodes (ascending). The variable has one node type."""
         if self.is_chosen(name):
             kept = self.masks(name)[0]
             self._chosen[name] = (numbers if kept is None else numbers[kept.take(numbers)],)
@@ -164,13 +170,16 @@ class Candidates:
         self._own.setdefault(name, ())
 
     def size(self, name: str) -> int:
-        """Number of candidates. Evaluates conditions if necessary."""
+        """Number of candidates of a variable. Evaluates its conditions if necessary."""
         if name not in self._own:
             return self.total(name)
         return sum(len(numbers) for numbers in self.of(name))
 
     def masks(self, name: str) -> list[Mask | None]:
-        """Candidates of a variable as masks, for each of its types; None if all nodes are candidates."""
+        """Candidates of a variable as masks by node number, one for each of its types.
+
+        A mask is None if all nodes of the type are candidates.
+        """
         if name not in self._own:
             return [None for _ in self.tables(name)]
         masks: list[Mask | None] = []
@@ -188,5 +197,5 @@ def _where(numbers: Numbers, mask: pa.BooleanArray) -> Numbers:
         return numbers.take(found)
     marked: Mask = mask.to_numpy(zero_copy_only=False)
     places = np.flatnonzero(marked)
-    # Numbers ascend. If the last one is n - 1, they are 0 to n - 1, and places are numbers.
+    # Numbers ascend. If the last of n numbers is n - 1, the numbers are 0 to n - 1, so positions are equal to numbers.
     return places if len(numbers) and int(numbers[-1]) == len(numbers) - 1 else numbers.take(places)

@@ -1,7 +1,7 @@
 """Chunked matching, for matches whose rows together exceed the memory budget.
 
-A chunk contains the rows of some candidates of one variable. Each row holds one candidate of that variable, so each row
-is in exactly one chunk.
+The candidates of one variable are divided into ranges. A chunk contains all rows in which this variable is bound to a
+candidate of one range. So each row is in exactly one chunk.
 """
 
 # See docs/decisions/0087-a-read-spills-by-dividing.md
@@ -14,16 +14,16 @@ import numpy as np
 
 from omnigraph.errors import BudgetExceededError
 from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.listing import Listing
 from omnigraph.read.match.pipeline import MatchRun
 from omnigraph.read.rows.frame import Frame
 
 CHUNK_MEMORY_RATIO = 2
-"""A chunk may take 1 / this of the memory budget. The rest is for shaping its rows."""
+"""A chunk may take 1 / `CHUNK_MEMORY_RATIO` of the memory budget. The rest is for sorting and grouping its rows."""
 
 _RESIZE_FACTOR = 4
-"""Factor by which chunks shrink after one that takes too much memory, and grow after a small one."""
+"""After a chunk that takes too much memory, chunks get smaller by this factor; after a small chunk, larger."""
 
 
 def is_out_of_memory(error: BudgetExceededError) -> bool:
@@ -31,8 +31,8 @@ def is_out_of_memory(error: BudgetExceededError) -> bool:
     return error.resource == "bytes"
 
 
-def match_in_chunks(plan: Listing | Count, match: MatchRun) -> Iterator[tuple[Frame, Numbers | None]]:
-    """Rows of a match in chunks, with their weights. There is at least one chunk.
+def match_in_chunks(plan: AllRows | Count, match: MatchRun) -> Iterator[tuple[Frame, Numbers | None]]:
+    """Rows of a match in chunks, with their weights (see `Count`). There is at least one chunk.
 
     Raises:
         BudgetExceededError: the rows of a single candidate exceed the memory budget.
@@ -69,14 +69,14 @@ def match_in_chunks(plan: Listing | Count, match: MatchRun) -> Iterator[tuple[Fr
         budget.hold(0)
 
 
-def _execute(plan: Listing | Count, match: MatchRun) -> tuple[Frame, Numbers | None]:
-    if isinstance(plan, Listing):
-        plan = Listing(match.replan(plan.pipeline, 1))
+def _execute(plan: AllRows | Count, match: MatchRun) -> tuple[Frame, Numbers | None]:
+    if isinstance(plan, AllRows):
+        plan = AllRows(match.replan(plan.pipeline, 1))
     return plan.execute(match)
 
 
 def _between(parts: Sequence[Numbers], first: int, last: int) -> tuple[Numbers, ...]:
-    """A range of several arrays as if they were concatenated, as one slice per array."""
+    """The elements `first` to `last` (exclusive) of several arrays that are numbered as one, as one slice per array."""
     begins = np.cumsum([0, *map(len, parts)]).tolist()
     return tuple(
         part[max(first - begin, 0) : max(last - begin, 0)] for part, begin in zip(parts, begins[:-1], strict=True)

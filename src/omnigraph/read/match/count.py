@@ -1,8 +1,9 @@
-"""Count: count matches from degrees instead of listing them.
+"""Count: count matches from the degrees of nodes, instead of producing one row per match.
 
 A grouped read needs the values of some variables: its keys and the arguments of aggregates. All other variables only
-change how many rows there are. A variable that is joined with one other variable is eliminated: the number of its
-matches becomes a weight of that other variable's nodes. The remaining variables are listed, each row with its weight.
+change how many rows there are. Such a variable is eliminated if it is joined with only one other variable: for each
+node of the other variable, the number of matches becomes a weight of the node. Rows are produced only for the remaining
+variables. Each of these rows has a weight, the number of rows of the match that it stands for.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from omnigraph.read.rows.frame import Frame
 from omnigraph.read.topology.topology import Edges
 
 _MAX_ROW_COUNT = float(2**63 - 2**40)
-"""Largest row count: a bit less than the largest I64, since it is compared as a float."""
+"""Largest allowed row count. It is a bit less than the largest I64, because it is compared as a float."""
 
 _SAFE_SUM = float(2**62)
-"""Sums below this bound cannot overflow."""
+"""Sums up to this bound cannot overflow a 64-bit integer."""
 
 SPARSE_RATIO = 8
-"""If at most 1 / this of the nodes are candidates, only the edges of candidates are walked."""
+"""If at most one in `SPARSE_RATIO` nodes is a candidate, only the edges of candidates are walked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A variable that is counted and not listed.
+    """A variable whose matches are counted. The output rows do not contain it.
 
     Attributes:
         name: the variable.
-        onto: the variable that it is joined with; None if it is joined with none.
-        expand: the edges between them.
+        onto: the other variable that it is joined with; None if it is joined with none.
+        expand: the edges between both variables.
     """
 
     name: str
@@ -50,12 +51,12 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Count some variables and list the others.
+    """Count the matches of some variables, and produce rows for the others.
 
     Attributes:
         leaves: variables to count, in the order in which they are eliminated.
-        rest: the pipeline that lists the others.
-        at_most: cap for the weights; None for exact counts.
+        rest: the pipeline that produces the rows of the other variables.
+        at_most: larger weights are replaced by this number; None for exact counts.
     """
 
     leaves: tuple[Leaf, ...]
@@ -74,15 +75,15 @@ class Count:
 
     @property
     def reason(self) -> str:
-        return "counted variables are not listed"
+        return "matches of these variables are counted without producing rows"
 
     @property
     def rows(self) -> float:
-        """Estimated rows after it."""
+        """Estimated number of output rows."""
         return self.rest.rows
 
     def execute(self, match: MatchRun) -> tuple[Frame, Numbers]:
-        """Rows of the listed variables, and the weight of each: how many rows of the match it stands for."""
+        """Rows of the remaining variables, and the weight of each row: how many rows of the match it stands for."""
         trace = match.context.trace
         if trace is None or not self.leaves:
             return self._execute(match)
@@ -99,7 +100,7 @@ class Count:
         for leaf in self.leaves:
             weights.eliminate(leaf)
         weights.narrow()
-        # After candidates are narrowed, another join order may be better.
+        # Now that candidates have been removed, another join order may be better.
         rest = self.rest if len(self.rest.operators) < 2 else match.replan(self.rest, 1)
         frame = rest.execute(match.start(), match)
         total = np.full(frame.count, weights.factor, np.int64)
@@ -111,7 +112,7 @@ class Count:
 
 
 def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
-    """Remove candidates that no edge joins with the few candidates of a neighbouring variable."""
+    """If a variable has few candidates, remove the candidates of a neighbouring variable that have no edge to them."""
     leaves = [leaf.expand for leaf in count.leaves if leaf.expand is not None]
     expands = [
         e for e in (*leaves, *count.rest.block.block.expands) if candidates.knows(e.left) and candidates.knows(e.right)
@@ -130,7 +131,10 @@ def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
 
 
 def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context) -> bool:
-    """Whether a variable has few candidates, and walking from them leaves few candidates at the other end."""
+    """Whether to walk an expand from one end to remove candidates at the other end.
+
+    That is so if the first end has few candidates, and few nodes are expected to be reached from them.
+    """
     near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     if expand.hops is not None or len(expand.steps) != 1 or expand.steps[0].direction is ir.Direction.BOTH:
         return False
@@ -146,12 +150,12 @@ def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: 
 
 
 class _Weights:
-    """Weights of nodes: how many matches of eliminated variables each node stands for.
+    """Weights of nodes: the number of matches of eliminated variables that each node stands for.
 
     Attributes:
-        of: weights by variable. If a variable has few candidates, weights are indexed by candidate, else by node
-            number.
-        factor: product of the counts of variables that are joined with no other.
+        of: array of weights for each variable. If a variable has few candidates, element n is for the n-th candidate;
+            else it is for node number n.
+        factor: product of the numbers of matches of variables that are joined with no other variable.
     """
 
     def __init__(self, candidates: Candidates, context: Context, at_most: int | None = None) -> None:
@@ -180,7 +184,7 @@ class _Weights:
                 self._candidates.choose(name, nodes[weight > 0])
 
     def at(self, name: str, numbers: Numbers) -> Numbers:
-        """Weights of some nodes of a variable."""
+        """Weights of the given nodes of a variable."""
         nodes = self.few(name)
         return self.of[name].take(numbers if nodes is None else np.searchsorted(nodes, numbers))
 
@@ -199,7 +203,7 @@ class _Weights:
             forward = leaf.expand.left == leaf.onto
             (step,) = leaf.expand.steps if forward else reversed_steps(leaf.expand.steps)
             (adjacency,) = adjacencies(self._context, step)
-            # Without an edge variable, parallel edges count once.
+            # Parallel edges count once, unless the query has an edge variable.
             distinct = leaf.expand.edge_var is None
             if self._filters_late(leaf.name, leaf.onto, adjacency):
                 arriving = self._filtered_counts(adjacency, leaf, distinct=distinct)
@@ -211,11 +215,11 @@ class _Weights:
                 arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
         together = arriving if before is None else _product(before, arriving)
-        # Sums and products of capped weights reach the same cap.
+        # Weights are capped at each step. The sums and products of capped weights, capped again, are the same.
         self.of[leaf.onto] = together if self._at_most is None else np.minimum(together, self._at_most)
 
     def _total(self, name: str) -> int:
-        """Number of matches of a variable that is joined with no other."""
+        """Number of matches of a variable that is joined with no other variable."""
         weight = self.of.pop(name, None)
         if weight is None:
             return self._candidates.size(name)
@@ -238,7 +242,7 @@ class _Weights:
         return np.where(mask, weight, 0)
 
     def _filters_late(self, name: str, onto: str, adjacency: Edges) -> bool:
-        """Whether conditions on a leaf are cheaper to evaluate on the nodes that edges lead to than on all nodes."""
+        """Whether evaluating the conditions on a leaf is cheaper on the nodes that edges lead to than on all nodes."""
         if self._candidates.is_chosen(name) or name in self.of:
             return False
         nodes = self.few(onto)
@@ -248,7 +252,7 @@ class _Weights:
         return expected * SPARSE_RATIO < self._candidates.tables(name)[0].count
 
     def _filtered_counts(self, adjacency: Edges, leaf: Leaf, *, distinct: bool) -> Numbers:
-        """For each of a few nodes, the number of neighbours that satisfy the conditions on the leaf."""
+        """For each candidate of the other variable, count the neighbours that satisfy the conditions on the leaf."""
         assert leaf.onto is not None
         nodes = self._candidates.of(leaf.onto)[0]
         degree, places = adjacency.walk(nodes)
@@ -267,13 +271,16 @@ class _Weights:
             return False
         if not candidates.restricts(onto):
             return True
-        # Both ends of the edges have the same number of edges in total.
+        # The expected number of edges of a variable is its fraction of candidates times the number of all edges.
         return size * candidates.tables(onto)[0].count <= candidates.size(onto) * candidates.tables(name)[0].count
 
     def _sums_from_leaf(
         self, step: ir.Step, values: Numbers | Mask, name: str, onto: str, *, distinct: bool
     ) -> Numbers:
-        """For each node, the sum of the weights of its neighbours, walked from the few candidates of the leaf."""
+        """For each node, the sum of the weights of its neighbours.
+
+        Edges are walked from the few candidates of the leaf.
+        """
         (back,) = reversed_steps([step])
         (adjacency,) = adjacencies(self._context, back)
         nodes = self._candidates.of(name)[0]
@@ -290,7 +297,7 @@ class _Weights:
         return _sum_by_target(values.take(sender).astype(np.int64), sender, far, size, distinct=distinct)
 
     def _counts(self, adjacency: Edges, onto: str, *, distinct: bool) -> Numbers:
-        """Degree, or number of distinct neighbours, of each node."""
+        """Degree of each node, or with `distinct` the number of its distinct neighbours."""
         nodes = self.few(onto)
         if nodes is None:
             return adjacency.whole.neighbours if distinct else adjacency.whole.degree
@@ -313,7 +320,7 @@ class _Weights:
         return _sum_by_target(values.take(far).astype(np.int64), far, _owners(degree), len(nodes), distinct=distinct)
 
     def _reached(self, name: str, onto: str, expand: ir.Expand) -> Numbers:
-        """For each node, the sum of the weights of all nodes within the hop range."""
+        """For each node, the sum of the weights of all nodes that it reaches within the hop range."""
         assert expand.hops is not None
         walk_ = Walk(self._context, expand.steps)
         numbering = walk_.numbering
@@ -343,12 +350,15 @@ class _Weights:
 
 
 def _owners(degree: Numbers) -> Numbers:
-    """For concatenated edges of some nodes, the index of the node of each edge."""
+    """For edges that are grouped by node, the index of the node of each edge.
+
+    `degree` is the number of edges per node.
+    """
     return np.repeat(np.arange(len(degree)), degree)
 
 
 def _sum_by_target(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *, distinct: bool) -> Numbers:
-    """Sum values along edges, by target node.
+    """For each target node, the sum of the values of its edges.
 
     Args:
         arriving: value of each edge. It is overwritten.
@@ -365,10 +375,10 @@ def _sum_by_target(arriving: Numbers, leaf: Numbers, onto: Numbers, size: int, *
 
 
 def _totals(walk_: Walk, starts: Numbers, hops: ir.HopRange, values: Numbers | None) -> Numbers:
-    """Sums over the nodes within the hop range of each start, safe for large numbers."""
+    """For each start, the sum of the values of the nodes within the hop range. Large sums do not overflow."""
     if values is None or float(values.sum(dtype=np.float64)) <= _MAX_ROW_COUNT:
         return walk_.totals(starts, hops, values)
-    # The upper and lower halves are summed apart, so that no sum overflows.
+    # The upper and lower 32 bits of the values are summed separately, so that no sum overflows.
     high, low = walk_.totals(starts, hops, values >> 32), walk_.totals(starts, hops, values & (2**32 - 1))
     high += low >> 32
     if int(high.max(initial=0)) >= 2**31:
@@ -385,7 +395,7 @@ def _product(left: Numbers, right: Numbers) -> Numbers:
 
 
 def _check_sum(numbers: Numbers) -> None:
-    """Raise an error if the sum of numbers overflows."""
+    """Raise an error if the sum of the numbers is larger than the largest row count."""
     if len(numbers) == 0 or float(numbers.max()) * len(numbers) <= _MAX_ROW_COUNT:
         return
     if float(numbers.sum(dtype=np.float64)) > _MAX_ROW_COUNT:
@@ -393,4 +403,4 @@ def _check_sum(numbers: Numbers) -> None:
 
 
 def _too_large() -> ExecutionError:
-    return ExecutionError("a count is too large for I64")
+    return ExecutionError("the result of count is too large for I64")

@@ -1,4 +1,4 @@
-"""Expand: walk edges from the bound end of each row to the other end."""
+"""Expand: walk edges from a bound variable to the variable at the other end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 from omnigraph.read.topology.topology import Edges
 
 CHUNK_EDGES = 1 << 19
-"""Edges walked per chunk: few enough to stop soon, many enough that the checks cost nothing."""
+"""Edges walked per chunk.
+
+Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing.
+"""
 
 _NUMBERS_PER_NODE = 6
-"""Array elements per reached node."""
+"""Number of array elements that each reached node needs in memory."""
 
 _REVERSED = {
     ir.Direction.OUT: ir.Direction.IN,
@@ -36,17 +39,17 @@ _REVERSED = {
 
 
 def reversed_steps(steps: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
-    """The same edges in the opposite direction."""
+    """The same edge types, walked in the opposite direction."""
     return tuple(ir.Step(s.edge, _REVERSED[s.direction], s.right_type, s.left_type) for s in steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Expand(Operator):
-    """Bind the variable at the other end of edges, and the edge variable if there is one.
+    """Walk edges from a bound variable. Binds the variable at the other end, and the edge variable if there is one.
 
     Attributes:
-        expand: the edges.
-        forward: whether the left end is bound, and edges are walked to the right end.
+        expand: the edges of the query to walk.
+        forward: whether edges are walked from the left variable to the right one; else from right to left.
         late: whether the conditions on the reached variable are evaluated on reached nodes only.
     """
 
@@ -78,7 +81,7 @@ class Expand(Operator):
 
     @property
     def far(self) -> str:
-        """The variable that is walked to."""
+        """The variable at the end that is reached."""
         return self.expand.right if self.forward else self.expand.left
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
@@ -120,36 +123,40 @@ class Expand(Operator):
 
 
 def edge_types(expand: ir.Expand) -> tuple[str, ...]:
-    """Edge types of an expand, in the order in which an edge variable numbers them."""
+    """Edge types of an expand. A `type_index` of its edges is an index into them."""
     return expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in expand.steps))
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Nodes that were reached from some rows, one per edge.
+    """Nodes that were reached from rows, one element per walked edge.
 
     Attributes:
-        row: source row.
-        which: index of the node type.
-        number: node number.
-        edge_which: index of the edge type.
-        edge: edge number.
+        row: the row that the edge was walked from.
+        type_index: type of the reached node, as an index into the node types of the variable.
+        number: number of the reached node.
+        edge_type_index: type of the edge, as an index into the edge types of the expand.
+        edge: number of the edge.
     """
 
     row: Numbers
-    which: Numbers
+    type_index: Numbers
     number: Numbers
-    edge_which: Numbers
+    edge_type_index: Numbers
     edge: Numbers
 
     def filter(self, chosen: Mask | Numbers) -> Reached:
         return Reached(
-            self.row[chosen], self.which[chosen], self.number[chosen], self.edge_which[chosen], self.edge[chosen]
+            self.row[chosen],
+            self.type_index[chosen],
+            self.number[chosen],
+            self.edge_type_index[chosen],
+            self.edge[chosen],
         )
 
 
 def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
-    """Adjacencies to walk for a step: one, or two for both directions."""
+    """Adjacencies to walk for an edge type: one per direction."""
     sides = {ir.Direction.OUT: (False,), ir.Direction.IN: (True,)}.get(step.direction, (False, True))
     return [context.topologies.edges(step.edge, inward=inward, note=context.note_access) for inward in sides]
 
@@ -161,14 +168,14 @@ def neighbours(
     types: Sequence[str],
     edges: Sequence[str],
 ) -> Reached:
-    """All neighbours of the nodes of a binding, one per edge, in row order.
+    """Walk all edges from the nodes of a binding. The reached nodes are in row order.
 
     Args:
         context: the read.
         start: the nodes to walk from.
-        steps: the edges to walk.
-        types: node types to reach; their order gives `which`.
-        edges: edge types; their order gives `edge_which`.
+        steps: edge types and directions to walk.
+        types: node types to reach. `type_index` in the result is an index into this sequence.
+        edges: edge types. `edge_type_index` in the result is an index into this sequence.
     """
     found: list[Reached] = []
     for step in steps:
@@ -178,7 +185,7 @@ def neighbours(
         for turn, adjacency in enumerate(adjacencies(context, step)):
             part = _walk(start, rows, adjacency, types.index(step.right_type), edges.index(step.edge))
             if turn:
-                # A self-loop is one edge, though both directions find it.
+                # A self-loop is found in both directions. It counts once, because it is one edge.
                 part = part.filter(part.number != start.numbers[part.row])
             context.budget.spend(len(part.row))
             found.append(part)
@@ -186,21 +193,21 @@ def neighbours(
 
 
 def rows_of(start: Binding, type_name: str) -> Numbers:
-    """Rows that hold a node of a type."""
+    """Rows in which a binding has a node of the given type."""
     for number, table in enumerate(start.tables):
         if table.type_name == type_name:
             here = start.numbers != NOTHING
-            return np.flatnonzero(here if start.which is None else here & (start.which == number))
+            return np.flatnonzero(here if start.type_index is None else here & (start.type_index == number))
     return np.array([], np.int64)
 
 
-def _walk(start: Binding, rows: Numbers, adjacency: Edges, which: int, edge_which: int) -> Reached:
+def _walk(start: Binding, rows: Numbers, adjacency: Edges, type_index: int, edge_type_index: int) -> Reached:
     degree, at = adjacency.walk(start.numbers[rows])
     return Reached(
         np.repeat(rows, degree),
-        np.full(len(at), which, np.int64),
+        np.full(len(at), type_index, np.int64),
         adjacency.far(at),
-        np.full(len(at), edge_which, np.int64),
+        np.full(len(at), edge_type_index, np.int64),
         adjacency.edges(at),
     )
 
@@ -213,26 +220,26 @@ def joined(parts: list[Reached]) -> Reached:
         return Reached(empty, empty, empty, empty, empty)
     together = Reached(
         np.concatenate([p.row for p in parts]),
-        np.concatenate([p.which for p in parts]),
+        np.concatenate([p.type_index for p in parts]),
         np.concatenate([p.number for p in parts]),
-        np.concatenate([p.edge_which for p in parts]),
+        np.concatenate([p.edge_type_index for p in parts]),
         np.concatenate([p.edge for p in parts]),
     )
     return together.filter(np.argsort(together.row, kind="stable"))
 
 
 def distinct(reached: Reached, tables: Sequence[EntityTable]) -> Reached:
-    """Remove duplicate neighbours of each row."""
+    """Keep each reached node once per row."""
     starts = np.cumsum([0, *(table.slots for table in tables)])
     size = max(int(starts[-1]), 1)
-    keys = reached.row * size + starts[reached.which] + reached.number
+    keys = reached.row * size + starts[reached.type_index] + reached.number
     if len(keys) and (np.diff(keys) > 0).all():
         return reached
     return reached.filter(np.unique(keys, return_index=True)[1])
 
 
 def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
-    """Chunks of rows to walk from; None for all rows at once."""
+    """Divide the rows into chunks with about `CHUNK_EDGES` edges; None stands for all rows at once."""
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
     average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)
@@ -252,7 +259,7 @@ def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> I
 
 
 def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]) -> bool:
-    """Whether one edge type is walked in one direction between two single types, without an edge variable."""
+    """Whether one edge type is walked in one direction, between two node types, without an edge variable."""
     (step, *others) = expand.steps
     return (
         not others
@@ -282,7 +289,7 @@ def _extend_plain(
     kept = None if allowed is None else allowed.take(numbers)
     again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
     if again.any():
-        # Without an edge variable, parallel edges count once.
+        # Parallel edges count once, because there is no edge variable.
         kept = np.ones(len(numbers), bool) if kept is None else kept
         kept[1:][again] = False
     if kept is not None:
@@ -301,15 +308,15 @@ def _filter_candidates(reached: Reached, allowed: Sequence[Mask | None]) -> Reac
     keep = np.ones(len(reached.row), bool)
     for number, mask in enumerate(allowed):
         if mask is not None:
-            mine = reached.which == number
+            mine = reached.type_index == number
             keep[mine] = mask[reached.number[mine]]
     return reached.filter(keep)
 
 
 def node_binding(tables: tuple[EntityTable, ...], reached: Reached) -> Binding:
-    return Binding(tables, reached.number, reached.which if len(tables) > 1 else None)
+    return Binding(tables, reached.number, reached.type_index if len(tables) > 1 else None)
 
 
 def edge_binding(context: Context, edges: Sequence[str], reached: Reached) -> Binding:
     tables = tuple(context.tables.edges(name) for name in edges)
-    return Binding(tables, reached.edge, reached.edge_which if len(tables) > 1 else None)
+    return Binding(tables, reached.edge, reached.edge_type_index if len(tables) > 1 else None)

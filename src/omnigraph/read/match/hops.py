@@ -17,36 +17,39 @@ from omnigraph.read.match.expand import adjacencies
 from omnigraph.read.rows.frame import Binding
 
 MAX_MARKED_PAIRS = 1 << 26
-"""Maximum number of pairs of start and node that are marked in one array. Other starts wait for the next round."""
+"""Maximum length of a mark array, which has one element per pair of start and node.
+
+If there are more starts, they are processed in several rounds.
+"""
 
 _MARKS_MEMORY_RATIO = 8
-"""The array of marks takes 1 / this of the memory budget, unless a single start needs more."""
+"""A mark array takes at most 1 / `_MARKS_MEMORY_RATIO` of the memory budget, unless a single start needs more."""
 
 _COPIES = 3
-"""Copies of the reached nodes in memory while results are assembled."""
+"""Number of copies of the reached nodes in memory while the result is assembled."""
 
 SPARSE_RATIO = 32
-"""With fewer keys than 1 / this of the possible ones, they are sorted. Otherwise a bitmap is used."""
+"""If fewer than one in `SPARSE_RATIO` possible keys occurs, distinct keys are found by sorting, else with a bitmap."""
 
 _MAX_ESTIMATED_HOPS = 6
 """Estimates assume that more hops than this reach no new nodes."""
 
 MAX_BATCHED_EDGES_PER_START = 500.0
-"""If more edges than this are expected per start, starts are processed one by one."""
+"""If a start is expected to reach more edges than this, starts are processed one by one."""
 
 MAX_POOLED_MARK_BYTES = 1 << 27
-"""Maximum bytes of mark arrays that are kept for later walks."""
+"""Maximum number of bytes of the mark arrays that are kept for later walks."""
 
 _NO_NODES: Numbers = np.array([], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class CombinedNumbering:
-    """Nodes of several types under one numbering.
+    """One numbering for the nodes of several types: each type has a range of numbers.
 
     Attributes:
         types: the types.
-        begins: first number of each type, and the end.
+        begins: first number of each type, and then the end of the last range.
     """
 
     types: tuple[str, ...]
@@ -54,7 +57,7 @@ class CombinedNumbering:
 
     @classmethod
     def of(cls, context: Context, steps: Sequence[ir.Step]) -> CombinedNumbering:
-        """The numbering of the types at both ends of some steps."""
+        """The numbering for the node types at both ends of the given steps."""
         types = tuple(sorted({t for step in steps for t in (step.left_type, step.right_type)}))
         slots = [context.tables.nodes(name).slots for name in types]
         return cls(types, np.cumsum([0, *slots]))
@@ -64,18 +67,18 @@ class CombinedNumbering:
         return int(self.begins[-1])
 
     def begin(self, type_name: str) -> int:
-        """First number of a type."""
+        """First number of the nodes of a type."""
         return int(self.begins[self.types.index(type_name)])
 
     def numbers(self, binding: Binding) -> Numbers:
-        """Numbers of the nodes of a binding; `NOTHING` for types that are not included."""
+        """Combined numbers of the nodes of a binding; `NOTHING` for node types that the numbering does not include."""
         begins = np.array([self.begin(s.type_name) if s.type_name in self.types else NOTHING for s in binding.tables])
-        begin = begins[0] if binding.which is None else begins[binding.which]
+        begin = begins[0] if binding.type_index is None else begins[binding.type_index]
         return np.where((binding.numbers == NOTHING) | (begin == NOTHING), NOTHING, binding.numbers + begin)
 
 
 class Walk:
-    """The edges of some steps, under a combined node numbering."""
+    """The edges of several edge types, with a combined numbering of their nodes."""
 
     def __init__(self, context: Context, steps: Sequence[ir.Step]) -> None:
         self.numbering = CombinedNumbering.of(context, steps)
@@ -90,17 +93,17 @@ class Walk:
 
     @cached_property
     def edge_begins(self) -> Numbers:
-        """First number of each edge type, under a combined edge numbering."""
+        """First number of each edge type, in a combined numbering of the edges."""
         return np.cumsum([0, *(self._context.tables.edges(name).slots for name in self.edge_types)])
 
     @cached_property
     def _edge_parts(self) -> list[int]:
-        """First edge number of each part."""
+        """First edge number, in the combined numbering, of the edge type of each adjacency."""
         begins = {name: int(begin) for name, begin in zip(self.edge_types, self.edge_begins, strict=False)}
         return [begins[step.edge] for step in self._steps for _ in adjacencies(self._context, step)]
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Which of some nodes have a self-loop."""
+        """Mask: which of the given nodes have a self-loop."""
         found: Mask = np.zeros(len(nodes), bool)
         for left, right, adjacency in self._parts:
             if left == right:
@@ -109,7 +112,10 @@ class Walk:
         return found
 
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """All neighbours of some nodes, each with the start of its node."""
+        """All neighbours of the given nodes.
+
+        `starts` has the start of each node; the result has the start of each neighbour.
+        """
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
             mine = (nodes >= left) & (nodes < left + adjacency.nodes)
@@ -120,7 +126,11 @@ class Walk:
         return np.concatenate(found_starts), np.concatenate(found_nodes)
 
     def edges_from(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """All edges from some nodes: index of the node, node at the other end, edge."""
+        """All edges from the given nodes.
+
+        Returns:
+            For each edge, the index of the given node, the node at the other end, and the edge number.
+        """
         sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
         for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
             mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
@@ -132,10 +142,10 @@ class Walk:
         return np.concatenate(sources), np.concatenate(found), np.concatenate(edges)
 
     def reach(self, starts: Numbers, hops: ir.HopRange) -> tuple[Numbers, Numbers]:
-        """Nodes within a range of shortest distances from each start.
+        """Find the nodes whose shortest distance from a start is within the hop range.
 
         Returns:
-            Pairs of an index into `starts` and a node, sorted by both.
+            Two arrays with one element per pair of start and node, sorted by both: index into `starts`, and the node.
         """
         size, budget = max(self.numbering.size, 1), self._context.budget
         found: list[Numbers] = []
@@ -157,7 +167,7 @@ class Walk:
             return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
-        """Sum a value over the nodes that each start reaches.
+        """For each start, the sum of a value over the nodes that it reaches.
 
         Args:
             starts: the starts.
@@ -184,7 +194,7 @@ class Walk:
         return degree**most > MAX_BATCHED_EDGES_PER_START
 
     def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
-        """Distinct nodes that each start reaches, one array per distance."""
+        """For each start, the distinct nodes that it reaches, as one array per distance."""
         with _marks(self.numbering.size) as (seen, marked):
             for start in starts.tolist():
                 found: list[Numbers] = []
@@ -201,7 +211,7 @@ class Walk:
                     if distance == hops.max:
                         break
                     if distance == hops.min - 1:
-                        # A self-loop reaches its own node once more, in this hop.
+                        # A node with a self-loop is reached again in this hop, although it was visited before.
                         found.append(frontier[self.looping(frontier)])
                     nodes = self._next(frontier)
                     frontier = _distinct(nodes[~seen.take(nodes)], marked)
@@ -211,7 +221,7 @@ class Walk:
                 yield found
 
     def _next(self, nodes: Numbers) -> Numbers:
-        """All neighbours of some nodes."""
+        """All neighbours of the given nodes, with duplicates."""
         found: list[Numbers] = []
         for left, right, adjacency in self._parts:
             mine = nodes
@@ -234,7 +244,7 @@ class Walk:
         distance = held = 0
         while len(frontier) and (hops.max is None or distance < hops.max):
             if distance == hops.min - 1:
-                # A self-loop reaches its own node once more, in this hop.
+                # A node with a self-loop is reached again in this hop, although it was visited before.
                 found.append(frontier[self.looping(frontier % size)])
             distance += 1
             at, nodes = self.step(frontier // size, frontier % size)
@@ -252,7 +262,7 @@ class Walk:
 
 
 class _MarkPool:
-    """Unused mark arrays of all threads, up to a number of bytes."""
+    """Mark arrays that no thread uses now, up to `MAX_POOLED_MARK_BYTES`."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[Mask, Mask]] = []
@@ -263,13 +273,13 @@ class _MarkPool:
         return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
 
     def take(self, size: int) -> tuple[Mask, Mask] | None:
-        """The smallest unused mark arrays with at least `size` slots, or None."""
+        """Remove and return the smallest pair of mark arrays with at least `size` elements; None if there is none."""
         with self._lock:
             enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
             return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
 
     def put(self, marks: tuple[Mask, Mask]) -> None:
-        """Keep mark arrays for later walks. The oldest ones are dropped first."""
+        """Keep a pair of mark arrays for later walks. If there are too many, the oldest are dropped."""
         if marks[0].nbytes + marks[1].nbytes > MAX_POOLED_MARK_BYTES:
             return
         with self._lock:
@@ -283,12 +293,12 @@ _mark_pool = _MarkPool()
 
 @contextmanager
 def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
-    """Two boolean arrays, all False. The caller must leave them all False.
+    """Two boolean arrays whose elements are all False. The caller has to reset every element that it sets.
 
-    They are reused: for a small result in a large graph, allocating them would cost more than the walk.
+    The arrays are reused: for a small result in a large graph, allocating them would cost more than the walk.
     """
     marks = _mark_pool.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
-    # A walk that fails leaves marks behind, so its arrays are dropped.
+    # A walk that fails does not reset its marks, so its arrays are not reused.
     yield marks[0][:size], marks[1][:size]
     _mark_pool.put(marks)
 
@@ -304,7 +314,7 @@ def _distinct(keys: Numbers, marked: Mask) -> Numbers:
 
 
 def _merged_sorted(parts: list[Numbers]) -> Numbers:
-    """The nodes of several arrays, ascending."""
+    """Concatenate several arrays of nodes and sort the result."""
     if len(parts) == 1:
         return parts[0]
     nodes = np.concatenate([_NO_NODES, *parts])

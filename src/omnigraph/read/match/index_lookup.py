@@ -17,7 +17,7 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression
 
 SMALL_TABLE_ROWS = 50_000
-"""Up to this number of rows, reading whole columns is as fast as an index lookup."""
+"""If a table has at most this number of rows, reading whole columns is as fast as an index lookup."""
 
 
 def index_lookup(
@@ -39,7 +39,7 @@ def index_lookup(
 
 
 def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context: Context) -> bool:
-    """Whether one of the conditions names all possible entities by id or key."""
+    """Whether one of the conditions compares the id or the key with given values."""
     return any(_key_values(condition, table, context) is not None for condition in conditions)
 
 
@@ -47,7 +47,7 @@ def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context:
 
 
 def _ids(condition: Expression, table: EntityTable, context: Context) -> list[str] | None:
-    """Ids of all entities that can satisfy a condition; None if it does not test the id or key."""
+    """Ids of all entities that can satisfy a condition; None if the condition does not compare the id or the key."""
     found = _key_values(condition, table, context)
     if found is None:
         return None
@@ -58,7 +58,10 @@ def _ids(condition: Expression, table: EntityTable, context: Context) -> list[st
 def _key_values(
     condition: Expression, table: EntityTable, context: Context
 ) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
-    """Type and values of the key that a condition requires; None if it does not test the id or key."""
+    """Value type of the id or key, and the values that a condition allows.
+
+    Returns None if it does not compare the id or key.
+    """
     for tested, given, is_list in condition.equalities:
         scalar = _key_type(tested, table, context)
         if scalar is not None:
@@ -83,7 +86,10 @@ def _key_type(expr: ir.Expr, table: EntityTable, context: Context) -> Scalar | N
 
 
 def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
-    """Values of a key; None if some have another type: they can be equal to a key that is written differently."""
+    """The type and the values, if all values have the type of the key; else None.
+
+    A value of another type can be equal to a key although it is written differently, such as 1.0 and 1.
+    """
     wanted = str if scalar is Scalar.STRING else bool if scalar is Scalar.BOOL else int
     if scalar.is_float or not all(value is None or type(value) is wanted for value in values):
         return None
@@ -94,7 +100,10 @@ def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Sca
 
 
 def _by_index(condition: Expression, table: EntityTable, context: Context) -> Numbers | None:
-    """Entities that an index finds for a condition; None without an index, or if a full scan is cheaper."""
+    """Entities that may satisfy a condition, found with an index.
+
+    Returns None if there is no index, or a full scan is cheaper.
+    """
     columns = condition.properties
     if not columns or not columns <= table.indexed or all(table.is_cached(column) for column in columns):
         return None

@@ -14,7 +14,7 @@ from omnigraph.read.rows.frame import Frame
 
 @dataclass(frozen=True, slots=True)
 class LeftJoin(Operator):
-    """Join the rows of an optional block to each row, or nulls if it has none."""
+    """Join each row with the rows of an optional block. Without a match, the variables of the block are null."""
 
     pipeline: Pipeline
 
@@ -59,7 +59,7 @@ class LeftJoin(Operator):
 
 @dataclass(frozen=True, slots=True)
 class AntiJoin(Operator):
-    """Keep rows for which a negated block has no rows."""
+    """Keep the rows for which a negated block has no match."""
 
     pipeline: Pipeline
 
@@ -92,7 +92,8 @@ def _run_distinct(pipeline: Pipeline, frame: Frame, match: MatchRun) -> tuple[Fr
     """Run an inner block once for each distinct combination of the outer variables that it refers to.
 
     Returns:
-        The rows of the block, whose `origin` is the combination, and the combination of each row of the frame.
+        The rows of the inner block, and for each row of the frame, the index of its combination. `origin` of a row of
+        the inner block is the index of its combination.
     """
     outer = pipeline.block.block.outer
     has_path = any(name in frame.paths for name in outer)

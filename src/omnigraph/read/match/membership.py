@@ -54,7 +54,7 @@ class Membership(Operator):
             for turn, adjacency in enumerate(adjacencies(context, step)):
                 rows = both
                 if turn:
-                    # A self-loop is one edge, though both directions find it.
+                    # A self-loop is found in both directions. It counts once, because it is one edge.
                     rows = rows[left.numbers[rows] != right.numbers[rows]]
                 degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
                 if expand.edge_var is None:
@@ -62,8 +62,8 @@ class Membership(Operator):
                     continue
                 at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
                 unused = np.zeros(len(at), np.int64)
-                edge_which = np.full(len(at), edges.index(step.edge), np.int64)
-                found.append(Reached(np.repeat(rows, degree), unused, unused, edge_which, adjacency.edges(at)))
+                edge_type_index = np.full(len(at), edges.index(step.edge), np.int64)
+                found.append(Reached(np.repeat(rows, degree), unused, unused, edge_type_index, adjacency.edges(at)))
         if expand.edge_var is None:
             return frame.filter(met)
         reached = joined(found)

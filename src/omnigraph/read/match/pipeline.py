@@ -1,6 +1,7 @@
 """Pipelines: the physical plan of a block is a sequence of operators, each of which maps rows to rows.
 
-An operator is a frozen dataclass with an `execute` method. To add one, write its module and let the planner choose it.
+A block is a `match`, `optional` or `not` block of a query. An operator is a frozen dataclass with an `execute` method.
+To add an operator, write its module and let the planner choose it.
 """
 
 from __future__ import annotations
@@ -33,40 +34,40 @@ class Operator(ABC):
     @property
     @abstractmethod
     def text(self) -> str:
-        """Its arguments, for `explain`."""
+        """The arguments of the operator, as `explain` prints them."""
 
     @property
     def reason(self) -> str:
-        """Why the planner chose it; empty if there was no choice."""
+        """Why the planner chose the operator; empty if there was no choice."""
         return ""
 
     @property
     def binds(self) -> frozenset[str]:
-        """Variables that have a value after it."""
+        """Variables that are bound in the output rows because of this operator."""
         return frozenset()
 
     @property
     def conditions(self) -> Sequence[Expression]:
-        """Conditions that it evaluates on all rows."""
+        """Conditions that the operator evaluates on its input rows."""
         return ()
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
-        """Conditions of a variable that are evaluated inside the operator."""
+        """Conditions on the variable that the operator binds, if the operator evaluates them (predicate pushdown)."""
         return ()
 
     @property
     def inner(self) -> Pipeline | None:
-        """The pipeline of the block that it joins."""
+        """The pipeline of the inner block that the operator joins; None for other operators."""
         return None
 
     @property
     def edge_steps(self) -> Sequence[ir.Step]:
-        """Edges that it walks, in walking direction."""
+        """Edge types that the operator walks, in the direction in which it walks them."""
         return ()
 
     @abstractmethod
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
-        """Map rows to rows."""
+        """Compute the output rows from the input rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class Pipeline:
     Attributes:
         block: the block.
         operators: the operators, in order.
-        bound: variables that have a value before it.
-        input_rows: number of rows that it was planned for.
-        rows: estimated rows after it.
-        cost: estimated cost, in walked edges.
-        estimates: estimated rows after each operator; empty unless the read is traced.
+        bound: variables that are bound in the input rows.
+        input_rows: number of input rows that the plan was chosen for.
+        rows: estimated number of output rows.
+        cost: estimated cost. The unit is the cost of walking one edge.
+        estimates: estimated number of output rows of each operator; may be empty if the read is not traced.
     """
 
     block: QueryBlock
@@ -92,7 +93,7 @@ class Pipeline:
     estimates: tuple[float, ...] = ()
 
     def execute(self, frame: Frame, match: MatchRun) -> Frame:
-        """All rows of the block for the rows of a frame."""
+        """Match the block for the input rows in `frame`. Returns all output rows."""
         run = BlockRun(match.context, match.candidates(self.block), match)
         trace, budget = match.context.trace, match.context.budget
         if trace is None:
@@ -111,12 +112,12 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class BlockRun:
-    """The execution of one pipeline.
+    """State of the execution of one pipeline.
 
     Attributes:
         context: the read.
-        candidates: candidate nodes of the block's variables.
-        match: the execution of the whole match.
+        candidates: candidate nodes of the variables of the block.
+        match: state of the execution of the whole match.
     """
 
     context: Context
@@ -125,10 +126,10 @@ class BlockRun:
 
 
 class PipelinePlanner(Protocol):
-    """Plans a block; implemented by the planner, which is a layer above."""
+    """Plans blocks. `plan.planner.Planner` implements it; this package may not import that one."""
 
     def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
-        """The pipeline of a block for a number of input rows, with the candidates of a match as they are now."""
+        """The best pipeline of a block for a number of input rows and for the candidates that the match has now."""
         ...
 
     def estimate(self, candidates: Candidates, name: str) -> float:
@@ -137,12 +138,12 @@ class PipelinePlanner(Protocol):
 
 
 _REFIT = 2
-"""A block is planned again if its input is this many times larger or smaller than estimated."""
+"""A block is planned again if its number of input rows differs from the estimate by more than this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchRun:
-    """The execution of a match: mutable state of one read, apart from its plan.
+    """State of the execution of a match. It is mutable and belongs to one read; the plan does not change.
 
     Attributes:
         query: the query.
@@ -157,39 +158,45 @@ class MatchRun:
     _entries: dict[int, list[Entry]] = field(default_factory=dict)
 
     def start(self) -> Frame:
-        """The input of the first operator: one row without variables."""
+        """The input of the first operator: one row without bound variables."""
         return Frame(1, searching=self.context.search)
 
     def candidates(self, block: QueryBlock) -> Candidates:
-        """Candidates of a block's variables. All variants of a block share them."""
+        """Candidates of the variables of a block. Reduced copies of the block (see `QueryBlock.without`) share them."""
         if block.number not in self._candidates:
             self._candidates[block.number] = Candidates(block, self.context, self.planner.estimate)
         return self._candidates[block.number]
 
     def replan(self, pipeline: Pipeline, rows: float) -> Pipeline:
-        """Plan a block again, for the candidates and the number of input rows that are known now."""
+        """Plan the block of a pipeline again, for the current candidates and a number of input rows."""
         return self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:
-        """Plan a block again if it gets many more or fewer rows than it was planned for."""
+        """Plan the block of a pipeline again if `rows`, the number of input rows, is far from the planned number.
+
+        Returns the new pipeline, or the given pipeline if it still fits.
+        """
         fits = pipeline.input_rows <= _REFIT * rows and rows <= _REFIT * pipeline.input_rows
         return pipeline if fits or rows == 0 else self.replan(pipeline, rows)
 
     def with_candidates(self, block: QueryBlock, candidates: Candidates) -> MatchRun:
-        """The same match with other candidates for one block."""
+        """A copy of this state with other candidates for one block."""
         return replace(self, _candidates={**self._candidates, block.number: candidates})
 
     def keep_planning_entries(self, block: QueryBlock, entries: list[Entry]) -> None:
-        """Keep trace entries of conditions that were evaluated while the block was planned."""
+        """Keep the trace entries of conditions that were evaluated while a block was planned."""
         self._entries.setdefault(block.number, []).extend(entries)
 
     def planning_entries(self, block: QueryBlock) -> list[Entry]:
-        """Those entries, once: the first execution of the block records them."""
+        """Remove and return the entries that `keep_planning_entries` kept.
+
+        The first execution of the block records them.
+        """
         return self._entries.pop(block.number, [])
 
 
 def trace_entry(operator: Operator, estimate: float, candidates: Candidates) -> Entry:
-    """The trace entry of an operator, before it runs."""
+    """A trace entry for an operator that has not run yet."""
     pushed = operator.pushed(candidates)
     entry = Entry(operator.name, operator.text, estimate, reason=operator.reason)
     entry.columns = _properties((*pushed, *operator.conditions))

@@ -1,7 +1,8 @@
-"""Rank: if only the best-ranked rows are wanted, find the best nodes before their rows are listed.
+"""Rank: if only the best-ranked rows are needed, find the best nodes first, and match only those.
 
-A rank scores the nodes of one variable. Which of them are in any row, and in how many, is counted without listing the
-rows (`Count`). Then only the rows of the best nodes are listed.
+A rank (vector distance, BM25 or fusion) scores the nodes of one variable. `Count` computes how many rows each node is
+in, without producing the rows. From this, the best nodes that have enough rows are chosen. Rows are produced only for
+these nodes.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from omnigraph.read.search.entities import Entities
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Find the best nodes of a variable, then list their rows.
+    """Find the best-ranked nodes of a variable, then produce the rows of these nodes.
 
     Attributes:
         rank: the rank that is the first sort key.
-        var: the variable whose nodes it scores.
+        var: the variable whose nodes the rank scores.
         count: counts the rows of each node.
-        wanted: number of rows that are wanted.
-        nodes: estimated number of nodes that have the wanted rows.
-        listing: lists the rows of the best nodes.
+        wanted: number of rows that are needed: offset plus limit.
+        nodes: estimated number of nodes that together have the needed rows.
+        pipeline: produces the rows of the best nodes.
     """
 
     rank: ir.Rank
@@ -38,7 +39,7 @@ class Rank:
     count: Count
     wanted: int
     nodes: float
-    listing: Pipeline
+    pipeline: Pipeline
 
     @property
     def name(self) -> OperatorName:
@@ -50,15 +51,15 @@ class Rank:
 
     @property
     def reason(self) -> str:
-        return f"only the rows of the best ${self.var} are listed"
+        return f"rows are produced only for the best nodes of ${self.var}"
 
     @property
     def rows(self) -> float:
-        """Estimated rows after it."""
-        return self.listing.rows
+        """Estimated number of output rows."""
+        return self.pipeline.rows
 
     def execute(self, match: MatchRun) -> tuple[Frame, None]:
-        """Rows of the match that contain the best rows, with fused ranks."""
+        """Rows of the match, with fused ranks. They include the best rows; other rows may be missing."""
         trace = match.context.trace
         if trace is None:
             nodes = self._best_nodes(match)
@@ -67,12 +68,12 @@ class Rank:
                 nodes = self._best_nodes(match)
             entry.rows, entry.size = nodes.count, nodes.nbytes
         start = Frame(nodes.count, nodes.bindings, searching=match.context.search)
-        frame = match.replan(self.listing, nodes.count).execute(start, match)
+        frame = match.replan(self.pipeline, nodes.count).execute(start, match)
         at = np.searchsorted(nodes.bindings[self.var].numbers, frame.bindings[self.var].numbers)
         return frame.with_fused({fusion: values.take(at) for fusion, values in nodes.fused.items()}), None
 
     def _best_nodes(self, match: MatchRun) -> Frame:
-        """The nodes whose rows contain the best rows, ascending, with fused ranks."""
+        """The nodes whose rows include the best rows, one row per node, in ascending order, with fused ranks."""
         search, query = match.context.search, match.query
         rows, weights = self.count.execute(match)
         entities = Entities.of(rows.bindings[self.var])
@@ -84,11 +85,12 @@ class Rank:
         best = search.best(self.rank, nodes, self.wanted)
         weights = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
         if weights.sum() < self.wanted:
-            # Ordered by an alias, rows without a rank come last. They are in the result if there are too few others.
+            # If the query sorts by a column that contains the rank, rows without a score come last. They are in the
+            # result if there are too few rows with a score.
             return nodes if query.read.ranked is None else best
         score = best.search(self.rank).to_numpy(zero_copy_only=False)
         key = score if isinstance(self.rank, ir.Nearest) else -score
         order = np.argsort(key)
         enough = np.searchsorted(np.cumsum(weights[order]), self.wanted)
-        # Keep all nodes with the same rank as the last one: other sort keys decide between their rows.
+        # Keep all nodes with the same score as the last one: later sort keys decide which of their rows are first.
         return best.filter(key <= key[order[enough]])

@@ -1,4 +1,7 @@
-"""Reach and ShortestPaths: walk a range of hops, always from the left end, since distances count from there."""
+"""Reach: walk along edges for a range of hops.
+
+The walk always starts at the left variable, because distances are counted from there.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,19 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, Path
 
 _PATH_COPIES = 6
-"""Copies of path arrays in memory while paths are sorted."""
+"""Number of copies of the path arrays in memory while paths are sorted."""
 
 _PATH_BYTES = 24
-"""Bytes of a node or an edge of a path: its number, its type and its offset."""
+"""Bytes per node or edge of a path, for its number, its type and its offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach(Operator):
-    """Walk a range of hops and bind the nodes that are reached. With a path variable, find the shortest paths, too.
+    """Walk a range of hops and bind the reached nodes. If there is a path variable, also find and bind shortest paths.
 
     Attributes:
-        expand: the edges, with a hop range.
-        closing: whether both ends are bound: the walk then only checks that the right end is reached.
+        expand: the edges of the query to walk, with a hop range.
+        closing: whether both variables are bound already. Then rows are kept whose right node is reached.
         late: whether the conditions on the reached variable are evaluated on reached nodes only.
     """
 
@@ -75,7 +78,7 @@ class Reach(Operator):
         starts = walk.numbering.numbers(frame.bindings[expand.left])
         distinct, back = np.unique(starts, return_inverse=True)
         places, nodes, paths = self._walk(walk, distinct, run)
-        # Rows with the same start reach the same nodes.
+        # The walk runs once per distinct start, because rows with the same start reach the same nodes.
         first = np.searchsorted(places, np.arange(len(distinct) + 1))
         degree = np.diff(first)[back]
         total = int(degree.sum())
@@ -101,7 +104,12 @@ class Reach(Operator):
         return found
 
     def _walk(self, walk: Walk, starts: Numbers, run: BlockRun) -> tuple[Numbers, Numbers, Path | None]:
-        """Reached nodes: the place of the start, the node, and the path to it if paths are wanted."""
+        """Find the reached nodes.
+
+        Returns:
+            For each pair of start and reached node, the index into `starts`, the node, and the path between both. The
+            path is None if there is no path variable.
+        """
         assert self.expand.hops is not None
         if self.expand.path_var is None:
             places, nodes = walk.reach(starts, self.expand.hops)
@@ -116,9 +124,9 @@ class Reach(Operator):
 def _bind_reached(
     name: str, walk: Walk, reached: Numbers, masks: Sequence[Mask | None], candidates: Candidates
 ) -> tuple[Mask, Binding]:
-    """Which reached nodes are candidates of a variable, and the binding of those."""
+    """Mask of the reached nodes that are candidates of a variable, and a binding with these nodes."""
     tables = candidates.tables(name)
-    which = np.full(len(reached), NOTHING, np.int64)
+    type_index = np.full(len(reached), NOTHING, np.int64)
     numbers = np.zeros(len(reached), np.int64)
     for number, (table, allowed) in enumerate(zip(tables, masks, strict=True)):
         if table.type_name not in walk.numbering.types:
@@ -127,6 +135,6 @@ def _bind_reached(
         mine = (reached >= begin) & (reached < begin + table.slots)
         if allowed is not None:
             mine[mine] = allowed[reached[mine] - begin]
-        which[mine], numbers[mine] = number, reached[mine] - begin
-    kept: Mask = which != NOTHING
-    return kept, Binding(tables, numbers[kept], which[kept] if len(tables) != 1 else None)
+        type_index[mine], numbers[mine] = number, reached[mine] - begin
+    kept: Mask = type_index != NOTHING
+    return kept, Binding(tables, numbers[kept], type_index[kept] if len(tables) != 1 else None)

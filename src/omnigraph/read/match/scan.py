@@ -15,7 +15,7 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 
 CHUNK_ROWS = 1 << 19
-"""Rows of a product per chunk."""
+"""Rows of a cross product that are computed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Scan(Operator):
 
     Attributes:
         node: the variable.
-        is_product: whether there are other variables before it.
+        is_product: whether the input rows have other variables already, so that the result is a cross product.
     """
 
     node: ir.NodeVar
@@ -53,13 +53,13 @@ class Scan(Operator):
             binding = Binding(tables, candidates[0])
             return replace(frame, count=len(candidates[0]), bindings={name: binding}, _columns={})
         numbers = np.concatenate([np.array([], np.int64), *candidates])
-        which = np.repeat(np.arange(len(tables)), [len(part) for part in candidates])
+        type_index = np.repeat(np.arange(len(tables)), [len(part) for part in candidates])
         together = count if frame.paths else max(1, CHUNK_ROWS // max(len(numbers), 1))
         parts = []
         for first in range(0, max(count, 1), max(together, 1)):
             budget.check()
             rows = np.repeat(np.arange(first, min(first + together, count)), len(numbers))
             times = len(rows) // max(len(numbers), 1)
-            binding = Binding(tables, np.tile(numbers, times), np.tile(which, times) if len(tables) != 1 else None)
+            binding = Binding(tables, np.tile(numbers, times), np.tile(type_index, times) if len(tables) != 1 else None)
             parts.append(frame.take(rows).bind(name, binding))
         return parts[0] if len(parts) == 1 else concat_frames(parts)

@@ -17,7 +17,7 @@ from omnigraph.read.match.hops import Walk
 from omnigraph.read.rows.frame import Binding, Path
 
 _NUMBERS = 8
-"""Array elements per reached node: those of a layer, and one for the visited set."""
+"""Number of array elements in memory per reached node, for its layer and for the set of visited nodes."""
 
 _NUMBER = 8
 """Bytes of an array element."""
@@ -25,14 +25,15 @@ _NUMBER = 8
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Nodes at one distance.
+    """The best paths of one length, one element per path.
 
     Attributes:
-        start: index of the start of each path.
-        node: the node.
-        parent: index of the previous node in the layer before.
-        edge: the last edge.
-        by_nodes: rank of the path by the ids of its nodes. Nodes of different types may share an id.
+        start: index of the start of the path.
+        node: last node of the path.
+        parent: index, in the previous layer, of the path without its last edge.
+        edge: last edge of the path.
+        by_nodes: rank of the path by the ids of its nodes. It can be equal for different paths, because nodes of
+            different types may have equal ids.
         by_edges: rank of the path by the ids of its edges.
     """
 
@@ -50,7 +51,11 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Paths: index of the start, last node, and all nodes and edges, under the combined numbering."""
+    """Shortest paths: for each path the index of its start, its last node, its nodes and its edges.
+
+    Nodes and edges have the combined numbers of `Walk`. The nodes of path n are the elements `node_first[n]` to
+    `node_first[n + 1]` (exclusive) of `nodes`. The edges are found in the same way.
+    """
 
     start: Numbers
     node: Numbers
@@ -92,7 +97,7 @@ class PathSearch:
         while len(layers[-1].node) and (hops.max is None or len(layers) <= hops.max):
             last = layers[-1]
             if len(layers) == hops.min:
-                # A self-loop reaches its own node once more, in this hop.
+                # A node with a self-loop is reached again in this hop, although it was visited before.
                 loops = self._best(self._steps(last, loops=True))
                 kept.append((len(layers), loops))
             found = self._steps(last, loops=False)
@@ -101,7 +106,7 @@ class PathSearch:
             layer = self._best(found)
             self._context.budget.keep(len(layer.node) * _NUMBERS * _NUMBER)
             checkpoint()
-            # These are two sorted runs.
+            # The array consists of two sorted runs, which a stable sort merges.
             seen = np.concatenate([seen, layer.start * size + layer.node])
             seen.sort(kind="stable")
             if len(layers) >= hops.min:
@@ -110,13 +115,13 @@ class PathSearch:
         return self._paths(layers, kept)
 
     def _steps(self, layer: _Layer, *, loops: bool) -> _Layer:
-        """All edges from a layer."""
+        """Extend the paths of a layer by one edge: only by self-loops, or only by other edges."""
         source, node, edge = self._walk.edges_from(layer.node)
         found = _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
         return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
 
     def _best(self, found: _Layer) -> _Layer:
-        """The best path to each node from each start: by nodes so far, then by edges."""
+        """Keep the best path from each start to each node, by the ids of its nodes, then by the ids of its edges."""
         if len(found.node) == 0:
             return found
         edge_ids = ranks(self.edge_binding(found.edge).values("id"))
@@ -130,19 +135,19 @@ class PathSearch:
         return replace(found, by_nodes=_then(found.by_nodes, node_ids), by_edges=_then(found.by_edges, edge_ids))
 
     def node_binding(self, numbers: Numbers) -> Binding:
-        which = np.searchsorted(self._walk.numbering.begins, numbers, "right") - 1
-        return Binding(self._node_tables, numbers - self._walk.numbering.begins[which], which)
+        type_index = np.searchsorted(self._walk.numbering.begins, numbers, "right") - 1
+        return Binding(self._node_tables, numbers - self._walk.numbering.begins[type_index], type_index)
 
     def edge_binding(self, numbers: Numbers) -> Binding:
-        which = np.searchsorted(self._walk.edge_begins, numbers, "right") - 1
-        return Binding(self._edge_tables, numbers - self._walk.edge_begins[which], which)
+        type_index = np.searchsorted(self._walk.edge_begins, numbers, "right") - 1
+        return Binding(self._edge_tables, numbers - self._walk.edge_begins[type_index], type_index)
 
     def _paths(self, layers: list[_Layer], kept: list[tuple[int, _Layer]]) -> Found:
-        """Assemble all paths together, from their last node back to the start.
+        """Assemble the nodes and edges of all paths, from the last node of each path back to its start.
 
         Args:
-            layers: nodes at each distance.
-            kept: last nodes of paths, by distance, ascending.
+            layers: the paths of each length, from 0.
+            kept: lengths and paths that are in the result, in ascending order of length.
         """
         nothing = [np.array([], np.int64)]
         start = np.concatenate([*nothing, *(layer.start for _, layer in kept)])
@@ -157,7 +162,7 @@ class PathSearch:
         place = np.concatenate([*nothing, *(layer.parent for _, layer in kept)])
         for step in range(int(lengths.max(initial=0)) - 1, -1, -1):
             checkpoint()
-            # Paths are sorted by length.
+            # Paths are in ascending order of length, so those with more than `step` edges are at the end.
             longer = int(np.searchsorted(lengths, step, "right"))
             layer, at = layers[step], place[longer:]
             nodes[node_first[longer:-1] + step] = layer.node[at]
@@ -175,7 +180,7 @@ def _firsts(lengths: Numbers) -> Numbers:
 
 
 def _then(first: Numbers, second: Numbers) -> Numbers:
-    """Integers that sort like pairs."""
+    """Integers in the order of pairs of integers; equal pairs have equal integers."""
     pairs = first * (int(second.max()) + 1) + second
     return groups_of(pairs)[1]
 

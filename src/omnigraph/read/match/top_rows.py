@@ -1,8 +1,8 @@
-"""Portions: if only the first rows are wanted, match in sort order until there are enough rows.
+"""Portions: if only the first rows are needed, match batches of nodes in sort order until there are enough rows.
 
-The first sort key may be a property of one variable. Then the nodes of that variable are taken in key order, a portion
-at a time: all rows of a later portion come after all rows of earlier ones. Without sort keys, rows are ordered by the
-ids of their variables, so a plain limit works in the same way.
+This is possible if the first sort key is a property of one variable. The nodes of that variable are sorted by the key
+and matched in batches. All rows of a later batch come after all rows of earlier batches. A query without sort keys is
+sorted by the ids of its variables, so its limit is handled in the same way.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 
 _FASTER = 4
-"""Growth factor of portions."""
+"""Each batch has this many times the nodes of the batch before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portions:
-    """Match in the order of the first sort key until there are enough rows.
+    """Match batches of nodes, in the order of the first sort key, until there are enough rows.
 
     Attributes:
         key: the first sort key.
-        var: the variable whose property it is.
-        wanted: number of rows that are wanted.
-        first: number of nodes in the first portion.
-        pipeline: matches one portion.
+        var: the variable whose property is the sort key.
+        wanted: number of rows that are needed: offset plus limit.
+        first: number of nodes in the first batch.
+        pipeline: matches the nodes of one batch.
     """
 
     key: ir.SortKey
@@ -52,15 +52,15 @@ class Portions:
 
     @property
     def reason(self) -> str:
-        return f"{self.first} of the nodes of ${self.var} are expected to be enough"
+        return f"the first {self.first} nodes of ${self.var} are expected to have enough rows"
 
     @property
     def rows(self) -> float:
-        """Estimated rows after it."""
+        """Estimated number of output rows."""
         return float(self.wanted)
 
     def execute(self, match: MatchRun) -> tuple[Frame, None]:
-        """Rows of the match that contain the first rows of the result."""
+        """Rows of the match. They include the first rows of the result; other rows may be missing."""
         trace = match.context.trace
         if trace is None:
             return self._execute(match), None
@@ -77,7 +77,7 @@ class Portions:
         left, size, rows = np.arange(start.count), self.first, 0
         while not found or (len(left) and rows < self.wanted):
             match.context.budget.check()
-            # Nodes with equal keys are in the same portion.
+            # Nodes with equal keys are in the same batch.
             chosen = foremost(values.take(pa.array(left)), key, size) if size * _FASTER < len(left) else None
             part = start.take(left if chosen is None else left[chosen])
             pipeline = match.refit(self.pipeline, part.count)
@@ -94,17 +94,17 @@ class Portions:
         """All candidates of the variable, one row each."""
         candidates = match.candidates(self.pipeline.block)
         tables, numbers = candidates.tables(self.var), candidates.of(self.var)
-        which = None
+        type_index = None
         if len(tables) != 1:
-            which = np.repeat(np.arange(len(tables)), [len(part) for part in numbers])
+            type_index = np.repeat(np.arange(len(tables)), [len(part) for part in numbers])
         everything = np.concatenate([np.array([], np.int64), *numbers])
         match.context.budget.spend(len(everything), columns=4)
-        binding = Binding(tables, everything, which)
+        binding = Binding(tables, everything, type_index)
         return Frame(len(everything), {self.var: binding}, searching=match.context.search)
 
 
 def _key_values(key: ir.SortKey, frame: Frame) -> pa.Array:
-    """Values of a sort key, or integers that sort like them."""
+    """Values of a sort key for each row, or integers in the same order."""
     expr = key.expr
     if isinstance(expr, ir.Prop):
         return frame.prop(expr.var, expr.name)

@@ -1,7 +1,7 @@
-"""The order of all parts of a block: variables and edges, then optional blocks, then negated blocks.
+"""The order in which a block is executed: variables and edges, then optional blocks, then negated blocks.
 
-Orders are cached with the compiled query. Sizes are rounded to powers of two first, so that a query that runs again
-with other parameters usually finds its order in the cache.
+Orders are cached with the compiled query. The key contains row counts and selectivities, rounded to powers of two. So a
+query that runs again with other parameters usually finds its order in the cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from omnigraph.read.plan.statistics import Statistics, rounded_rows
 from omnigraph.read.query.block import QueryBlock, bound_by_expand
 
 _ANTI_JOIN_SELECTIVITY = 1 / 2
-"""Fraction of rows that an anti join is assumed to keep."""
+"""Estimated fraction of rows that an anti-join keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BlockJoin:
 
     Attributes:
         block: the inner block.
-        negated: whether it is an anti join; else a left join.
+        negated: whether the step is an anti-join; else a left join.
     """
 
     block: QueryBlock
@@ -33,12 +33,12 @@ class BlockJoin:
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
-    """The steps of a block.
+    """The steps that execute a block.
 
     Attributes:
         steps: the steps, in order.
-        rows: estimated rows after them.
-        cost: estimated cost, in walked edges.
+        rows: estimated number of rows after the last step.
+        cost: estimated cost. The unit is the cost of walking one edge.
     """
 
     steps: tuple[Move | BlockJoin, ...]
@@ -46,7 +46,7 @@ class BlockOrder:
     cost: float
 
     def estimates(self, rows: float, statistics: Statistics) -> tuple[float, ...]:
-        """Estimated rows after each step, from exact statistics."""
+        """Estimated number of rows after each step, from statistics that are not rounded."""
         estimates, found = Estimates(statistics), []
         for step in self.steps:
             if isinstance(step, Move):
@@ -58,11 +58,11 @@ class BlockOrder:
 
 
 def order_block(block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> BlockOrder:
-    """The cheapest order of a block, from the cache of the compiled query if it was planned before.
+    """The cheapest order of a block. It is found in the cache of the compiled query, or searched and cached.
 
     Args:
         block: the block.
-        bound: variables that have a value before it.
+        bound: variables that are bound in the input rows.
         rows: number of input rows.
         statistics: statistics of the block.
     """
@@ -103,13 +103,16 @@ class _BlockOrdering:
             yield BlockJoin(negation, negated=True)
 
     def _before_optionals(self) -> list[str]:
-        """Variables that are not connected with a variable of an optional block. They can be bound first."""
+        """Variables of this block that no chain of edges connects with a variable of an optional block.
+
+        They are bound first.
+        """
         ends = {e.left for e in self._expands} | {e.right for e in self._expands}
         waiting = _connected(ends - self._block.nodes.keys() - self._bound, self._expands)
         return [name for name in self._block.nodes if name not in waiting]
 
     def _bind(self, names: Sequence[str]) -> Iterator[Move]:
-        """Bind variables, and walk every expand that can be walked from bound variables."""
+        """Moves that bind the given variables, and walk all edges that can be reached from bound variables."""
         nodes = self._block.nodes
         known = self._bound | nodes.keys()
         possible = [e for e in self._expands if e.left in known and e.right in known]
@@ -127,7 +130,7 @@ class _BlockOrdering:
 
 
 def _connected(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:
-    """Variables that chains of edges connect with the given ones, and those themselves."""
+    """The given variables, and all variables that chains of edges connect with them."""
     found = set(names)
     grown = True
     while grown:

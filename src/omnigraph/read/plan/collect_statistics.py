@@ -32,7 +32,7 @@ def collect_statistics(block: QueryBlock, candidates: Candidates, context: Conte
 
 
 def cardinality(candidates: Candidates, name: str, context: Context) -> Cardinality:
-    """Number of candidates of a variable: exact if that is cheap to find out, else estimated."""
+    """Number of candidates of a variable. It is exact if counting them is cheap, else estimated."""
     total, size = candidates.total(name), candidates.cheap_size(name)
     if size is not None:
         return Cardinality(total, size)
@@ -51,7 +51,7 @@ def estimated_size(candidates: Candidates, name: str, context: Context) -> float
 
 
 def _degrees(edge: str, context: Context) -> DegreeStatistics:
-    """Degrees of an edge type: all of them if the topology exists, else only the number of edges."""
+    """Degree statistics of an edge type. If its topology does not exist yet, only the number of edges is known."""
     topology = context.topologies.known(edge)
     return DegreeStatistics(context.tables.edges(edge).count) if topology is None else topology.degrees
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.trace import Entry
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.listing import Listing
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline, trace_entry
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.top_rows import Portions
@@ -19,13 +19,13 @@ from omnigraph.read.query.read_query import ReadQuery
 
 
 def explain_steps(plan: Plan, match: MatchRun) -> list[Entry]:
-    """Entries of all operators of a plan, with estimates."""
+    """Trace entries of all operators of a plan, with estimated row counts."""
     shape = zip(plan.shape, shape_rows(plan, match.query, match.context), strict=True)
     return [*_match_entries(plan, match), *(Entry(op.name, op.text, rows) for op, rows in shape)]
 
 
 def shape_rows(plan: Plan, query: ReadQuery, context: Context) -> Iterator[float]:
-    """Estimated rows after each shape operator of a plan."""
+    """Estimated number of output rows of each shape operator of a plan."""
 
     def distinct(expr: ir.Expr) -> float | None:
         node = query.match.nodes.get(expr.var) if isinstance(expr, ir.Prop) else None
@@ -39,7 +39,7 @@ def shape_rows(plan: Plan, query: ReadQuery, context: Context) -> Iterator[float
 
 def _match_entries(plan: Plan, match: MatchRun) -> Iterator[Entry]:
     match plan.match:
-        case Listing(pipeline=pipeline):
+        case AllRows(pipeline=pipeline):
             yield from _pipeline_entries(pipeline, match)
         case Count() as count:
             yield from _count_entries(count, match)
@@ -47,7 +47,7 @@ def _match_entries(plan: Plan, match: MatchRun) -> Iterator[Entry]:
             entry = Entry(rank.name, rank.text, rank.nodes, reason=rank.reason)
             entry.steps.extend(_count_entries(rank.count, match))
             yield entry
-            yield from _pipeline_entries(rank.listing, match)
+            yield from _pipeline_entries(rank.pipeline, match)
         case Portions() as portions:
             entry = Entry(portions.name, portions.text, portions.wanted, reason=portions.reason)
             entry.steps.extend(_pipeline_entries(portions.pipeline, match))
@@ -71,15 +71,15 @@ def _pipeline_entries(pipeline: Pipeline, match: MatchRun) -> Iterator[Entry]:
         entry = trace_entry(operator, estimate, candidates)
         if operator.inner is not None:
             entry.steps.extend(_pipeline_entries(operator.inner, match))
-        entry.ways = _edge_access(operator, rows, match.context)
+        entry.edge_access = _edge_access(operator, rows, match.context)
         yield entry
         rows = estimate
 
 
 def _edge_access(operator: Operator, rows: float, context: Context) -> list[str]:
-    """The access paths that an operator would use for its edges, for a number of input rows."""
-    ways = (
-        context.topologies.way(step.edge, rows, inward=step.direction is ir.Direction.IN)
+    """How an operator would find its edges, for a number of input rows: in a topology or with index lookups."""
+    paths = (
+        context.topologies.access_path(step.edge, rows, inward=step.direction is ir.Direction.IN)
         for step in operator.edge_steps
     )
-    return list(dict.fromkeys(ways))
+    return list(dict.fromkeys(paths))

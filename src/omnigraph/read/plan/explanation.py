@@ -1,4 +1,4 @@
-"""Explanations: the plan of a query with estimates, and actual numbers if it was run."""
+"""Explanations: the plan of a query with estimated row counts, and with actual row counts if the query was run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Explanation:
         query: the compiled query.
         branch: the branch that was read; None if the call named a snapshot.
         snapshot: the commit that was read, if the call named it; else None.
-        steps: the operators, in order, with estimated rows.
+        steps: the operators, in order, with estimated row counts.
         statistics: statistics that the join order of each block was chosen from. Equal statistics give equal plans.
         spent: budget usage, if the query was run.
         returned: number of rows of the result, if the query was run.
@@ -41,7 +41,7 @@ class Explanation:
         return self.spent is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The explanation as a JSON object, with the IR."""
+        """The explanation as a JSON object. It includes the IR of the query."""
         members: dict[str, Any] = {
             "query_name": self.query.name,
             "target": {"branch": self.branch, "snapshot": self.snapshot},
@@ -74,13 +74,13 @@ class Explanation:
 
 def _lines(steps: Sequence[Entry], level: int) -> Iterator[tuple[str, Entry]]:
     for step in steps:
-        ways = f", by {' and '.join(step.ways)}" if step.ways else ""
-        yield f"{'  ' * level}{step.action} {step.text}".rstrip() + ways, step
+        access = f", by {' and '.join(step.edge_access)}" if step.edge_access else ""
+        yield f"{'  ' * level}{step.action} {step.text}".rstrip() + access, step
         yield from _lines(step.steps, level + 1)
 
 
 def _aligned(lines: Sequence[tuple[str, Entry]], *, analyzed: bool) -> list[str]:
-    """Operators as a table: arguments, estimated rows, actual numbers."""
+    """The operators as the lines of a text table: arguments, estimated rows, and actual rows, times and bytes."""
     head = ["step", "estimate", "rows", *(["ms", "bytes", "read", "calls"] if analyzed else [])]
     table = [head]
     for text, entry in lines:

@@ -1,9 +1,10 @@
-"""Join order: in which order variables are bound and edges are walked. Every order gives the same rows.
+"""Join order: the order in which variables are bound and edges are walked. Every order gives the same rows.
 
-The estimated number of rows after some variables are bound does not depend on the order: it is the product of their
-cardinalities, of the selectivity of the edges between them and of the selectivity of conditions. So the search is
-dynamic programming over states: the cheapest way to a state extends the cheapest way to an earlier one. Up to eight
-variables the search is exhaustive; beyond, it is a beam search.
+A state is the set of variables that are bound so far and the set of edges that are walked so far. The estimated number
+of rows in a state does not depend on the order that leads to it. It is the product of the cardinalities of the bound
+variables, the selectivities of the walked edges and the selectivities of the evaluated conditions. So the search is
+dynamic programming over states: the cheapest order that leads to a state extends the cheapest order of an earlier
+state. With up to eight variables the search is exhaustive; with more, it is a beam search.
 """
 
 # See docs/decisions/0086-a-plan-depends-on-statistics.md
@@ -27,16 +28,16 @@ BEAM_WIDTH = 24
 """Number of partial orders that the beam search keeps."""
 
 OPERATOR_COST_ROWS = 50.0
-"""Fixed cost of an operator, in rows."""
+"""Fixed cost of an operator. The unit is the cost of processing one row, or walking one edge."""
 
 _SCAN_TEST_COST_EDGES = 0.2
-"""Cost of evaluating conditions on one node in a scan of all nodes, in walked edges."""
+"""Cost per node of evaluating conditions on all nodes of a type. The unit is the cost of walking one edge."""
 
 _EDGE_TEST_COST_EDGES = 10.0
-"""Cost of testing whether an edge joins two nodes, in walked edges."""
+"""Cost of testing whether an edge joins two nodes. The unit is the cost of walking one edge."""
 
 LATE_TEST_COST_EDGES = 4.0
-"""Cost of evaluating conditions on one reached node, whose values are read one by one, in walked edges."""
+"""Cost per node of evaluating conditions only on reached nodes. The unit is the cost of walking one edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class Move:
 
     Attributes:
         scan: variable that is bound to all its candidates.
-        expand: edges that are walked, or tested between two bound variables.
-        condition: join condition that is evaluated, by position.
-        forward: whether edges are walked from left to right.
-        closing: whether both ends are bound before.
+        expand: edges that are walked; if both variables are bound, edges whose existence is tested.
+        condition: join condition that is evaluated, as an index into the join conditions of the block.
+        forward: whether edges are walked from the left variable to the right one.
+        closing: whether both variables of `expand` are bound before this step.
         late: whether conditions on the reached variable are evaluated on reached nodes only.
     """
 
@@ -62,7 +63,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class JoinOrder:
-    """Moves, estimated rows after them, and their estimated cost."""
+    """Moves in order, the estimated number of rows after the last move, and the estimated cost of all moves."""
 
     moves: tuple[Move, ...]
     rows: float
@@ -70,17 +71,20 @@ class JoinOrder:
 
 
 Conditions = Sequence[tuple[int, frozenset[str]]]
-"""Join conditions by position, with their variables."""
+"""Join conditions of a block: for each, its index in the block, and the variables that it refers to."""
 
 
 class Estimates:
-    """Row and cost estimates of moves, from statistics alone."""
+    """Estimates the rows and the cost of moves. The estimates depend only on the statistics."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
 
     def held(self, name: str, steps: Sequence[ir.Step] = (), *, left: bool = True) -> Cardinality:
-        """Cardinality of a variable. An outer variable may hold any node that the edges join."""
+        """Cardinality of a variable.
+
+        For a variable of an enclosing block, this is the number of all nodes of its types.
+        """
         found = self._statistics.variables.get(name)
         if found is not None:
             return found
@@ -92,12 +96,12 @@ class Estimates:
         return self.held(expand.left, expand.steps), self.held(expand.right, expand.steps, left=False)
 
     def _edges(self, expand: ir.Expand) -> float:
-        """Pairs of nodes that one hop joins."""
+        """Number of pairs of nodes that one hop of an expand joins."""
         edges = self._statistics.edges
         return float(sum(edges[s.edge].edges * (2 if s.direction is ir.Direction.BOTH else 1) for s in expand.steps))
 
     def walked(self, expand: ir.Expand, *, forward: bool = True) -> float:
-        """Edges walked from one node."""
+        """Estimated number of edges that an expand walks from one node."""
         left, right = self._ends(expand)
         degree = self._edges(expand) / max((left if forward else right).total, 1)
         if expand.hops is None:
@@ -106,14 +110,14 @@ class Estimates:
         return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
 
     def joined(self, expand: ir.Expand) -> float:
-        """Selectivity of an expand: the fraction of all node pairs that it joins."""
+        """Selectivity of an expand: the fraction of all pairs of nodes that its edges join."""
         left, right = self._ends(expand)
         if expand.hops is None:
             return self._edges(expand) / max(left.total * right.total, 1)
         return min(self.walked(expand), self._arrivals(expand, right.total)) / max(right.total, 1)
 
     def _arrivals(self, expand: ir.Expand, nodes: int) -> float:
-        """Upper bound of reachable nodes: those with an incoming edge."""
+        """Upper bound of the number of nodes that can be reached: the nodes with an incoming edge."""
         total = 0
         for step in expand.steps:
             degrees = self._statistics.edges[step.edge]
@@ -127,7 +131,7 @@ class Estimates:
         return min(total, nodes)
 
     def block(self, block: ir.Block, rows: float) -> float:
-        """Cost of an inner block, for a number of outer rows."""
+        """Estimated cost of an inner block, for a number of input rows."""
         cost, inside = OPERATOR_COST_ROWS, rows
         for expand in block.expands:
             nodes = self._statistics.nodes
@@ -138,11 +142,11 @@ class Estimates:
         return cost + sum(self.block(inner, inside) for inner in (*block.optionals, *block.negations))
 
     def condition(self, place: int) -> float:
-        """Selectivity of a join condition."""
+        """Selectivity of a join condition, by its index in the block."""
         return self._statistics.shares[place]
 
     def after(self, move: Move, rows: float) -> float:
-        """Estimated rows after a move."""
+        """Estimated number of rows after a move, from the number of rows before it."""
         if move.scan is not None:
             return rows * self.held(move.scan).size
         if move.condition is not None:
@@ -155,12 +159,12 @@ class Estimates:
         return rows * joined * (right if move.forward else left).size
 
     def cost(self, move: Move, rows: float, first: bool) -> float:
-        """Estimated cost of a move, in walked edges.
+        """Estimated cost of a move. The unit is the cost of walking one edge.
 
         Args:
             move: the move.
-            rows: rows before it.
-            first: whether no variable is bound before.
+            rows: number of rows before the move.
+            first: whether no variable is bound before the move.
         """
         after = self.after(move, rows)
         if move.condition is not None:
@@ -184,7 +188,7 @@ class Estimates:
         return LATE_TEST_COST_EDGES * walked
 
     def is_late(self, expand: ir.Expand, rows: float, *, forward: bool) -> bool:
-        """Whether conditions on the reached variable are cheaper to evaluate on reached nodes than on all nodes."""
+        """Whether evaluating the conditions on the reached variable is cheaper on reached nodes than on all nodes."""
         left, right = self._ends(expand)
         far = right if forward else left
         walked = rows * self.walked(expand, forward=forward)
@@ -192,7 +196,7 @@ class Estimates:
 
 
 class JoinOrderSearch:
-    """Search for the cheapest order that binds variables and walks all edges between them.
+    """Search for the cheapest join order that binds the given variables and walks all edges between them.
 
     Args:
         names: variables to bind.
@@ -217,58 +221,66 @@ class JoinOrderSearch:
         self._estimates = estimates
 
     def best(self, rows: float) -> JoinOrder:
-        """The cheapest order; the first of equally cheap ones."""
+        """The cheapest order for a number of input rows.
+
+        Of several orders with the same cost, the first that was found is returned.
+        """
         start = self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0))
         layer, ended = {start[0]: start[1]}, []
         while layer:
             following: dict[_State, JoinOrder] = {}
-            for state, way in layer.items():
+            for state, order in layer.items():
                 ends = True
-                for next_state, next_way in self._next_moves(state, way):
+                for next_state, next_order in self._next_moves(state, order):
                     ends = False
                     known = following.get(next_state)
-                    if known is None or next_way.cost < known.cost:
-                        following[next_state] = next_way
+                    if known is None or next_order.cost < known.cost:
+                        following[next_state] = next_order
                 if ends:
-                    ended.append(way)
+                    ended.append(order)
             layer = following
             if len(self._names) > MAX_EXHAUSTIVE_VARIABLES and len(layer) > BEAM_WIDTH:
                 layer = dict(sorted(layer.items(), key=lambda found: found[1].cost + found[1].rows)[:BEAM_WIDTH])
         return min(ended, key=_cost)
 
     def all_orders(self, rows: float) -> Iterator[JoinOrder]:
-        """All orders, for tests."""
+        """All possible orders. Only tests use it."""
 
-        def onward(state: _State, way: JoinOrder) -> Iterator[JoinOrder]:
-            following = list(self._next_moves(state, way))
+        def onward(state: _State, order: JoinOrder) -> Iterator[JoinOrder]:
+            following = list(self._next_moves(state, order))
             if not following:
-                yield way
+                yield order
             for found in following:
                 yield from onward(*found)
 
         yield from onward(*self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
 
-    def _next_moves(self, state: _State, way: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
-        """All next moves: each binds a variable, or walks several hops between bound ones."""
+    def _next_moves(self, state: _State, order: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
+        """All states that the next move can lead to.
+
+        A move binds a variable, or walks several hops between bound variables.
+        """
         bound = state.bound
         for place, expand in enumerate(self._expands):
             if place in state.walked:
                 continue
             left, right = expand.left in bound, expand.right in bound
-            if left and right:  # single hops are tested as soon as both ends are bound
-                yield self._after_move(state, way, Move(expand=expand, closing=True), place)
+            if (
+                left and right
+            ):  # several hops; single hops are tested in `_reduced`, as soon as both variables are bound
+                yield self._after_move(state, order, Move(expand=expand, closing=True), place)
             elif left or (right and expand.hops is None):
-                late = self._estimates.is_late(expand, way.rows, forward=left)
-                yield self._after_move(state, way, Move(expand=expand, forward=left, late=late), place)
+                late = self._estimates.is_late(expand, order.rows, forward=left)
+                yield self._after_move(state, order, Move(expand=expand, forward=left, late=late), place)
         for name in self._names:
             if name not in bound:
-                yield self._after_move(state, way, Move(scan=name))
+                yield self._after_move(state, order, Move(scan=name))
 
     def _after_move(
-        self, state: _State, way: JoinOrder, move: Move, place: int | None = None
+        self, state: _State, order: JoinOrder, move: Move, place: int | None = None
     ) -> tuple[_State, JoinOrder]:
         after = self._next_state(state, move, place)
-        return self._reduced(after, self._extended(way, move, first=not state.bound), state)
+        return self._reduced(after, self._extended(order, move, first=not state.bound), state)
 
     def _next_state(self, state: _State, move: Move, place: int | None) -> _State:
         if move.scan is not None:
@@ -278,17 +290,17 @@ class JoinOrderSearch:
         expand = move.expand
         return _State(state.bound | {expand.left, expand.right, *bound_by_expand(expand)}, state.walked | {place})
 
-    def _extended(self, way: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
-        cost = self._estimates.cost(move, way.rows, first)
-        return JoinOrder((*way.moves, move), self._estimates.after(move, way.rows), way.cost + cost)
+    def _extended(self, order: JoinOrder, move: Move, *, first: bool = False) -> JoinOrder:
+        cost = self._estimates.cost(move, order.rows, first)
+        return JoinOrder((*order.moves, move), self._estimates.after(move, order.rows), order.cost + cost)
 
-    def _reduced(self, state: _State, way: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
-        """Apply all moves that only remove rows: conditions, then edges between bound variables."""
+    def _reduced(self, state: _State, order: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
+        """Add all moves that only remove rows: evaluate conditions, and test single hops between bound variables."""
         tried = before
         while True:
             for place, names in self._conditions:
                 if names <= state.bound and not (tried is not None and names <= tried.bound):
-                    way = self._extended(way, Move(condition=place))
+                    order = self._extended(order, Move(condition=place))
             tried = state
             closing = [
                 (place, expand)
@@ -299,10 +311,10 @@ class JoinOrderSearch:
                 and expand.right in state.bound
             ]
             if not closing:
-                return state, way
+                return state, order
             place, expand = min(closing, key=lambda found: (self._estimates.joined(found[1]), found[0]))
             move = Move(expand=expand, closing=True)
-            state, way = self._next_state(state, move, place), self._extended(way, move)
+            state, order = self._next_state(state, move, place), self._extended(order, move)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,5 +323,5 @@ class _State:
     walked: frozenset[int]
 
 
-def _cost(way: JoinOrder) -> float:
-    return way.cost
+def _cost(order: JoinOrder) -> float:
+    return order.cost

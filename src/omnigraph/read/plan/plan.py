@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
-from omnigraph.read.match.listing import Listing
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.shape.operator import ShapeOperator
 
-MatchOperator = Listing | Count | Rank | Portions
-"""The alternatives for the match."""
+MatchOperator = AllRows | Count | Rank | Portions
+"""The alternative operators that find the rows of the match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Plan:
 
     Attributes:
         match: finds the rows of the match.
-        shape: operators that turn them into the result, in order.
+        shape: operators that convert these rows to the result (group, sort, project), in order.
         statistics: statistics that the join order of each block was chosen from; empty unless the read is traced.
     """
 

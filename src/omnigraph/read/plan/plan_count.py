@@ -1,4 +1,4 @@
-"""When to count: which variables of a match need not be listed."""
+"""Choose the variables of a match whose matches are counted, so that they need no rows (see `Count`)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from omnigraph.read.query.block import QueryBlock
 
 
 def count_leaves(
-    block: QueryBlock, listed: frozenset[str], candidates: Candidates, context: Context
+    block: QueryBlock, required: frozenset[str], candidates: Candidates, context: Context
 ) -> tuple[Leaf, ...]:
-    """Variables to count, in an order in which each is joined with at most one other. Cheap ones come first.
+    """Variables to count, in the order in which they are eliminated.
+
+    When its turn comes, a variable is joined with at most one variable that is not eliminated yet. Cheap variables come
+    first.
 
     Args:
-        block: the match.
-        listed: variables that must be listed.
-        candidates: candidates of its variables.
+        block: the `match` block.
+        required: variables that have to be in the rows, so that they cannot be counted.
+        candidates: candidates of the variables of the block.
         context: the read.
     """
-    return tuple(_leaves(block, listed, candidates, context))
+    return tuple(_leaves(block, required, candidates, context))
 
 
 def without_leaves(block: QueryBlock, leaves: tuple[Leaf, ...]) -> QueryBlock:
-    """The block that is left to list."""
+    """The block without the counted variables and their edges."""
     return block.without([leaf.name for leaf in leaves], [leaf.expand for leaf in leaves if leaf.expand is not None])
 
 
-def _leaves(block: QueryBlock, listed: frozenset[str], candidates: Candidates, context: Context) -> Iterator[Leaf]:
-    left = {name: node for name, node in block.nodes.items() if name not in listed}
+def _leaves(block: QueryBlock, required: frozenset[str], candidates: Candidates, context: Context) -> Iterator[Leaf]:
+    left = {name: node for name, node in block.nodes.items() if name not in required}
     if not left:
         return
     single = {name for name, node in block.nodes.items() if len(node.types) == 1}
@@ -47,7 +50,7 @@ def _leaves(block: QueryBlock, listed: frozenset[str], candidates: Candidates, c
         expand = mine[0]
         onto = expand.right if expand.left == name else expand.left
         alone = len(mine) == 1 and onto != name and onto in single
-        return Leaf(name, onto, expand) if alone and _can_eliminate(expand, name, listed, left[name]) else None
+        return Leaf(name, onto, expand) if alone and _can_eliminate(expand, name, required, left[name]) else None
 
     def cost(found: Leaf) -> tuple[float, str]:
         if found.expand is None:
@@ -71,7 +74,7 @@ def _leaves(block: QueryBlock, listed: frozenset[str], candidates: Candidates, c
 
 
 def _remaining_fractions(block: QueryBlock, candidates: Candidates, context: Context) -> dict[str, float]:
-    """Estimated fraction of its nodes that each variable can hold, after small neighbours restrict it."""
+    """For each variable, the estimated fraction of its nodes that have edges to candidates of the other variables."""
     known = {name: cardinality(candidates, name, context) for name in block.nodes}
     sizes = {name: found.size for name, found in known.items()}
     expands = block.block.expands
@@ -84,12 +87,12 @@ def _remaining_fractions(block: QueryBlock, candidates: Candidates, context: Con
     return {name: sizes[name] / max(found.total, 1) for name, found in known.items()}
 
 
-def _can_eliminate(expand: ir.Expand, name: str, listed: frozenset[str], node: ir.NodeVar) -> bool:
-    """Whether the matches of a variable at one end can be added up at the other end."""
+def _can_eliminate(expand: ir.Expand, name: str, required: frozenset[str], node: ir.NodeVar) -> bool:
+    """Whether a variable can be eliminated: its matches can be counted for each node at the other end of the edges."""
     edge = None if expand.edge_var is None else expand.edge_var.name
-    if edge in listed or expand.path_var in listed:
+    if edge in required or expand.path_var in required:
         return False
     if expand.hops is not None:
-        # Distances count from the left.
+        # Distances are counted from the left variable, so only the right variable can be eliminated.
         return name == expand.right
     return len(expand.steps) == 1 and len(node.types) == 1 and expand.steps[0].direction is not ir.Direction.BOTH

@@ -1,4 +1,4 @@
-"""When to match in sort order, and how large the first portion is."""
+"""Decide whether to match batches of nodes in sort order (see `Portions`), and how large the first batch is."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Callable
 from omnigraph.read.plan.block_order import BlockOrder
 from omnigraph.read.plan.statistics import Cardinality
 
-MIN_LISTING_COST_EDGES = 20_000.0
-"""If listing all rows costs at most this number of walked edges, all rows are listed."""
+MIN_FULL_MATCH_COST_EDGES = 20_000.0
+"""If a match of all nodes costs at most as much as walking this number of edges, batches are not used."""
 
 MIN_GAIN = 2.0
-"""Listing must cost this many times more than portions."""
+"""Batches are used if a match of all nodes costs at least this many times as much."""
 
 FIRST_PORTION_ROWS = 1_000
-"""The first portion is sized for at least this number of rows, within `_FIRST_PORTION_RATIO`."""
+"""The first batch is sized for at least this number of result rows, unless `_FIRST_PORTION_RATIO` limits it."""
 
 _FIRST_PORTION_RATIO = 64
-"""`FIRST_PORTION_ROWS` enlarges the first portion to at most 1 / this of the nodes."""
+"""`FIRST_PORTION_ROWS` enlarges the first batch to at most 1 / `_FIRST_PORTION_RATIO` of the nodes."""
 
 _FIRST_PORTION_MARGIN = 2.0
-"""The first portion is sized for this many times the wanted rows."""
+"""The first batch is sized for this many times the needed rows."""
 
 
 def first_portion(
     wanted: int, whole: BlockOrder, nodes: Cardinality, order_from: Callable[[float], BlockOrder]
 ) -> int | None:
-    """Number of nodes in the first portion; None if listing all rows is cheaper.
+    """Number of nodes in the first batch; None if a match of all nodes is cheaper.
 
     Args:
-        wanted: number of rows that are wanted.
-        whole: the join order that lists all rows.
+        wanted: number of rows that are needed: offset plus limit.
+        whole: the best join order for a match of all nodes.
         nodes: cardinality of the variable whose property is the first sort key.
         order_from: returns the join order that starts with a given number of nodes of that variable.
     """
-    if whole.cost <= MIN_LISTING_COST_EDGES:
+    if whole.cost <= MIN_FULL_MATCH_COST_EDGES:
         return None
     along = order_from(nodes.size)
     expected = max(along.rows, 1.0)

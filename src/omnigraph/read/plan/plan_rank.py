@@ -1,4 +1,4 @@
-"""When to find the best-ranked nodes before their rows are listed."""
+"""Decide whether to find the best-ranked nodes first and match only those (see `Rank`)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Callable
 from omnigraph.read.match.count import Leaf
 from omnigraph.read.plan.block_order import BlockOrder
 
-MIN_LISTING_COST_EDGES = 20_000.0
-"""If listing all rows costs at most this number of walked edges, all rows are listed."""
+MIN_FULL_MATCH_COST_EDGES = 20_000.0
+"""If a match of all nodes costs at most as much as walking this number of edges, all nodes are matched."""
 
 MIN_GAIN = 1.5
-"""Listing must cost this many times more than counting, and produce this many times more rows than wanted."""
+"""Minimum advantage, as a factor, of finding the best nodes first.
+
+A match of all nodes has to cost more than this factor times counting, and to have more than this factor times the
+needed rows.
+"""
 
 _MAX_RANKED_ROWS = 1 << 30
-"""If more rows than this are wanted, all rows are listed, because sums of capped weights could overflow."""
+"""If more rows than this are needed, all nodes are matched, because sums of weights could overflow."""
 
 
 def ranked_nodes(
@@ -24,16 +28,18 @@ def ranked_nodes(
     leaves: Callable[[], tuple[Leaf, ...]],
     counting_cost: Callable[[tuple[Leaf, ...]], float | None],
 ) -> tuple[float, tuple[Leaf, ...]] | None:
-    """Estimated number of nodes whose rows are needed, and the variables to count; None if listing is cheaper.
+    """Estimated number of nodes whose rows are needed, and the variables to count.
+
+    Returns None if matching all nodes is cheaper.
 
     Args:
-        wanted: number of rows that are wanted.
-        whole: the join order that lists all rows.
+        wanted: number of rows that are needed: offset plus limit.
+        whole: the best join order for a match of all nodes.
         size: number of candidates of the ranked variable.
-        leaves: variables that can be counted.
-        counting_cost: estimated cost of counting; None if all rows have to be listed anyway.
+        leaves: returns the variables that can be counted.
+        counting_cost: returns the estimated cost of counting; None if counting would have to produce all rows.
     """
-    if wanted > _MAX_RANKED_ROWS or whole.cost <= MIN_LISTING_COST_EDGES or MIN_GAIN * wanted >= whole.rows:
+    if wanted > _MAX_RANKED_ROWS or whole.cost <= MIN_FULL_MATCH_COST_EDGES or MIN_GAIN * wanted >= whole.rows:
         return None
     counted = leaves()
     cost = counting_cost(counted)

@@ -1,4 +1,4 @@
-"""The shape operators of a read, and how many rows each is expected to return."""
+"""The shape operators of a read (group, sort, project), and how many rows each is expected to return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omnigraph.read.shape.project import Project
 from omnigraph.read.shape.sort import Sort
 
 _GROUPS = 0.75
-"""Exponent of the number of groups, from the number of rows, for a key without statistics."""
+"""A grouping key without statistics is expected to have `rows ** _GROUPS` distinct values."""
 
 _HAVING = 1 / 3
 """Default selectivity of a `having` condition."""
@@ -40,13 +40,13 @@ def shape_estimates(
     rows: float,
     distinct: Callable[[ir.Expr], float | None],
 ) -> Iterator[float]:
-    """Estimated rows after each shape operator.
+    """Estimated number of output rows of each shape operator.
 
     Args:
         query: the query.
         operators: the operators.
-        rows: estimated rows of the match.
-        distinct: number of distinct values of an expression, if it is known.
+        rows: estimated number of rows of the match.
+        distinct: returns the number of distinct values of an expression; None if it is unknown.
     """
     for operator in operators:
         match operator:

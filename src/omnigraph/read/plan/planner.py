@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
+from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.count import Count, Leaf
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
-from omnigraph.read.match.listing import Listing
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
@@ -33,14 +33,14 @@ from omnigraph.read.shape.window import window
 
 
 class Planner:
-    """Plans one read, and plans its blocks again when estimates turn out wrong.
+    """Chooses the plan of one read. During execution, it plans blocks again if estimates turn out to be wrong.
 
     Args:
         query: the query.
         context: the read.
 
     Attributes:
-        match: the execution state of the match. Planning evaluates cheap conditions, and execution uses their results.
+        match: the execution state of the match. It keeps the results of conditions that were evaluated while planning.
     """
 
     def __init__(self, query: ReadQuery, context: Context) -> None:
@@ -53,38 +53,38 @@ class Planner:
         """Choose the physical plan.
 
         Args:
-            in_chunks: for execution in chunks, which needs all rows of the match.
+            in_chunks: whether the plan is for execution in chunks. Then it has to produce all rows of the match.
         """
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
-        match = self._count() or self._rank(wanted) or self._portions(wanted) or self._listing()
+        match = self._count() or self._rank(wanted) or self._portions(wanted) or self._all_rows()
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     # Alternatives for the match
 
-    def _listing(self) -> MatchOperator:
-        return Listing(self.pipeline(self._query.match, frozenset(), 1, self.match))
+    def _all_rows(self) -> MatchOperator:
+        return AllRows(self.pipeline(self._query.match, frozenset(), 1, self.match))
 
     def _count(self) -> MatchOperator | None:
-        """Count instead of listing, if the result is grouped and some variable need not be listed."""
-        listed = self._query.listed_variables
-        if listed is None:
+        """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
+        required = self._query.required_variables
+        if required is None:
             return None
         block = self._query.match
-        leaves = count_leaves(block, listed, self.match.candidates(block), self._context)
+        leaves = count_leaves(block, required, self.match.candidates(block), self._context)
         return self._count_of(block, leaves) if leaves else None
 
     def _count_of(self, block: QueryBlock, leaves: tuple[Leaf, ...], at_most: int | None = None) -> Count:
         return Count(leaves, self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match), at_most)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
-        """Find the best-ranked nodes first, if a rank is the first sort key and listing all rows costs more."""
+        """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""
         rank = self._query.leading_rank if wanted else None
         if rank is None or wanted is None:
             return None
         block, var = self._query.match, ranked_variable(rank)
         candidates = self.match.candidates(block)
-        # Optional blocks do not change which nodes are in any row.
+        # Optional blocks do not remove nodes from the rows, so the search for nodes can leave them out.
         counted = block.without_unused_optionals
         whole, statistics = self._order(block)
 
@@ -101,11 +101,11 @@ class Planner:
             return None
         nodes, leaves_ = chosen
         count = self._count_of(counted, leaves_, at_most=wanted)
-        listing = self.pipeline(block, frozenset({var}), nodes, self.match)
-        return Rank(rank, var, count, wanted, nodes, listing)
+        pipeline = self.pipeline(block, frozenset({var}), nodes, self.match)
+        return Rank(rank, var, count, wanted, nodes, pipeline)
 
     def _portions(self, wanted: int | None) -> MatchOperator | None:
-        """Match in sort order, if the first rows are expected to be found early."""
+        """Match batches of nodes in sort order, if a few batches are expected to have enough rows for the limit."""
         key = self._query.leading_key if wanted else None
         if key is None or wanted is None:
             return None
@@ -123,27 +123,27 @@ class Planner:
         return Portions(key, var, wanted, first, self.pipeline(block, frozenset({var}), first, self.match))
 
     def _order(self, block: QueryBlock) -> tuple[BlockOrder, Statistics]:
-        """The join order of a block that starts without bound variables, for cost comparisons."""
+        """The best join order of a block without bound variables, for cost comparisons, and its statistics."""
         statistics = collect_statistics(block, self.match.candidates(block), self._context)
         return order_block(block, frozenset(), 1, statistics), statistics
 
     # Blocks
 
     def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
-        """The pipeline of a block.
+        """Choose the pipeline of a block.
 
         Args:
             block: the block.
-            bound: variables that have a value before it.
+            bound: variables that are bound in the input rows.
             rows: number of input rows.
-            match: gives the candidates of its variables.
+            match: has the candidates of the variables of the block.
         """
         trace = self._context.trace
         candidates = match.candidates(block)
         if trace is None or block.number == 0:
             statistics = collect_statistics(block, candidates, self._context)
         else:
-            # Conditions of inner blocks are evaluated now. The trace shows them where the block runs.
+            # Conditions of inner blocks are evaluated now, but the trace has to show them when the block is executed.
             with trace.collecting() as entries:
                 statistics = collect_statistics(block, candidates, self._context)
             match.keep_planning_entries(block, entries)
@@ -173,7 +173,7 @@ class Planner:
 
 
 def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
-    """The operator of a move."""
+    """The operator that executes a move of a join order."""
     if move.condition is not None:
         return Filter(block.join_conditions[move.condition])
     if move.scan is not None:

@@ -1,4 +1,4 @@
-"""Property statistics without IO: from the schema, or from a sample of a column that is in memory."""
+"""Property statistics that need no IO: from the schema, or from a sample of a column that is in memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.plan.statistics import PropertyStatistics
 
 _SAMPLE = 2_048
-"""Sample size."""
+"""Number of values in a sample."""
 
 _BOUNDS = 128
-"""Number of sorted sample values that are kept."""
+"""Number of values of the sorted sample that the statistics contain."""
 
 
 def property_statistics(tables: Sequence[EntityTable], name: str, context: Context) -> PropertyStatistics | None:
-    """Statistics of a property of one type; None if nothing is known, or there are several types."""
+    """Statistics of a property; None if nothing is known, or if the variable has several types."""
     if len(tables) != 1:
         return None
     (table,) = tables
@@ -58,17 +58,17 @@ def _declared(table: EntityTable, name: str, context: Context) -> PropertyStatis
 def sample_statistics(column: pa.Array, count: int) -> PropertyStatistics:
     """Estimate statistics of a column from a sample.
 
-    The number of distinct values comes from the Guaranteed-Error Estimator: values that occur once in the sample stand
-    for many others.
+    The number of distinct values is estimated with the Guaranteed-Error Estimator (GEE): each value that occurs once in
+    the sample stands for several values that are not in the sample.
 
     Args:
-        column: values by entity number; null in holes, too.
+        column: values by entity number; null also for unused numbers (holes).
         count: number of entities.
     """
     places = np.unique(np.linspace(0, len(column) - 1, min(_SAMPLE, len(column))).astype(np.int64))
     some = column if len(places) == len(column) else column.take(pa.array(places))
     present = some.drop_null()
-    # Holes are null, too, but no entities.
+    # Unused numbers are null, too. They must not count as nulls of entities.
     expected = len(some) * count / len(column)
     missing = max(0.0, 1 - len(present) / expected)
     if len(present) == 0:
@@ -84,7 +84,7 @@ def sample_statistics(column: pa.Array, count: int) -> PropertyStatistics:
 
 
 def _ordered(values: pa.Array) -> tuple[str | int | float, ...]:
-    """Sorted sample values as query constants; empty for types without an order."""
+    """Values of the sample as Python values, sorted; empty for types that are not sorted."""
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
     elif pa.types.is_date64(values.type):

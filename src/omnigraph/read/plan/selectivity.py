@@ -9,14 +9,16 @@ from omnigraph.lang.query import ir
 from omnigraph.read.plan.statistics import PropertyStatistics
 
 _KEPT = 1 / 3
+"""Default selectivity of a condition."""
+
 _KEPT_EQUAL = 1 / 10
-"""Default selectivity of a condition, and of an equality."""
+"""Default selectivity of an equality."""
 
 _KEPT_WORDS = 1 / 20
 """Default selectivity of a text search."""
 
 Known = Callable[[str, str], PropertyStatistics | None]
-"""Returns the statistics of a property of a variable, or None."""
+"""Returns the statistics of a property, by variable and property name; None if there are none."""
 
 Params = Mapping[str, ir.ConstValue]
 
@@ -65,7 +67,7 @@ _FLIPPED = {
     ir.CompareOp.GT: ir.CompareOp.LT,
     ir.CompareOp.GE: ir.CompareOp.LE,
 }
-"""Comparison operators with exchanged sides."""
+"""For each comparison operator, the operator for exchanged sides: `a < b` is `b > a`."""
 
 
 def _compared(expr: ir.Compare, known: Known, params: Params) -> float:
@@ -82,7 +84,10 @@ def _compared(expr: ir.Compare, known: Known, params: Params) -> float:
 
 
 def _ordered(values: PropertyStatistics, op: ir.CompareOp, bound: ir.ConstValue) -> float:
-    """Fraction of values on one side of a bound. Never 0, since the sample is incomplete."""
+    """Estimated fraction of the values that a comparison with a bound keeps.
+
+    It is never 0, because the sample is incomplete.
+    """
     if bound is None or not values.sample:
         return _KEPT
     least = 1 / (2 * len(values.sample))

@@ -1,7 +1,7 @@
-"""Planner statistics of a block. A join order depends on these and on nothing else.
+"""Planner statistics of a block. A join order depends only on the query and on these statistics.
 
 Row counts come from the snapshot, degrees from the topology if it exists already, and distinct values from the schema
-or from cached columns. Defaults stand in for unknown statistics.
+or from cached columns. Unknown statistics are replaced by defaults.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Cardinality:
     """Number of candidate nodes of a variable.
 
     Attributes:
-        total: number of nodes of its types.
-        size: number of those that satisfy the conditions on the variable alone.
+        total: number of all nodes of its types.
+        size: number of these nodes that satisfy the conditions on the variable alone.
         counted: whether `size` is exact; otherwise it is an estimate, and the conditions are not evaluated yet.
     """
 
@@ -29,7 +29,7 @@ class Cardinality:
     counted: bool = True
 
     def rounded(self) -> Cardinality:
-        """With a rounded size, so that similar sizes share a plan."""
+        """A copy with `size` rounded up to a power of two, so that similar sizes have the same plan."""
         return self if self.size == self.total else Cardinality(self.total, _rounded(self.size), self.counted)
 
 
@@ -40,7 +40,7 @@ class PropertyStatistics:
     Attributes:
         distinct: estimated number of distinct values.
         missing: fraction of nulls.
-        sample: sorted sample, an equi-depth histogram; empty for types without an order.
+        sample: sorted sample of the values, used as an equi-depth histogram; empty for types that are not sorted.
     """
 
     distinct: float
@@ -54,14 +54,14 @@ class PropertyStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of everything that a block refers to.
+    """Statistics of the variables, types and properties that a block refers to.
 
     Attributes:
         variables: cardinality of each variable of the block.
-        nodes: number of nodes of each type.
-        edges: degrees of each edge type.
-        shares: selectivity of each join condition, in order.
-        values: property statistics behind the selectivities, by variable and name.
+        nodes: number of nodes of each node type.
+        edges: degree statistics of each edge type.
+        shares: selectivity of each join condition, in the order of the block.
+        values: property statistics that the selectivities were computed from, by variable and property name.
     """
 
     variables: Mapping[str, Cardinality]
@@ -71,12 +71,12 @@ class Statistics:
     values: Mapping[tuple[str, str], PropertyStatistics] = field(default_factory=dict, compare=False)
 
     def rounded(self) -> Statistics:
-        """With rounded sizes: the input of the join-order search."""
+        """A copy with rounded sizes and selectivities. It is the input of the search for a join order."""
         variables = {name: held.rounded() for name, held in self.variables.items()}
         return Statistics(variables, self.nodes, self.edges, self._rounded_shares())
 
     def key(self) -> tuple[object, ...]:
-        """Cache key: equal for statistics that are equal after rounding."""
+        """Cache key of a join order. Statistics that are equal after rounding have equal keys."""
         sizes = [(_rounded(held.size), held.total, held.counted) for held in self.variables.values()]
         return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares())
 
@@ -84,7 +84,7 @@ class Statistics:
         return tuple(map(_rounded_share, self.shares))
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object, without unknown members."""
+        """The statistics as a JSON object. Unknown numbers are left out."""
         return {
             "variables": {
                 name: {"nodes": held.total, "rows": round(held.size, 3), "counted": held.counted}
@@ -105,12 +105,12 @@ def _known(degrees: DegreeStatistics) -> dict[str, int]:
 
 
 def rounded_rows(rows: float) -> float:
-    """A number of input rows, rounded for the plan cache."""
+    """Round a number of input rows up to a power of two, for the cache key of a join order."""
     return _rounded(rows)
 
 
 def _rounded_share(selectivity: float) -> float:
-    """Round up to a power of two; 0 stays 0.
+    """Round a selectivity up to a power of two (1, 1/2, 1/4, …); 0 stays 0.
 
     >>> _rounded_share(0.3), _rounded_share(0.25), _rounded_share(1.0), _rounded_share(0.0)
     (0.5, 0.25, 1.0, 0.0)
@@ -120,7 +120,7 @@ def _rounded_share(selectivity: float) -> float:
 
 
 def _rounded(size: float) -> float:
-    """Round up to a power of two; 0 stays 0."""
+    """Round a number of rows up to a power of two; 0 stays 0."""
     if size <= 0:
         return 0.0
     whole = max(1, -int(-size // 1))

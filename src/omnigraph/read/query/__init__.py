@@ -1,1 +1,1 @@
-"""A compiled read query with derived facts. They depend on the query alone, so they are computed once per query."""
+"""A compiled read query with derived facts. The facts depend only on the query, so they are computed once per query."""

@@ -13,7 +13,7 @@ from omnigraph.lang.query.walk import walk
 from omnigraph.read.query.expression import Expression, variables
 
 _MAX_JOIN_ORDERS = 256
-"""Join orders cached per block."""
+"""Maximum number of join orders that are cached per block."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class QueryBlock:
 
     Attributes:
         block: the block in the IR.
-        number: position in the query, the same for every variant of the block (see `without`).
+        number: identifies the block in its query. Reduced copies of the block (see `without`) have the same number.
         optionals: optional blocks inside it.
         negations: negated blocks inside it.
     """
@@ -32,11 +32,11 @@ class QueryBlock:
     optionals: tuple[QueryBlock, ...] = ()
     negations: tuple[QueryBlock, ...] = ()
     _join_orders: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
-    _variants: dict[tuple[str, ...], QueryBlock] = field(default_factory=dict, compare=False, repr=False)
+    _reduced: dict[tuple[str, ...], QueryBlock] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, block: ir.Block, numbers: Iterator[int] | None = None) -> QueryBlock:
-        """Wrap a block and the blocks inside it."""
+        """Make query blocks of an IR block and of the blocks inside it."""
         numbers = count() if numbers is None else numbers
         number = next(numbers)
         optionals = tuple(cls.of(inner, numbers) for inner in block.optionals)
@@ -49,12 +49,12 @@ class QueryBlock:
 
     @cached_property
     def conditions(self) -> tuple[Expression, ...]:
-        """Conjuncts of the block's filters."""
+        """The conditions of the block. Filters that are joined with `and` are split into several conditions."""
         return tuple(map(Expression, _conjuncts(self.block.filters)))
 
     @cached_property
     def own_conditions(self) -> dict[str, tuple[Expression, ...]]:
-        """Conditions on exactly one node variable of the block, by variable. They can be pushed into its scan."""
+        """For each node variable of the block, the conditions that refer to it and to no other variable."""
         found: dict[str, tuple[Expression, ...]] = {}
         for condition in self.conditions:
             name = self._only_variable(condition)
@@ -64,7 +64,7 @@ class QueryBlock:
 
     @cached_property
     def join_conditions(self) -> tuple[Expression, ...]:
-        """All other conditions: on several variables, or on variables of an enclosing block."""
+        """All conditions that are not in `own_conditions`: on several variables, or on variables of an outer block."""
         return tuple(condition for condition in self.conditions if self._only_variable(condition) is None)
 
     def _only_variable(self, condition: Expression) -> str | None:
@@ -83,7 +83,7 @@ class QueryBlock:
 
     @cached_property
     def multi_hop_edge_types(self) -> frozenset[str]:
-        """Edge types that this block walks with variable-length hops."""
+        """Edge types that this block walks for a range of hops."""
         expands = (expand for expand in self.block.expands if expand.hops is not None)
         return frozenset(step.edge for expand in expands for step in expand.steps)
 
@@ -93,7 +93,7 @@ class QueryBlock:
 
     @cached_property
     def joined_variables(self) -> frozenset[str]:
-        """Variables that join conditions and inner blocks refer to."""
+        """Variables of this block that its join conditions and its inner blocks refer to."""
         found: set[str] = set()
         for condition in self.join_conditions:
             found |= condition.variables
@@ -103,7 +103,10 @@ class QueryBlock:
 
     @cached_property
     def introduced(self) -> frozenset[str]:
-        """Variables that have a value after a left join with this block."""
+        """Variables that a left join with this block adds to the rows.
+
+        They are null in rows for which the block has no match.
+        """
         found = {*self.nodes}
         for expand in self.block.expands:
             found |= {*bound_by_expand(expand)}
@@ -115,26 +118,26 @@ class QueryBlock:
     def without_unused_optionals(self) -> QueryBlock:
         """The block without its optional blocks, if nothing else refers to their variables; else the block itself.
 
-        An optional block never removes rows. So the variables of the rest take the same values without it.
+        An optional block never removes rows. So without it, the other variables have the same combinations of values.
         """
         inside = {name for optional in self.optionals for name in optional.introduced}
         used = {name for inner in self.negations for name in inner.block.outer} | variables(self.block.filters)
         used |= {name for expand in self.block.expands for name in (expand.left, expand.right)}
         if not inside or inside & used:
             return self
-        return replace(self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _variants={})
+        return replace(self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={})
 
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
-        """The block without some variables and the expands that lead to them; cached by variable names."""
+        """A reduced copy of the block, without the given variables and expands. Copies are cached by variable names."""
         key = tuple(names)
-        if key not in self._variants:
+        if key not in self._reduced:
             rest = replace(
                 self.block,
                 nodes=tuple(node for node in self.block.nodes if node.name not in key),
                 expands=tuple(e for e in self.block.expands if not any(e is removed for removed in expands)),
             )
-            self._variants[key] = replace(self, block=rest, _join_orders={}, _variants={})
-        return self._variants[key]
+            self._reduced[key] = replace(self, block=rest, _join_orders={}, _reduced={})
+        return self._reduced[key]
 
     def join_order(self, key: tuple[object, ...]) -> Any:
         """A cached join order, or None."""

@@ -1,4 +1,4 @@
-"""An expression of a compiled query, with the facts that planner and executor ask about it."""
+"""An expression of a compiled query, with the facts that the planner and the executor need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGE_OPERATORS = frozenset({ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT,
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression with cached facts. Facts are computed on first use and shared by all runs of the query."""
+    """An expression with facts about it. A fact is computed on first use and cached for all runs of the query."""
 
     expr: ir.Expr
 
@@ -26,7 +26,7 @@ class Expression:
 
     @cached_property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Entity columns that the expression reads, as (variable, column)."""
+        """Table columns that the expression reads, as pairs of variable and column name."""
         found: dict[tuple[str, str], None] = {}
         for part in walk(self.expr):
             match part:
@@ -40,7 +40,7 @@ class Expression:
 
     @cached_property
     def path_lists(self) -> tuple[tuple[str, ir.PathPart], ...]:
-        """Paths whose nodes or edges the expression lists, as (variable, part)."""
+        """Lists of the nodes or edges of a path that the expression reads, as pairs of path variable and part."""
         found = {(part.var, part.part): None for part in walk(self.expr) if isinstance(part, ir.PathValue)}
         return tuple(key for key in found if key[1] is not ir.PathPart.LENGTH)
 
@@ -51,12 +51,18 @@ class Expression:
 
     @cached_property
     def is_search(self) -> bool:
-        """Whether the expression contains a text or vector search, which runs over all rows at once."""
+        """Whether the expression contains a text or vector search.
+
+        Such an expression is evaluated for all rows at once.
+        """
         return any(isinstance(part, ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Fusion) for part in walk(self.expr))
 
     @cached_property
     def range_property(self) -> tuple[str, str] | None:
-        """The property (variable, name) that a range condition compares with a value; None for other expressions."""
+        """The property that a range condition compares with a value, as variable and name.
+
+        Returns None for other expressions.
+        """
         match self.expr:
             case ir.Compare(op, ir.Prop(var=var, name=name), ir.Const() | ir.Param()) if op in _RANGE_OPERATORS:
                 return var, name
@@ -64,7 +70,7 @@ class Expression:
 
     @cached_property
     def equalities(self) -> tuple[tuple[ir.Expr, ir.Const | ir.Param, bool], ...]:
-        """Equality tests of a condition: (compared expression, value, whether the value is an IN list)."""
+        """Equality tests of a condition: the compared expression, the value, and whether the value is an `in` list."""
         match self.expr:
             case ir.Compare(ir.CompareOp.EQ, left, right):
                 sides = ((left, right), (right, left))

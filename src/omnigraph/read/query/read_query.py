@@ -17,7 +17,7 @@ from omnigraph.read.query.expression import Expression, SortTerm, variables
 
 @dataclass(frozen=True)
 class ReadQuery:
-    """A read of a compiled query. Make it once per query and keep it with the compiled query: it caches facts.
+    """A compiled read query with facts about it. Create it once per compiled query, because it caches the facts.
 
     Example:
         >>> from omnigraph.lang.query import compile_query
@@ -55,13 +55,16 @@ class ReadQuery:
 
     @cached_property
     def aggregates(self) -> tuple[ir.Aggregate, ...]:
-        """Distinct aggregates of columns and `having`."""
+        """The aggregates in columns and in `having`, each once."""
         parts = walk((self.read.columns, self.read.having))
         return tuple(dict.fromkeys(part for part in parts if isinstance(part, ir.Aggregate)))
 
     @cached_property
     def order(self) -> tuple[SortTerm, ...]:
-        """Sort keys. A key that names a plain property column is replaced by that property."""
+        """The sort keys of the query.
+
+        If a key refers to a result column that is just a property or id, the property or id is used instead.
+        """
         found = []
         for key in self.read.order:
             expr = self.resolved(key.expr)
@@ -77,11 +80,11 @@ class ReadQuery:
 
     @cached_property
     def ties(self) -> tuple[SortTerm, ...]:
-        """Tie-breakers that make the order total."""
+        """Additional last sort keys, which make the order of the result unique."""
         return tuple(SortTerm(Expression(tie)) for tie in self.read.ties)
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
-        """The expression behind a reference to a result column."""
+        """If an expression refers to a result column, the expression of that column; else the expression itself."""
         while isinstance(expr, ir.Column):
             expr = self.columns[expr.name].expr
         return expr
@@ -90,7 +93,7 @@ class ReadQuery:
     def leading_key(self) -> ir.SortKey | None:
         """The first sort key, if it is a property or id of one node variable of the match; else None.
 
-        None also if rows cannot be found in key order: with groups, `distinct`, ranks, paths or fusions.
+        Also None if rows cannot be found in the order of the key: for queries with groups, `distinct`, ranks or paths.
         """
         read = self.read
         if read.grouped or read.distinct or read.ranked is not None:
@@ -103,7 +106,7 @@ class ReadQuery:
             return None
         if not isinstance(key.expr, ir.Prop | ir.Ident) or key.expr.var not in self.match.nodes:
             return None
-        # Chunks of paths and of fused ranks cannot be concatenated.
+        # Rows with paths or fused ranks cannot be computed in batches.
         whole = any(
             isinstance(part, ir.Fusion) or (isinstance(part, ir.Expand) and part.path_var) for part in walk(read)
         )
@@ -119,7 +122,10 @@ class ReadQuery:
 
     @cached_property
     def first_rank(self) -> ir.Rank | None:
-        """The rank that is the first sort key, best first and nulls last; else None."""
+        """The rank that is the first sort key.
+
+        None if the first key is not a rank, or if it does not sort the best first and nulls last.
+        """
         if not self.read.order:
             return None
         key = self.read.order[0]
@@ -130,20 +136,20 @@ class ReadQuery:
 
     @cached_property
     def leading_rank(self) -> ir.Rank | None:
-        """`first_rank`, if it ranks one node variable that every row of the result binds; else None."""
+        """`first_rank`, if it ranks a node variable of the `match` block with one node type; else None."""
         rank = None if self.read.grouped or self.read.distinct else self.first_rank
         if rank is None:
             return None
         node = self.match.nodes.get(ranked_variable(rank))
         if node is None or len(node.types) != 1:
             return None
-        # A fusion depends on all remaining nodes of its variable, which are known for one variable only.
+        # The scores of a fusion depend on all nodes that are in any row. These are known for one variable only.
         others = any(isinstance(part, ir.Fusion) and ranked_variable(part) != node.name for part in self.ranks)
         return None if others else rank
 
     @cached_property
     def has_fusion(self) -> bool:
-        """Whether columns or sort keys contain a fusion, whose scores depend on all rows."""
+        """Whether columns or sort keys contain a fusion. Its scores depend on all rows of the match."""
         return any(isinstance(part, ir.Fusion) for part in self.ranks)
 
     # Grouping
@@ -154,27 +160,33 @@ class ReadQuery:
 
     @cached_property
     def is_countable(self) -> bool:
-        """Whether all aggregates give the same value for rows that are listed once with a count."""
+        """Whether all aggregates can be computed from distinct rows, if the number of equal rows is known for each."""
         parts = walk(self._grouped_parts)
         return all(_accepts_weights(part) for part in parts if isinstance(part, ir.Aggregate))
 
     @cached_property
     def result_variables(self) -> frozenset[str]:
-        """Variables whose values the result needs. With countable aggregates, `count(*)` needs none."""
+        """Variables whose values the result needs.
+
+        If `is_countable`, arguments of aggregates that only count rows are left out.
+        """
         if self.is_countable:
             return frozenset(_needed_variables(self._grouped_parts))
         return frozenset(name for part in self._grouped_parts for name in variables(part))
 
     @cached_property
-    def listed_variables(self) -> frozenset[str] | None:
-        """Variables that must be listed to compute the groups; None if counting is not possible."""
+    def required_variables(self) -> frozenset[str] | None:
+        """Variables that have to be in the rows; the matches of all others can be counted (see `Count`).
+
+        None if the result is not grouped, or some aggregate cannot be computed from counts.
+        """
         if not self.read.grouped or self.read.match.outer or not self.is_countable:
             return None
         return self.match.joined_variables | self.result_variables
 
 
 def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
-    """Columns that expressions refer to, directly or through other columns."""
+    """Names of the result columns that expressions refer to, directly or through other columns."""
     found: set[str] = set()
     todo: list[object] = list(exprs)
     while todo:
@@ -186,12 +198,12 @@ def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -
 
 
 def ranked_variable(rank: ir.Rank) -> str:
-    """The variable whose entities are ranked."""
+    """The variable whose nodes a rank scores."""
     return (rank.arms[0].rank if isinstance(rank, ir.Fusion) else rank).field.var
 
 
 def _accepts_weights(aggregate: ir.Aggregate) -> bool:
-    """Whether an aggregate ignores duplicates, or counts rows and can add up weights."""
+    """Whether an aggregate can be computed from rows with weights: it ignores duplicates, or it counts."""
     function = ir.AggregateFunction
     return aggregate.distinct or aggregate.function in (function.COUNT, function.MIN, function.MAX)
 
@@ -211,7 +223,7 @@ def _needed_variables(part: object) -> Iterator[str]:
 
 
 def _counts_rows(aggregate: ir.Aggregate) -> bool:
-    """Whether an aggregate is the number of rows: `count(*)`, or `count` of something that is never null."""
+    """Whether an aggregate is the number of rows: `count(*)`, or `count` of an entity or id that is never null."""
     if aggregate.function is not ir.AggregateFunction.COUNT or aggregate.distinct:
         return False
     arg = aggregate.arg

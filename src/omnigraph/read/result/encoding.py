@@ -1,7 +1,7 @@
-"""Result values as text, a whole column at a time: JSON for programs, plain text for people.
+"""Convert the values of result columns to text, a whole column at a time: JSON for programs, plain text for people.
 
-Dates and times are written as in the query language. Integers are exact. Floats without a JSON number are the strings
-`NaN`, `Infinity` and `-Infinity`.
+Dates and times are written as in the query language. Integers are exact. Floats that JSON numbers cannot represent are
+the strings `NaN`, `Infinity` and `-Infinity`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _FLOATS = {pa.float32(): ValueType(Scalar.F32), pa.float64(): ValueType(Scalar.F
 
 
 def encoded(column: pa.Array, *, js_safe: bool = False) -> pa.Array:
-    """Values of a column as JSON. Null stays null.
+    """Values of a column as JSON texts. Null stays null.
 
     Args:
         column: a result column.
-        js_safe: whether integers beyond ±(2^53 - 1) become strings.
+        js_safe: whether integers beyond ±(2^53 - 1) are written as JSON strings.
     """
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):

@@ -1,4 +1,4 @@
-"""A result as a networkx graph: the nodes whose ids it contains, and the matched edges between them."""
+"""Convert a result to a networkx graph: the nodes whose ids it contains, and the matched edges between these nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """Result columns of a variable.
+    """The result columns that describe the entities of a variable.
 
     Attributes:
-        types: types that it ranges over.
-        type_column: column with the type of each value.
-        columns: columns with its id and its ends.
-        properties: columns with its properties.
+        var: the variable.
+        types: node or edge types that the variable can have.
+        type_column: name of the column with the type of the entity; None if there is none.
+        columns: names of the columns with the id, and for an edge with the ids of its nodes (`from`, `to`).
+        properties: names of the columns with properties, by property name.
     """
 
     var: str
@@ -57,10 +58,10 @@ class Network:
     catalog: Catalog
 
     def draw(self, rows: Iterator[Row]) -> Any:
-        """A `networkx.MultiDiGraph` of some rows.
+        """Convert rows to a `networkx.MultiDiGraph`.
 
         Raises:
-            InputError: no column has node ids, or types are ambiguous.
+            InputError: no column has node ids, or the type of a node or edge is unknown.
         """
         import networkx as nx
 
@@ -69,7 +70,7 @@ class Network:
         links = [link for link in self._links(by_name) if link.is_known]
         if not nodes and not links:
             raise InputError(
-                "the result has no nodes to draw",
+                "the result has no column with node ids, so it cannot be converted to a networkx graph",
                 hint="return ids of nodes, as in: return { $a.id as a, $b.id as b }",
             )
         drawn = nx.MultiDiGraph()
@@ -83,7 +84,7 @@ class Network:
         return drawn
 
     def _described(self, variables: Mapping[str, tuple[str, ...]]) -> Iterator[_Entity]:
-        """The columns of some variables."""
+        """The result columns of each given variable."""
         type_columns = {c.expr.var: c.name for c in self.read.columns if isinstance(c.expr, ir.TypeOf)}
         for var, types in variables.items():
             found = _Entity(var, types, type_columns.get(var))
@@ -108,7 +109,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """An edge of the match, with the columns of its ends and its own columns, if there are any."""
+    """An edge of the match, with the result columns of its two nodes and of its edge variable, if there are any."""
 
     expand: ir.Expand
     left: _Entity | None
@@ -118,7 +119,7 @@ class _Link:
 
     @property
     def is_known(self) -> bool:
-        """Whether the result has columns for both ends."""
+        """Whether the result has the ids of both nodes of the edge."""
         return self._has_ends or (self.left is not None and self.right is not None)
 
     @property
@@ -167,9 +168,10 @@ def _node_vars(block: ir.Block) -> dict[str, tuple[str, ...]]:
 
 
 def _expands(block: ir.Block, *, optional: bool = False) -> Iterator[ir.Expand]:
-    """Single-hop edges that exist in every row with both ends.
+    """Single-hop edges of the query that exist in every row in which both nodes exist.
 
-    An optional block that introduces neither end does not guarantee an edge.
+    Edges of an optional block are left out if the block introduces neither node: such an edge may be missing although
+    both nodes exist.
     """
     introduced = {node.name for node in block.nodes}
     for expand in block.expands:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import polars
 
 _SHOWN = 50
-"""Rows that a notebook shows."""
+"""Maximum number of rows that a notebook shows."""
 
 _LONG = 200
-"""Characters of a value that a notebook shows."""
+"""Maximum number of characters of a value that a notebook shows."""
 
 _TOGETHER = 65_536
-"""Rows per chunk."""
+"""Default number of rows per Arrow batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -41,8 +41,8 @@ class Result:
         query_name: name of the query.
         branch: the branch that was read; None if the call named a snapshot.
         snapshot: the commit that was read, if the call named it; else None.
-        graph_commit_id: newest commit that was visible, for use as a write precondition. None for a transaction
-            that has written, since its state is no commit yet.
+        graph_commit_id: newest commit that the query could see. It can be used as a precondition of a write. None if
+            the query ran in a transaction that has written, because this state is not a commit yet.
         warnings: constructs of the query that are allowed but probably not meant.
     """
 
@@ -81,13 +81,13 @@ class Result:
         return self._table
 
     def batches(self, rows: int = _TOGETHER) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches of at most this size, without copying.
+        """The rows as Arrow batches of at most `rows` rows, without copying.
 
         Raises:
-            InputError: the size is not a positive number.
+            InputError: `rows` is not a positive number.
         """
         if rows < 1:
-            raise InputError(f"batches of {rows} rows cannot be made", hint="give a whole number above zero")
+            raise InputError(f"a batch cannot have {rows} rows", hint="give a whole number above zero")
         yield from self._table.to_batches(max_chunksize=rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -99,7 +99,9 @@ class Result:
         return list(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame. Integers stay exact: with nulls, a column is a nullable `Int64`.
+        """The rows as a pandas DataFrame.
+
+        Integers stay exact: a column of integers with nulls becomes a column of nullable pandas integers.
 
         Raises:
             InputError: pandas is not installed.
@@ -126,15 +128,19 @@ class Result:
     def to_networkx(self) -> networkx.MultiDiGraph[Any]:
         """The nodes and edges of the rows, as a directed graph.
 
-        A column with a node id, `$a.id`, adds a node for each of its values. A node is `(type, id)`, since ids of
-        different types may be equal. Its attributes are the returned properties of `$a`. An edge of the match,
-        `$a knows $b`, is added if the ids of both ends are in the row; with an edge variable, also if its `from` and
-        `to` are. The key of an edge is `(type, id)`; the id is None if it is not returned. Its attributes are its
-        returned properties. An edge that matches in both directions points from left to right as written, unless
-        `from` and `to` are returned. Nodes that are several hops apart are not joined by an edge.
+        A result column with a node id, such as `$a.id`, adds a node for each of its values. In the networkx graph, the
+        node is the tuple `(type, id)`, because nodes of different types may have equal ids. The attributes of the node
+        are the returned properties of `$a`.
+
+        An edge of the match, such as `$a knows $b`, is added if the result has the ids of both nodes. If the edge has a
+        variable, the columns `from` and `to` of that variable are enough. The key of the edge is the tuple
+        `(type, id)`; the id is None if it is not returned. The attributes of the edge are its returned properties.
+
+        An edge that the query matches in both directions points from the left to the right variable, unless `from` and
+        `to` are returned. Nodes that are matched over several hops are not joined by an edge.
 
         Raises:
-            InputError: there are no such columns, or networkx is not installed.
+            InputError: the result has no column with node ids, or networkx is not installed.
         """
         _wanted("networkx")
         if self._network is None:
@@ -144,16 +150,16 @@ class Result:
     # JSON
 
     def json_rows(self, *, js_safe: bool = False) -> Iterator[str]:
-        """One JSON object per row, one line each."""
+        """The rows as JSON objects, each a text without line breaks."""
         for batch in self.batches():
             for row in objects(batch, js_safe=js_safe):
                 yield row.as_py()
 
     def to_json(self, *, js_safe: bool = False, pretty: bool = False) -> str:
-        """The result as a JSON object: target, columns and rows.
+        """The result as one JSON object, with the branch or commit that was read, the columns and the rows.
 
-        A Date is `"2026-03-14"`, a DateTime `"2026-03-14T09:30:00.000Z"`. Floats without a JSON number are `"NaN"`,
-        `"Infinity"` and `"-Infinity"`.
+        A Date is `"2026-03-14"`, a DateTime `"2026-03-14T09:30:00.000Z"`. Floats that JSON numbers cannot
+        represent are `"NaN"`, `"Infinity"` and `"-Infinity"`.
 
         Args:
             js_safe: write integers beyond ±(2^53 - 1) as strings, since JavaScript would round them.
@@ -165,7 +171,7 @@ class Result:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode() if pretty else text
 
     def metadata(self) -> dict[str, Any]:
-        """The target that was read, and the number of rows."""
+        """Name of the query, the branch or commit that was read, and the number of rows."""
         return {
             "query_name": self.query_name,
             "target": {"branch": self.branch, "snapshot": self.snapshot},
@@ -191,11 +197,11 @@ def _cell(text: str | None) -> str:
 
 
 _PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
-"""Types that are shown unchanged."""
+"""Arrow types that results contain unchanged."""
 
 
 def for_people(table: pa.Table) -> pa.Table:
-    """A table of the engine as a result table: times become timestamps."""
+    """Convert an internal table to a result table: a DateTime becomes a timestamp."""
     if all(kind.id in _PLAIN for kind in table.schema.types):
         return table
     columns = [
@@ -210,10 +216,10 @@ def _none(kind: pa.DataType) -> pa.Array:
 
 
 def _wanted(package: str) -> Any:
-    """Import an optional package.
+    """Import an optional package and return its module.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     try:
         return import_module(package)

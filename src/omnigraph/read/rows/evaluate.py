@@ -1,4 +1,4 @@
-"""Evaluate expressions over many rows in chunks, so that a read can stop in between."""
+"""Evaluate expressions over many rows in chunks. A read can be stopped between two chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omnigraph.read.query.expression import Expression
 
 
 class SliceableRows(Rows, Protocol):
-    """Rows of which a range can be evaluated alone."""
+    """Rows that can be divided into ranges, which are evaluated separately."""
 
     def part(self, first: int, last: int) -> SliceableRows:
         """The rows from `first` to `last` (exclusive)."""

@@ -1,4 +1,4 @@
-"""Frames: rows of a match. For each variable, an array with the number of the entity in each row."""
+"""Frames: the rows of a match. For each variable, a frame has an array with the entity number in each row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omnigraph.read.columns.entity_table import EntityTable, as_one_array, place
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 WHOLE_TABLE_RATIO = 4
-"""With at least one row per this number of entities, id ranks are computed for the whole table."""
+"""Id ranks are computed for a whole table if a frame has at least one row per `WHOLE_TABLE_RATIO` entities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,45 +25,47 @@ class Binding:
     """The entities of a variable, one per row.
 
     Attributes:
-        tables: tables of the types that it ranges over.
-        numbers: entity number in each row, or `NOTHING`.
-        which: index of the table in each row; None if there is one table only.
+        tables: entity tables of the types that the variable can have.
+        numbers: entity number in each row; `NOTHING` for null.
+        type_index: type of the entity in each row, as an index into `tables`; None if there is only one table.
     """
 
     tables: tuple[EntityTable, ...]
     numbers: Numbers
-    which: Numbers | None = None
+    type_index: Numbers | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.numbers.nbytes + (0 if self.which is None else self.which.nbytes)
+        return self.numbers.nbytes + (0 if self.type_index is None else self.type_index.nbytes)
 
     def take(self, rows: Numbers) -> Binding:
-        """The binding of other rows; null for a row `NOTHING`."""
+        """The binding for the given rows. A row `NOTHING` becomes null."""
         missing = rows == NOTHING
         if not missing.any():
-            return Binding(self.tables, self.numbers[rows], None if self.which is None else self.which[rows])
+            return Binding(self.tables, self.numbers[rows], None if self.type_index is None else self.type_index[rows])
         if len(self.numbers) == 0:
             numbers = np.full(len(rows), NOTHING, np.int64)
-            return Binding(self.tables, numbers, None if self.which is None else np.zeros(len(rows), np.int64))
+            return Binding(self.tables, numbers, None if self.type_index is None else np.zeros(len(rows), np.int64))
         numbers = np.where(missing, NOTHING, self.numbers[rows])
-        return Binding(self.tables, numbers, None if self.which is None else self.which[rows])
+        return Binding(self.tables, numbers, None if self.type_index is None else self.type_index[rows])
 
     def part(self, first: int, last: int) -> Binding:
-        """The binding of the rows from `first` to `last` (exclusive)."""
-        return Binding(self.tables, self.numbers[first:last], None if self.which is None else self.which[first:last])
+        """The binding for the rows from `first` to `last` (exclusive)."""
+        return Binding(
+            self.tables, self.numbers[first:last], None if self.type_index is None else self.type_index[first:last]
+        )
 
     def values(self, name: str) -> pa.Array:
-        """A column of the entities; null without an entity, or if its type has no such column."""
-        if self.which is None:
+        """Values of a column for the entity in each row; null if there is no entity, or its type has no such column."""
+        if self.type_index is None:
             return self.tables[0].take(name, self.numbers)
         kinds = {table.schema.field(name).type for table in self.tables if table.has_column(name)}
         if not kinds:
-            return pa.nulls(len(self.numbers))  # of an interface that no type implements
+            return pa.nulls(len(self.numbers))  # the variable has an interface that no type implements
         parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
         start = 1
         for number, table in enumerate(self.tables):
-            rows = np.flatnonzero((self.which == number) & (self.numbers != NOTHING))
+            rows = np.flatnonzero((self.type_index == number) & (self.numbers != NOTHING))
             if len(rows) and table.has_column(name):
                 parts.append(table.take(name, self.numbers[rows]))
                 place[rows] = np.arange(start, start + len(rows))
@@ -71,8 +73,8 @@ class Binding:
         return as_one_array(pa.chunked_array(parts)).take(pa.array(place))
 
     def id_ranks(self) -> pa.Array | None:
-        """Rank of each entity in id order, null for null; None if comparing ids is cheaper."""
-        if self.which is not None:
+        """For each row, the position of its entity in id order; null for null. None if comparing ids is cheaper."""
+        if self.type_index is not None:
             return None
         table = self.tables[0]
         if len(self.numbers) * WHOLE_TABLE_RATIO < table.count and not table.has_id_ranks:
@@ -83,24 +85,31 @@ class Binding:
 
     @property
     def has_id_ranks(self) -> bool:
-        """Whether id ranks are cached."""
+        """Whether the table has its id ranks in the cache."""
         return len(self.tables) == 1 and self.tables[0].has_id_ranks
 
     def type_names(self) -> pa.Array:
         names = pa.array([table.type_name for table in self.tables], pa.utf8())
-        which = np.zeros(len(self.numbers), np.int64) if self.which is None else self.which
-        return names.take(places(np.where(self.numbers == NOTHING, NOTHING, which)))
+        type_index = np.zeros(len(self.numbers), np.int64) if self.type_index is None else self.type_index
+        return names.take(places(np.where(self.numbers == NOTHING, NOTHING, type_index)))
 
     def keys(self) -> tuple[Numbers, int]:
-        """Each entity as one integer that is unique over all types, and the number of such integers. Null is 0."""
+        """For each row, an integer that identifies its entity among all types; 0 for null.
+
+        Also returns an upper bound (exclusive) of these integers.
+        """
         starts = np.cumsum([0, *(table.slots for table in self.tables)])
-        start = starts[0] if self.which is None else starts[self.which]
+        start = starts[0] if self.type_index is None else starts[self.type_index]
         return np.where(self.numbers == NOTHING, 0, self.numbers + start + 1), int(starts[-1]) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Paths, one per row: row n has the entities from `first[n]` to `first[n + 1]`."""
+    """Paths, one per row.
+
+    The nodes of row n are the elements `node_first[n]` to `node_first[n + 1]` (exclusive) of `nodes`. The edges are
+    found in the same way.
+    """
 
     nodes: Binding
     node_first: Numbers
@@ -118,7 +127,7 @@ class Path:
 
 
 def concat_frames(frames: Sequence[Frame]) -> Frame:
-    """Concatenate the rows of frames that bind the same variables."""
+    """Concatenate the rows of several frames. All frames bind the same variables."""
     first = frames[0]
     assert not any(frame.fused for frame in frames)
     origins = [frame.origin for frame in frames if frame.origin is not None]
@@ -132,9 +141,9 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
 
 
 def _joined_bindings(parts: Sequence[Binding]) -> Binding:
-    which = [part.which for part in parts if part.which is not None]
+    type_index = [part.type_index for part in parts if part.type_index is not None]
     numbers = np.concatenate([part.numbers for part in parts])
-    return Binding(parts[0].tables, numbers, np.concatenate(which) if which else None)
+    return Binding(parts[0].tables, numbers, np.concatenate(type_index) if type_index else None)
 
 
 def _joined_paths(parts: Sequence[Path]) -> Path:
@@ -152,7 +161,7 @@ def _joined_firsts(parts: Sequence[Numbers]) -> Numbers:
 
 
 def _take_ranges(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Positions of several ranges, concatenated, and where each range begins."""
+    """All positions in the ranges of the given rows, concatenated, and the offset of each range in the result."""
     missing = rows == NOTHING
     safe = np.where(missing, 0, rows)
     lengths = np.where(missing, 0, (first[1:] - first[:-1])[safe] if len(first) > 1 else 0)
@@ -163,11 +172,11 @@ def _take_ranges(first: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
 
 @dataclass(frozen=True, slots=True)
 class FusedRanks:
-    """Result of a rank fusion, for entities or for the rows that hold them.
+    """Result of a rank fusion, one element per entity or per row.
 
     Attributes:
-        score: fused score, larger is better; NaN without a score, and for entities that cannot be in the top rows.
-        place: position in the fused order, from 0; `NOTHING` without a score.
+        score: fused score, larger is better. NaN if the entity has no score, or certainly is not in the top rows.
+        place: position in the fused order, from 0; `NOTHING` if the score is NaN.
     """
 
     score: npt.NDArray[np.float64]
@@ -189,9 +198,9 @@ class Frame:
 
     Attributes:
         count: number of rows.
-        bindings: node and edge variables.
-        paths: path variables.
-        origin: for rows of an inner block, the outer row that each belongs to.
+        bindings: bindings of the node and edge variables, by name.
+        paths: paths of the path variables, by name.
+        origin: for rows of an inner block, the index of the input row that each row belongs to.
         searching: evaluates text matches and ranks.
         fused: fused ranks of each row, once the match is complete.
     """
@@ -210,8 +219,8 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """Array elements per row. A path counts as four."""
-        return sum(1 if b.which is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
+        """Number of array elements per row. A path counts as four."""
+        return sum(1 if b.type_index is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
 
     @property
     def nbytes(self) -> int:
@@ -220,18 +229,18 @@ class Frame:
         return held + (0 if self.origin is None else self.origin.nbytes)
 
     def bind(self, name: str, binding: Binding) -> Frame:
-        """Add a variable."""
+        """A copy of the frame with another variable."""
         return replace(self, bindings={**self.bindings, name: binding}, _columns={})
 
     def bind_path(self, name: str, path: Path) -> Frame:
         return replace(self, paths={**self.paths, name: path}, _columns={})
 
     def with_fused(self, fused: Mapping[ir.Fusion, FusedRanks]) -> Frame:
-        """Add fused ranks."""
+        """A copy of the frame with fused ranks."""
         return replace(self, fused=fused, _columns={}) if fused else self
 
     def take(self, rows: Numbers) -> Frame:
-        """Select rows, in any order and with repetition."""
+        """A frame with the given rows, which may be in any order and repeat."""
         return Frame(
             len(rows),
             {name: binding.take(rows) for name, binding in self.bindings.items()},
@@ -257,7 +266,10 @@ class Frame:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def keys(self, names: list[str]) -> Numbers:
-        """Rows as integers that are equal if some variables hold the same entities."""
+        """An integer for each row.
+
+        Two rows have equal integers if the given variables have the same entities in both.
+        """
         result = np.zeros(self.count, np.int64)
         for name in names:
             numbers, size = self.bindings[name].keys()
@@ -275,7 +287,7 @@ class Frame:
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
         if var in self.paths:
-            # A path has no id. The length is null exactly if the path is.
+            # A path has no id. Its length is used instead: it is null if and only if the path is null.
             return self.path(var, ir.PathPart.LENGTH)
         return self.prop(var, ROLE_COLUMNS[role])
 
@@ -287,10 +299,10 @@ class Frame:
         if part is ir.PathPart.LENGTH:
             nothing = path.node_first[1:] == path.node_first[:-1]
             return pa.array(np.diff(path.edge_first), pa.int64(), mask=nothing)
-        which, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
+        binding, first = (path.nodes, path.node_first) if part is ir.PathPart.NODES else (path.edges, path.edge_first)
         nothing = path.node_first[1:] == path.node_first[:-1]
         return pa.ListArray.from_arrays(
-            pa.array(first, pa.int32()), which.values("id"), mask=pa.array(nothing) if nothing.any() else None
+            pa.array(first, pa.int32()), binding.values("id"), mask=pa.array(nothing) if nothing.any() else None
         )
 
     def column(self, name: str) -> pa.Array:

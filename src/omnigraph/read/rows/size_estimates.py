@@ -1,6 +1,7 @@
-"""Memory estimates: how many bytes texts and lists take before they are materialised for the rows of a match.
+"""Memory estimates: how many bytes texts and lists will take when they are read for the rows of a match.
 
-A row of a match is a few integers. One text may be as large as a million of them, and every row may hold it.
+A row of a match consists of a few integers. But a text may be larger than a million integers, and many rows may have
+the same text. So the size is estimated before the texts are copied into the rows.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame
 
 _SMALL = 10_000
-"""Columns of tables with at most this many rows are read whole. For larger tables, few values are read one by one."""
+"""If a table has at most this many rows, its columns are read as a whole.
+
+Of larger tables, a few values may be read.
+"""
 
 
 def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
-    """Bytes of texts and lists that expressions read from the entities of all rows.
+    """Bytes of the texts and lists that expressions read, for all rows of a frame.
 
-    Unknown sizes count as 0: columns of large tables that are not in memory and are read for few rows. A single row
-    counts as 0, too: its values take what they take in the table.
+    A column whose size is unknown counts as 0: it belongs to a large table, is not in memory, and is read for few rows.
+    A single row counts as 0, too, because each of its values is in memory only once.
     """
     if frame.count <= 1 and not frame.paths:
         return 0
@@ -43,17 +47,17 @@ def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
 
 
 def chunk_bytes(expression: Expression, frame: Frame) -> int:
-    """Bytes as for `materialized_bytes`, of one expression that is evaluated in chunks. Only one chunk is in memory."""
+    """As `materialized_bytes`, for one expression that is evaluated in chunks: bytes of one chunk."""
     size = materialized_bytes([expression], frame)
     return size if is_one_chunk(frame.count) else size * CHUNK_ROWS // frame.count
 
 
 def column_bytes(binding: Binding, name: str) -> int:
-    """Bytes of a column for the entities of a binding, if its values are texts or lists; else 0."""
+    """Bytes of the values of a column for all rows of a binding, if they are texts or lists; else 0."""
     total = 0
     for number, table in enumerate(binding.tables):
         if table.is_wide(name):
-            mine = binding.numbers if binding.which is None else binding.numbers[binding.which == number]
+            mine = binding.numbers if binding.type_index is None else binding.numbers[binding.type_index == number]
             total += _bytes(table, name, mine)
     return total
 

@@ -1,4 +1,4 @@
-"""A buffer of rows that spills to a temporary file beyond a number of bytes."""
+"""A buffer of rows. If it exceeds a number of bytes, it writes its rows to a temporary file."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _WEIGHT = "weight"
 _DISK_HINT = "free disk space there, set TMPDIR to another directory, or give the query more memory"
 
 Weighted = tuple[Frame, Numbers]
-"""Rows with weights: how many rows of the match each row stands for."""
+"""Rows and their weights. A weight is the number of rows of the match that the row stands for."""
 
 
 def joined(parts: list[Weighted]) -> Weighted:
-    """Concatenate rows."""
+    """Concatenate rows and their weights."""
     frames, weights = zip(*parts, strict=True)
     return concat_frames(frames), np.concatenate(weights)
 
 
 class SpilledRows:
-    """A row buffer. Returns rows in insertion order. Close it at the end.
+    """A row buffer. It returns rows in insertion order. Use it in a `with` block, which deletes the temporary file.
 
     Args:
-        room: bytes that stay in memory.
-        less: merges rows, to save space before spilling.
+        room: maximum number of bytes in memory.
+        less: merges rows, to reduce their number before they are spilled; None if rows cannot be merged.
     """
 
     def __init__(self, room: int, less: Callable[[Weighted], Weighted] | None = None) -> None:
@@ -44,7 +44,7 @@ class SpilledRows:
         self.count = 0
         """Number of rows."""
         self.size = 0
-        """Bytes of all rows."""
+        """Bytes of all rows, in memory and spilled."""
 
     def __enter__(self) -> SpilledRows:
         return self
@@ -62,7 +62,7 @@ class SpilledRows:
 
     @property
     def held(self) -> int:
-        """Bytes in memory."""
+        """Bytes of the rows that are in memory."""
         return self._held
 
     def add(self, rows: Weighted) -> None:
@@ -89,7 +89,7 @@ class SpilledRows:
             self._parts.append(rows)
 
     def _reduce(self) -> None:
-        """Merge the rows in memory. If that frees less than half of the room, spill them."""
+        """Merge the rows in memory. If they still take more than half of the allowed bytes, spill them."""
         assert self._less is not None
         parts, self._parts = self._parts, []
         for part in parts:
@@ -109,7 +109,7 @@ class SpilledRows:
         self._parts, self._held = [], 0
 
     def parts(self) -> Iterator[Weighted]:
-        """All rows, part by part."""
+        """All rows, in parts of any size."""
         if self._scratch is not None:
             assert self._like is not None
             for batch in self._scratch.batches():
@@ -118,7 +118,7 @@ class SpilledRows:
         yield from self._parts
 
     def whole(self) -> Weighted:
-        """All rows at once. At least one part was added."""
+        """All rows at once. `add` must have been called before."""
         return joined(list(self.parts()))
 
 
@@ -134,21 +134,21 @@ def _batch(frame: Frame, weights: Numbers) -> pa.RecordBatch:
             for part, values in _arrays(of).items():
                 lists = pa.LargeListArray.from_arrays(pa.array(first, pa.int64()), pa.array(values))
                 columns[f"{name} {side} {part}"] = lists
-    # Sorted by name: another part may bind variables in another order.
+    # Columns are sorted by name, because frames may have their variables in different orders.
     return pa.RecordBatch.from_pydict(dict(sorted(columns.items())))
 
 
 def _arrays(binding: Binding) -> dict[str, Numbers]:
-    which = {} if binding.which is None else {"which": binding.which.astype(np.int64, copy=False)}
-    return {"number": binding.numbers.astype(np.int64, copy=False), **which}
+    type_index = {} if binding.type_index is None else {"type": binding.type_index.astype(np.int64, copy=False)}
+    return {"number": binding.numbers.astype(np.int64, copy=False), **type_index}
 
 
 def _rows(batch: pa.RecordBatch, like: Frame) -> Weighted:
-    """The rows of a batch, with the tables of a frame's bindings."""
+    """Convert a batch back to rows. The variables and their tables are those of the frame `like`."""
 
     def binding(of: Binding, prefix: str, values: Callable[[str], pa.Array]) -> Binding:
-        which = None if of.which is None else values(f"{prefix} which").to_numpy()
-        return Binding(of.tables, values(f"{prefix} number").to_numpy(), which)
+        type_index = None if of.type_index is None else values(f"{prefix} type").to_numpy()
+        return Binding(of.tables, values(f"{prefix} number").to_numpy(), type_index)
 
     def first(name: str) -> Numbers:
         found: Numbers = batch.column(name).offsets.to_numpy()

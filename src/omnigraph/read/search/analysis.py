@@ -1,7 +1,7 @@
 """Tokenize a whole text column at once.
 
-Texts are split into pieces at certain token boundaries, with arithmetic on bytes. Pieces repeat, so the real text
-analysis runs once per distinct piece.
+Texts are first split into pieces at bytes that certainly separate tokens, such as spaces. A piece contains one or more
+whole tokens. The same pieces occur many times, so the text analyzer runs only once per distinct piece.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _NONE: Numbers = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Token occurrences of some texts, in text order.
+    """Token occurrences of a range of texts, in the order of the texts.
 
     Attributes:
-        word: word number.
-        text: text number.
-        place: position in the text.
+        word: the word, as an index into the vocabulary.
+        text: the text, as an index into the column.
+        place: position of the token in the text, counted in tokens.
     """
 
     word: Places
@@ -52,7 +52,7 @@ class TokenBatch:
 
 
 class Occurrences:
-    """Token occurrences of a text column. Null texts have none.
+    """Token occurrences of a text column, as an iterable of batches. Null texts have no tokens.
 
     Attributes:
         vocabulary: distinct words, sorted.
@@ -86,14 +86,14 @@ class Occurrences:
 
 
 def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Chunks of a column of bounded size, with the number of the first text of each."""
+    """Split a column into chunks of about `TEXT_CHUNK_BYTES`: the index of the first text, and the texts."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
     for start, end in _cuts(texts, TEXT_CHUNK_BYTES):
         yield start, texts.slice(start, end - start)
 
 
 def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
-    """First and end (exclusive) of chunks of about `size` bytes."""
+    """Split texts into chunks of about `size` bytes: the index of the first text, and the end (exclusive)."""
     ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(texts):
@@ -105,7 +105,10 @@ def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(texts: pa.Array, tokenizer: str) -> tuple[pa.Array, Numbers]:
-    """Pieces that contain whole tokens, and the text of each."""
+    """Split texts into pieces that contain whole tokens.
+
+    Returns the pieces, and the index of the text of each piece.
+    """
     if tokenizer == "raw":
         has_text = np.flatnonzero(pc.not_equal(texts, "").to_numpy(zero_copy_only=False))
         return texts.take(pa.array(has_text)).cast(pa.utf8()), has_text
@@ -137,7 +140,7 @@ def _table(inside: Sequence[int]) -> Mask:
 
 _LETTERS = [byte for byte in range(128) if chr(byte).isalnum()]
 _INSIDE = {
-    # Only the analyzer knows which non-ASCII letters end a token.
+    # Only the analyzer can decide which non-ASCII characters separate tokens, so pieces are not split at them.
     "simple": _table([*_LETTERS, *range(128, 256)]),
     "whitespace": _table([byte for byte in range(256) if byte not in _SPACES]),
 }
@@ -152,10 +155,10 @@ class _Analysed:
 
     Attributes:
         vocabulary: distinct words, sorted.
-        width: number of token positions of each piece.
-        first: offset of the first token of each piece.
-        word: words of all pieces, concatenated.
-        place: position of each token in its piece.
+        width: number of token positions in each piece.
+        first: index in `word` of the first token of each piece, and then the number of all tokens.
+        word: tokens of all pieces, concatenated, as indices into the vocabulary.
+        place: position of each token in its piece, counted in tokens.
     """
 
     vocabulary: pa.Array
@@ -187,7 +190,10 @@ def _analyse(pieces: pa.Array, analyzer: ir.Analyzer) -> _Analysed:
 
 
 def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """Tokens of some pieces, the piece and the position of each, and the number of positions per piece."""
+    """Tokenize pieces.
+
+    Returns the tokens, the piece and position of each token, and the number of positions per piece.
+    """
     width = np.ones(len(pieces), np.int64)
     if analyzer.tokenizer != "simple":
         among = _whole_texts if analyzer.tokenizer == "raw" else _single_words
@@ -203,14 +209,18 @@ def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbe
 
 
 def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """Tokens of pieces that are one token each: those that the analyzer keeps, and the piece of each."""
-    # The analyzer counts positions from the first token that it keeps, so a token that is always kept comes first.
+    """Tokens of pieces that are one token each.
+
+    Returns the tokens that the analyzer keeps, and the piece of each token.
+    """
+    # The analyzer counts positions from the first token that it keeps. So the text starts with "0", which is always
+    # kept.
     words, places = words_of(" ".join(["0", *pieces]), analyzer)
     return words[1:], np.array(places[1:], np.int64) - 1
 
 
 def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """Tokens of pieces with any number of tokens: the words, their pieces, their positions, and positions per piece."""
+    """Tokens of pieces with any number of tokens each. The result is that of `_words_in`."""
     for number in count(1_000_000):
         mark = str(number)
         found, places = words_of(f"{mark} " + "".join(f"{piece} {mark} " for piece in pieces), analyzer)
@@ -224,12 +234,12 @@ def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str],
 
 
 def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """Tokens of whole texts, each of which is one token that may contain spaces."""
+    """Tokens of texts, if each whole text is one token, which may contain spaces."""
     if len(pieces) == 1:
         words, _ = words_of(pieces[0], analyzer)
         return words, np.zeros(len(words), np.int64)
-    # Control characters that occur in no text stand for spaces and text boundaries. The analyzer does not change or
-    # produce them.
+    # Spaces and text boundaries are replaced by control characters that occur in no text. The analyzer neither changes
+    # nor produces these characters.
     letters = set().union(*pieces)
     spaces = [space for space in _SPACES.decode() if space in letters]
     free = [letter for letter in _CONTROLS if letter not in letters]
@@ -247,15 +257,15 @@ def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], N
 
 
 def _token_batch(analysed: _Analysed, piece: Places, home: Places) -> TokenBatch:
-    """Tokens of pieces, in text order."""
+    """The token occurrences of pieces. `home` is the text of each piece."""
     width = analysed.width[piece]
     begins = np.cumsum(width) - width
     opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text
     begins -= np.repeat(begins[opening], np.diff(np.append(opening, len(piece))))
     repeats = np.diff(analysed.first)[piece]
-    which = np.repeat(np.arange(len(piece)), repeats)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    at = analysed.first[piece[which]] + within
+    owner = np.repeat(np.arange(len(piece)), repeats)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    at = analysed.first[piece[owner]] + within
     return TokenBatch(
-        analysed.word[at].astype(np.int32), home[which], (begins[which] + analysed.place[at]).astype(np.int32)
+        analysed.word[at].astype(np.int32), home[owner], (begins[owner] + analysed.place[at]).astype(np.int32)
     )

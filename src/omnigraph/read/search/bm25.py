@@ -11,12 +11,12 @@ from omnigraph.read.search.scores import Scores, rounded
 
 
 def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scores]:
-    """BM25 score of each entity of several types for the words of a query; NaN if no word occurs.
+    """BM25 score of each entity of several types for the words of a query; NaN if its text contains none of the words.
 
-    Document frequencies and lengths are those of all texts of these types. A word that occurs in n of N texts has the
-    weight `ln(1 + (N - n + 0.5) / (n + 0.5))`. If it occurs f times in a text of L words, and texts have A words on
-    average, it adds `f * (K1 + 1) / (f + K1 * (1 - B + B * L / A))` times its weight. A repeated query word counts
-    repeatedly. Scores are rounded to single precision.
+    Document frequencies and the average length are computed over all texts of these types. A word that occurs in n of N
+    texts has the weight `ln(1 + (N - n + 0.5) / (n + 0.5))`. If it occurs f times in a text of L words, and texts have
+    A words on average, it adds `f * (K1 + 1) / (f + K1 * (1 - B + B * L / A))` times its weight to the score of the
+    text. A word that occurs several times in the query counts several times. Scores are rounded to single precision.
     """
     texts = sum(part.texts for part in collection)
     average = sum(part.total for part in collection) / max(texts, 1)
@@ -40,7 +40,7 @@ def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scor
 
 
 def _rounded_or_nan(score: Scores) -> Scores:
-    """Rounded scores; NaN for 0, since every occurring word adds more than 0."""
+    """Round scores. A score of 0 becomes NaN: no query word occurs, because each occurring word adds more than 0."""
     found = np.full(len(score), np.nan)
     there = np.flatnonzero(score)
     found[there] = rounded(score[there])

@@ -15,18 +15,19 @@ from omnigraph.read.columns.numbers import NOTHING, Numbers
 from omnigraph.read.rows.frame import Binding
 
 SLOTS_PER_ROW = 8
-"""A direct-address table may have this number of slots per row. Beyond it, entities are sorted."""
+"""Distinct entities are found with a direct-address table if it needs at most this number of slots per row, else by
+sorting."""
 
 Kind = TypeVar("Kind", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """Distinct entities.
+    """The distinct entities of a binding.
 
     Attributes:
-        binding: the entities.
-        back: index of the entity of each row; None if each row is its own entity.
+        binding: the distinct entities.
+        back: for each row of the original binding, the index of its entity; None if row n has the n-th entity.
     """
 
     binding: Binding
@@ -35,7 +36,7 @@ class Entities:
     @classmethod
     def of(cls, binding: Binding) -> Entities:
         numbers = binding.numbers
-        if binding.which is None and (is_everything(binding) or _ascend(numbers)):
+        if binding.type_index is None and (is_everything(binding) or _ascend(numbers)):
             return cls(binding, None)
         keys, size = binding.keys()
         if size > SLOTS_PER_ROW * len(keys):
@@ -49,13 +50,13 @@ class Entities:
         return cls(binding.take(row[distinct]), place[keys])
 
     def spread(self, values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-        """Values of entities, repeated for each row."""
+        """Convert an array with one value per distinct entity to an array with one value per original row."""
         return values if self.back is None else values[self.back]
 
 
 def is_everything(binding: Binding) -> bool:
-    """Whether a binding is known to be all entities of a type, in number order."""
-    return binding.which is None and binding.numbers is binding.tables[0].all_numbers()
+    """Whether a binding certainly contains all entities of one type, in the order of their numbers."""
+    return binding.type_index is None and binding.numbers is binding.tables[0].all_numbers()
 
 
 def _ascend(numbers: Numbers) -> bool:
@@ -63,22 +64,29 @@ def _ascend(numbers: Numbers) -> bool:
 
 
 def parts(binding: Binding) -> Iterator[tuple[EntityTable, Numbers]]:
-    """Rows of a binding with an entity, by table."""
+    """For each table of a binding, the rows that have an entity of this table."""
     if is_everything(binding):
         yield binding.tables[0], binding.numbers if binding.tables[0].live is None else np.arange(len(binding.numbers))
         return
     there = binding.numbers != NOTHING
     for number, table in enumerate(binding.tables):
-        yield table, np.flatnonzero(there if binding.which is None else there & (binding.which == number))
+        yield table, np.flatnonzero(there if binding.type_index is None else there & (binding.type_index == number))
 
 
 def gather(
     binding: Binding, by_table: Sequence[npt.NDArray[Kind]], nothing: object, kind: type[Kind]
 ) -> npt.NDArray[Kind]:
-    """Values by entity number, gathered for each row of a binding."""
+    """For each row of a binding, the value of its entity.
+
+    Args:
+        binding: the binding.
+        by_table: for each table of the binding, values by entity number.
+        nothing: value for rows without an entity.
+        kind: NumPy type of the values.
+    """
     if is_everything(binding) and len(binding.numbers) == len(by_table[0]):
         return by_table[0]
-    if binding.which is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
+    if binding.type_index is None and len(binding.numbers) and int(binding.numbers.min()) >= 0:
         return by_table[0][binding.numbers]
     found = np.full(len(binding.numbers), nothing, kind)
     for (_, rows), known in zip(parts(binding), by_table, strict=True):
@@ -87,9 +95,9 @@ def gather(
 
 
 def by_id(binding: Binding) -> Numbers:
-    """Integers that sort entities by id, then by type."""
-    if binding.which is None:
+    """For each row of a binding, an integer. The integers are in the order of the entities by id, then by type."""
+    if binding.type_index is None:
         return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.which
+    order: Numbers = ids.astype(np.int64) * len(binding.tables) + binding.type_index
     return order

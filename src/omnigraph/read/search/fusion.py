@@ -1,7 +1,7 @@
-"""Reciprocal rank fusion (RRF): order entities by their positions in several rankings.
+"""Reciprocal rank fusion (RRF): sort entities by their positions in several rankings.
 
-A score depends on positions among all entities. Approximate positions are enough to find candidates for the top rows;
-exact positions are computed for those only.
+Each ranking is called an arm of the fusion. A fused score depends on the positions among all entities. Approximate
+positions are enough to find candidates for the top rows. Exact positions are computed only for these candidates.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, abov
 _LAST = np.iinfo(np.int64).max
 
 SORTED_FACTOR = 4
-"""Approximate scores are sorted this many times further than candidates can stand."""
+"""The best approximate scores are sorted; their number is this factor times the number of possible candidates."""
 
 MAX_COUNTED_ENTITIES = 48
-"""Up to this number of entities, smaller values are counted for each entity instead of sorting all values."""
+"""With at most this number of entities, the position of each is found by counting smaller scores, without sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmValues:
-    """One arm of a fusion.
+    """One arm of a fusion: the scores of one ranking.
 
     Attributes:
         approximate: approximate scores of all entities.
-        exact: returns exact scores of some entities, smaller is better.
-        weight: weight of its positions.
+        exact: returns the exact scores of given entities; smaller is better.
+        weight: factor for the contribution of this arm to the fused score.
     """
 
     approximate: ApproximateScores
@@ -43,13 +43,13 @@ class ArmValues:
 def fused(
     arms: Sequence[ArmValues], k: int, ties: Callable[[Numbers], Numbers], count: int | None = None
 ) -> FusedRanks:
-    """Fuse rankings.
+    """Compute the fused scores and positions of all entities.
 
     Args:
         arms: the arms, in query order.
         k: constant that is added to each position.
-        ties: returns integers that break ties between entities.
-        count: number of top entities that are wanted; None for all.
+        ties: returns integers that decide the order of entities with equal scores.
+        count: number of top entities that are needed; None for all.
     """
     orders = [_Order(arm, ties) for arm in arms]
     found = np.logical_or.reduce([order.there for order in orders])
@@ -72,14 +72,14 @@ def _contenders(
     orders: Sequence[_Order], found: Mask, k: int, count: int
 ) -> tuple[Numbers, list[tuple[Numbers, Numbers]]]:
     """Entities that can be among the top `count`, and bounds of their positions in each ranking."""
-    # Lower bound of the score of the last one: the last of the top `count` of an arm gets this much from that arm
-    # alone.
+    # Lower bound of the fused score of the entity at position `count`: the first `count` entities of an arm get at
+    # least this score from that arm alone.
     least = max((order.weight / (k + count) for order in orders if order.count >= count), default=0.0)
     chosen = np.flatnonzero(found)
     if least and count:
-        # Entities beyond this position in all arms have a lower score.
+        # An entity that is beyond this position in all arms has a lower score than this bound.
         depth = int(sum(order.weight for order in orders) / least) - k + 1
-        # Positions near the front are known from few values; positions further back add little.
+        # First with rough bounds, which need few sorted scores; then with tight bounds for the remaining entities.
         chosen = np.flatnonzero(np.logical_or.reduce([order.first(depth) for order in orders]))
         chosen = chosen[_can_be_among(orders, [order.rough_bounds(chosen) for order in orders], k, count)]
     bounds = [order.bounds(chosen) for order in orders]
@@ -93,20 +93,20 @@ def _can_be_among(orders: Sequence[_Order], bounds: Sequence[tuple[Numbers, Numb
     if count == 0:
         return np.zeros(len(lowest), bool)
     bound = np.partition(lowest, len(lowest) - count)[len(lowest) - count]
-    # With a tolerance for floating-point rounding of sums.
+    # The tolerance allows for rounding errors of the sums.
     near: Mask = _sums(orders, [earliest for earliest, _ in bounds], k) >= bound * (1 - 1e-12)
     return near
 
 
 def _sums(orders: Sequence[_Order], places: Sequence[Numbers], k: int) -> Scores:
-    """RRF scores from positions."""
+    """RRF scores, from the positions of entities in each arm."""
     parts = [
         np.where(place == NOTHING, 0.0, order.weight / (k + place + 1.0))
         for order, place in zip(orders, places, strict=True)
     ]
     if len(parts) == 2:
         return parts[0] + parts[1]
-    # Summed from smallest to largest, so that the sum does not depend on the order of arms.
+    # Terms are added in ascending order, so that the sum does not depend on the order of the arms.
     total: Scores = np.zeros(len(parts[0]))
     for part in np.sort(np.array(parts), axis=0):
         total += part
@@ -114,7 +114,7 @@ def _sums(orders: Sequence[_Order], places: Sequence[Numbers], k: int) -> Scores
 
 
 class _Order:
-    """Positions of entities in the ranking of one arm; `NOTHING` without a score."""
+    """The ranking of one arm. It computes positions of entities, from 0; `NOTHING` for an entity without a score."""
 
     def __init__(self, arm: ArmValues, ties: Callable[[Numbers], Numbers]) -> None:
         self._exact = arm.exact
@@ -127,7 +127,7 @@ class _Order:
         self._front: Floats = np.zeros(0)
 
     def first(self, count: int) -> Mask:
-        """Mask of entities that can be among the top `count`. Sorts the scores of a few more."""
+        """Mask of the entities that can be among the top `count` of this arm. Also sorts the scores near the front."""
         self._end = self.approximate.front(count * SORTED_FACTOR)
         values = self.approximate.values
         self._front = np.sort(values[values <= below(values, self._end)]).astype(np.float64)
@@ -138,7 +138,7 @@ class _Order:
         return near
 
     def all_places(self) -> Numbers:
-        """Positions of all entities."""
+        """Exact position of each entity in the ranking; `NOTHING` for entities without a score."""
         entities = np.flatnonzero(self.there)
         places = np.full(len(self.there), NOTHING, np.int64)
         places[entities[self._in_order(entities)]] = np.arange(len(entities))
@@ -149,7 +149,7 @@ class _Order:
         return np.sort(self.approximate.values[self.there]).astype(np.float64)
 
     def rough_bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """Like `bounds`, but less tight for entities that are not near the front."""
+        """As `bounds`, but the bounds are wider for entities that are not near the front."""
         low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         latest = np.where(high <= self._end, np.searchsorted(self._front, high, "right"), self.count)
@@ -157,7 +157,7 @@ class _Order:
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
 
     def bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """First and last possible position of some entities."""
+        """First and last possible position of each given entity."""
         low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         far = np.flatnonzero(there & (high > self._end))
@@ -172,12 +172,12 @@ class _Order:
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
 
     def _uncertain_range(self, chosen: Numbers) -> tuple[Floats, Floats]:
-        """Range of scores around each entity within which the order is uncertain."""
+        """For each given entity, the range of approximate scores of entities that may come before or after it."""
         values = self.approximate.values[chosen].astype(np.float64)
         return values - 2 * self.approximate.error, values + 2 * self.approximate.error
 
     def places(self, chosen: Numbers, earliest: Numbers, latest: Numbers) -> Numbers:
-        """Exact positions of some entities, from bounds of their positions."""
+        """Exact positions of the given entities. `earliest` and `latest` are the results of `bounds`."""
         places = earliest.copy()
         open_ = np.flatnonzero(latest > places)
         if len(open_) == 0:
@@ -186,13 +186,14 @@ class _Order:
         entities = self._between(low, high)
         place = np.empty(len(entities), np.int64)
         place[self._in_order(entities)] = np.arange(len(entities))
-        # Positions are relative to the first entity whose order is uncertain.
+        # The positions in `place` count only entities with an uncertain order, so the entities before the range are
+        # subtracted.
         before = np.searchsorted(np.sort(self.approximate.values[entities]).astype(np.float64), low, "left")
         places[open_] += place[np.searchsorted(entities, chosen[open_])] - before
         return places
 
     def _between(self, low: Floats, high: Floats) -> Numbers:
-        """Entities whose scores lie in any of some ranges, ascending."""
+        """Entities whose approximate scores are in at least one of the given ranges, in ascending order of entity."""
         values = self.approximate.values
         if len(low) > MAX_COUNTED_ENTITIES:
             inside = np.searchsorted(np.sort(low), values, "right") > np.searchsorted(np.sort(high), values, "left")
@@ -204,7 +205,7 @@ class _Order:
         return np.unique(np.concatenate(parts))
 
     def _in_order(self, entities: Numbers) -> Numbers:
-        """Exact order of some entities."""
+        """The order of the given entities by exact score, then by tie-breaker."""
         values = self._exact(entities)
         order: Numbers = np.argsort(values)
         values = values[order]

@@ -1,4 +1,4 @@
-"""Fuzzy word search: words within an edit distance."""
+"""Fuzzy word search: find the words within an edit distance of a word."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Letters = npt.NDArray[np.uint32]
 
 
 class FuzzyWords:
-    """Words as tables of letters, grouped by length.
+    """A vocabulary for fuzzy search. Words of equal length are stored as a matrix of letters.
 
     Args:
-        words: distinct words. Results are positions in this array.
+        words: distinct words. Results are indices into this array.
     """
 
     def __init__(self, words: pa.Array) -> None:
@@ -27,7 +27,7 @@ class FuzzyWords:
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Numbers, Letters]]:
-        """Words by length: their positions, and a table of their letters."""
+        """For each word length, the indices of the words, and a matrix with one row of letters per word."""
         lengths = pc.utf8_length(self._words).to_numpy(zero_copy_only=False)
         found = {}
         for length in np.unique(lengths):
@@ -38,7 +38,7 @@ class FuzzyWords:
         return found
 
     def near(self, word: str, edits: int) -> Numbers:
-        """Words within a Levenshtein distance of a word."""
+        """Indices of the words whose Levenshtein distance from a word is at most `edits`."""
         letters = np.array([word], f"U{max(len(word), 1)}").view(np.uint32)[: len(word)]
         parts = [np.zeros(0, np.int64)]
         for length in range(max(len(word) - edits, 0), len(word) + edits + 1):
@@ -49,9 +49,12 @@ class FuzzyWords:
 
 
 def within(word: Letters, words: Letters, edits: int) -> Mask:
-    """Mask of words of one length within a Levenshtein distance of a word. Lengths differ by at most `edits`."""
-    # One row of the edit-distance matrix, for all words at once. Only the diagonal band matters: element n of the row
-    # is for prefixes that are n - edits letters longer.
+    """Mask of the words whose Levenshtein distance from a word is at most `edits`.
+
+    All words have the same length, which differs from the length of the word by at most `edits`.
+    """
+    # `row` is one row of the edit-distance matrix, for all words at once. Only elements near the diagonal are needed.
+    # Row number i compares the first i letters of the word; element n of the row, with the first i + n - edits letters.
     size, band, far = words.shape[1], 2 * edits + 1, edits + 1
     beyond = np.full(len(words), far, np.uint8)
     row = [np.full(len(words), more, np.uint8) if 0 <= more <= size else beyond for more in range(-edits, far)]

@@ -1,6 +1,6 @@
 """Incremental update of an inverted index: only inserted, deleted and updated texts are processed.
 
-Possible if the source version of the index is in the history of the current version.
+This is possible if the table version that the index was built from is in the history of the current version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omnigraph.read.columns.table_changes import change
 from omnigraph.read.search.inverted_index import InvertedIndex
 
 REBUILD_RATIO = 10
-"""If more than 1 / this of the texts changed, the index is built again."""
+"""If more than one in `REBUILD_RATIO` texts changed, the index is built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Update:
 def update_index(
     words: InvertedIndex, origin: Origin, table: EntityTable, name: str, analyzer: ir.Analyzer
 ) -> Update | None:
-    """Update the inverted index of an earlier version; None if that is not possible, or too much changed.
+    """Update the inverted index of an earlier version; None if that is not possible, or too many texts changed.
 
     Args:
-        words: the index.
-        origin: its source version.
+        words: the index of the earlier version.
+        origin: the earlier version.
         table: the current version.
         name: the property.
         analyzer: the text analyzer.
@@ -65,7 +65,7 @@ def update_index(
 
 
 def _stays(untouched: Numbers | None, base: int, slots: int) -> Mask | None:
-    """Mask of the earlier entity numbers that did not change; None if some are out of range."""
+    """Mask, by earlier entity number, of the entities that did not change; None if a row id is out of range."""
     if untouched is None:
         return np.ones(slots, bool)
     numbers = untouched - base
@@ -82,15 +82,15 @@ def _stays(untouched: Numbers | None, base: int, slots: int) -> Mask | None:
 def _merged(
     old: InvertedIndex, stays: Mask, shift: int, new: InvertedIndex, numbers: Numbers, slots: int
 ) -> InvertedIndex:
-    """Merge the unchanged entries of an index with those of other entities.
+    """Merge the postings of unchanged entities with the postings of changed entities.
 
     Args:
         old: the earlier index.
-        stays: mask of its unchanged entities.
-        shift: added to their numbers.
+        stays: mask of the unchanged entities, by their earlier numbers.
+        shift: difference between the current and the earlier number of an unchanged entity.
         new: index of the changed entities.
-        numbers: numbers of those, ascending.
-        slots: number of entity numbers.
+        numbers: current numbers of the changed entities, ascending.
+        slots: the current entity numbers are 0 to `slots` - 1.
     """
     vocabulary, of_old, of_new = _vocabularies(old.vocabulary, new.vocabulary)
     kept = _Entries.of(old, of_old).where(stays)
@@ -120,7 +120,7 @@ def _merged(
 
 
 def _vocabularies(old: pa.Array, new: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
-    """The merged, sorted vocabulary, and the new word numbers of both vocabularies."""
+    """Merge two vocabularies. Returns the sorted result, and for both vocabularies the new number of each word."""
     known = pc.index_in(new, value_set=old)
     unknown = new.filter(known.is_null())
     if len(unknown) == 0:
@@ -137,7 +137,7 @@ def _vocabularies(old: pa.Array, new: pa.Array) -> tuple[pa.Array, Numbers, Numb
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Postings: word, entity, number of occurrences, and positions."""
+    """Postings: for each, the word, the entity, the number of occurrences, and their positions."""
 
     word: Numbers
     entity: Integers
@@ -146,11 +146,11 @@ class _Entries:
 
     @classmethod
     def of(cls, words: InvertedIndex, names: Numbers) -> _Entries:
-        """All postings of an index, with other word numbers in the same order."""
+        """All postings of an index. `names` has the new number of each word."""
         return cls(np.repeat(names, np.diff(words.first)), words.entity, np.diff(words.begin), words.place)
 
     def where(self, stays: Mask) -> _Entries:
-        """The postings of some entities."""
+        """The postings of the entities that a mask selects."""
         kept = stays[self.entity]
         if kept.all():
             return self

@@ -1,4 +1,4 @@
-"""Inverted index of a text property: postings with positions."""
+"""Inverted index of a text property. A posting is a word and an entity whose text contains the word."""
 
 # See docs/decisions/0080-words-are-counted-here.md
 
@@ -28,12 +28,12 @@ class InvertedIndex:
 
     Attributes:
         vocabulary: distinct words, sorted.
-        first: offset of the first posting of each word.
-        entity: entity of each posting, ascending within a word.
-        begin: offset of the first position of each posting.
-        place: positions, ascending within a posting.
-        length: number of words of each entity.
-        has_text: mask of entities that have a text.
+        first: index of the first posting of each word, and then the number of all postings.
+        entity: entity number of each posting, ascending within a word.
+        begin: index in `place` of the first position of each posting, and then the length of `place`.
+        place: positions of words in texts, counted in words, ascending within a posting.
+        length: number of words in the text of each entity.
+        has_text: mask of the entities that have a text.
     """
 
     vocabulary: pa.Array
@@ -47,11 +47,11 @@ class InvertedIndex:
 
     @classmethod
     def of(cls, texts: pa.Array, analyzer: ir.Analyzer) -> InvertedIndex:
-        """The index of a column by entity number."""
+        """Build the index of a text column. The texts are in the order of entity numbers."""
         found = Occurrences(texts, analyzer)
         ends = np.cumsum(found.counts)
         total = int(ends[-1]) if len(ends) else 0
-        free = ends - found.counts  # where the next occurrence of each word goes
+        free = ends - found.counts  # index for the next occurrence of each word
         starts = np.zeros(total, bool)
         starts[free] = True
         entity, place = np.empty(total, np.int32), np.empty(total, np.int32)
@@ -91,7 +91,7 @@ class InvertedIndex:
         return FuzzyWords(self.vocabulary)
 
     def discounts(self, average: float) -> Scores:
-        """Length normalisation of BM25 for each text, with this average text length."""
+        """The length normalisation of BM25 for each text of L words: `K1 * (1 - B + B * L / average)`."""
         if self._discounts is not None and self._discounts[0] == average:
             return self._discounts[1]
         found: Scores = K1 * (1 - B + B * self.length.astype(np.float64) / average)
@@ -109,12 +109,12 @@ class InvertedIndex:
         return len(self.place)
 
     def find(self, word: str) -> int | None:
-        """Number of a word, or None."""
+        """Index of a word in the vocabulary; None if it does not occur."""
         at = bisect_left(range(len(self.vocabulary)), word, key=lambda number: self.vocabulary[number].as_py())
         return at if at < len(self.vocabulary) and self.vocabulary[at].as_py() == word else None
 
     def containing(self, word: str) -> Numbers:
-        """Entities that contain a word, ascending."""
+        """Numbers of the entities whose text contains a word, ascending."""
         number = self.find(word)
         return self._entities(number) if number is not None else np.zeros(0, np.int64)
 
@@ -138,7 +138,7 @@ class InvertedIndex:
         return self._mask([reduce(_both, sorted(map(self.containing, dict.fromkeys(words)), key=len))])
 
     def phrase(self, words: Sequence[str], places: Sequence[int]) -> Mask:
-        """Entities that contain all words at these relative positions."""
+        """Mask of the entities whose text contains all words at these relative positions."""
         if not words:
             return self._mask([])
         entities, starts = self._starts(words[0], places[0], None)
@@ -147,7 +147,13 @@ class InvertedIndex:
         return self._mask([entities])
 
     def _starts(self, word: str, place: int, known: tuple[Numbers, Numbers] | None) -> tuple[Numbers, Numbers]:
-        """Possible starts of a phrase: entities and positions. Intersects with the starts that earlier words allow."""
+        """Possible starts of a phrase, as entities and positions in their texts.
+
+        Args:
+            word: a word of the phrase.
+            place: position of the word in the phrase.
+            known: possible starts according to earlier words; None for the first word.
+        """
         number = self.find(word)
         if number is None:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -156,13 +162,13 @@ class InvertedIndex:
         entities = np.repeat(self._entities(number), np.diff(self.begin[begin : end + 1]))
         if known is None:
             return entities, places
-        # Starts can be negative. The key has one more bit for the sign.
+        # Positions of starts can be negative, so the key has one more bit for the sign.
         size = 1 << 33
         kept = np.isin(entities * size + places, known[0] * size + known[1], assume_unique=True)
         return entities[kept], places[kept]
 
     def fuzzy(self, words: Sequence[str], edits: int) -> Mask:
-        """Entities that contain any word within an edit distance."""
+        """Mask of the entities whose text contains a word within an edit distance of one of the given words."""
         numbers = [number for word in words for number in self.spellings.near(word, edits)]
         return self._mask([self._entities(int(number)) for number in numbers])
 

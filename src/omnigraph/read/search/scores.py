@@ -11,29 +11,29 @@ from omnigraph.read.columns.numbers import Mask
 from omnigraph.read.columns.sorting import nth_least
 
 Scores = npt.NDArray[np.float64]
-"""NaN means no score."""
+"""Scores of entities. NaN means that an entity has no score."""
 
 Floats = npt.NDArray[np.floating]
 
 
 def rounded(values: Scores) -> Scores:
-    """Scores rounded to single precision, unless they overflow. Differences from the order of summation disappear."""
+    """Round scores to single precision, unless they overflow. So scores do not depend on the order of summation."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
     return np.where(np.isinf(narrow), values, narrow)
 
 
 def above(values: Floats, bound: float) -> np.floating:
-    """The smallest number of an array's precision that is not below a bound.
+    """The smallest number that has the precision of an array and is not below a bound.
 
-    Comparing in the array's own precision is faster and gives the same result.
+    To compare an array with a bound, compare it with this number: that is faster and gives the same result.
     """
     near = values.dtype.type(bound)
     return near if float(near) >= bound else np.nextafter(near, values.dtype.type(np.inf))
 
 
 def below(values: Floats, bound: float) -> np.floating:
-    """The largest number of an array's precision that is not above a bound."""
+    """The largest number that has the precision of an array and is not above a bound."""
     return -above(values, -bound)
 
 
@@ -42,22 +42,26 @@ class ApproximateScores:
     """Approximate scores, smaller is better.
 
     Attributes:
-        values: the scores; NaN without a score.
-        error: error bound. If two scores differ by more than twice this, their order is certain.
+        values: the approximate scores; NaN for an entity without a score.
+        error: maximum difference from the exact score. If two approximate scores differ by more than twice this
+            number, their order is certain.
     """
 
     values: Floats
     error: float
 
     def front(self, count: int) -> float:
-        """Score beyond which entities are certainly not among the first `count`; infinity if all are among them."""
+        """An upper bound: entities with a larger score are certainly not among the first `count`.
+
+        The result is infinity if all entities can be among them.
+        """
         if count >= len(self.values):
             return np.inf
         last = float(nth_least(self.values, count)) if count else -np.inf
         return np.inf if np.isnan(last) else last + 2 * self.error
 
     def candidates(self, count: int) -> Mask:
-        """Mask of entities that can be among the first `count`."""
+        """Mask of the entities that can be among the first `count`."""
         if count == 0:
             return np.zeros(len(self.values), bool)
         near: Mask = self.values <= below(self.values, self.front(count))

@@ -1,4 +1,4 @@
-"""Search state of one read: text filters, ranks, and the order by ranks."""
+"""Text and vector search in one read: text conditions, ranks, and the order by ranks."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from omnigraph.storage.text_analysis import words_of
 _MAX_EDITS = 2
 
 MIN_INDEXED_ENTITIES = 100_000
-"""Tables with fewer entities than this are not searched with the Lance text index."""
+"""The Lance text index is not used for tables with fewer entities than this."""
 
 _INDEX_SEARCHES = 16
-"""A table is searched with the Lance text index this number of times. Then an inverted index is built."""
+"""After this number of searches of a table with the Lance text index, an inverted index is built in memory."""
 
 SPARSE_RATIO = 8
-"""If more than 1 / this of the vectors are needed, all are read."""
+"""If more than one in `SPARSE_RATIO` vectors is needed, all vectors of the property are read."""
 
 SPARSE_READS = 16
-"""A few vectors are read alone this number of times. Then all are read."""
+"""After this number of reads of a few vectors, all vectors of the property are read and cached."""
 
 
 class Search:
-    """Search in one read. Results of conditions and ranks are cached until the read ends."""
+    """Text and vector search in one read. Results of text conditions and ranks are cached until the read ends."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class Search:
         self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
         self._queries: dict[ir.Nearest, Vector | None] = {}
         self._measured: dict[tuple[ir.Nearest, str], tuple[Numbers, Scores]] = {}
-        """Distances that were computed last: entities, ascending, and their distances."""
+        """For each search and table, the entities whose distances were computed last (ascending), and the distances."""
 
     # Values per row
 
     def values(self, expr: ir.TextMatch | ir.Bm25 | ir.Nearest, binding: Binding) -> pa.Array:
-        """Value of a text match or rank for each row."""
+        """For each row of a binding, the value of a text condition or rank."""
         if isinstance(expr, ir.TextMatch):
             return pa.array(gather(binding, self._matching(expr, binding.tables), False, np.bool_))
         scores = self._scores(expr, binding)
@@ -88,7 +88,7 @@ class Search:
         return entities.spread(found)
 
     def _distances(self, expr: ir.Nearest, query: Vector, table: EntityTable, numbers: Numbers) -> Scores:
-        """Distances of some entities, ascending by number. Cached: the top rows need them again."""
+        """Vector distances of the given entities (ascending). They are cached, because the top rows need them again."""
         key = (expr, table.key)
         if key in self._measured:
             known, far = self._measured[key]
@@ -104,7 +104,10 @@ class Search:
         return found
 
     def _approximate(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> ApproximateScores:
-        """Approximate scores of entities; with a count, only for candidates for the top `count`."""
+        """Approximate scores of the entities of a binding.
+
+        If `count` is given, scores of entities that cannot be in the top `count` are infinite.
+        """
         self._budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
             return ApproximateScores(-self._scores(expr, binding), 0.0)
@@ -141,7 +144,7 @@ class Search:
             return np.zeros(table.slots, bool)
         analyzer = expr.analyzer
         if expr.mode is ir.TextMode.FUZZY:
-            # Edit distance applies to words as written, not to their stems.
+            # The edit distance is computed between whole words, not between their stems.
             analyzer = _unstemmed(analyzer)
         query, places = words_of(text, analyzer)
         if not query:
@@ -158,11 +161,16 @@ class Search:
             case ir.TextMode.PHRASE:
                 return words.phrase(query, places)
         assert expr.edits is not None
-        edits = self._number(expr.edits, "the edits of fuzzy are a number from 0 to 2", range(_MAX_EDITS + 1))
+        edits = self._number(
+            expr.edits, "the number of edits of `fuzzy` has to be a whole number from 0 to 2", range(_MAX_EDITS + 1)
+        )
         return words.fuzzy(query, edits)
 
     def _by_text_index(self, expr: ir.TextMatch, table: EntityTable, text: str) -> Mask | None:
-        """Entities that the Lance text index finds; None if the inverted index is in memory or should be built now."""
+        """Mask of the matching entities, found with the Lance text index.
+
+        Returns None if an inverted index has to be used instead.
+        """
         name, phrase = expr.field.name, expr.mode is ir.TextMode.PHRASE
         label = _words_label(name, expr.analyzer)
         if expr.mode is ir.TextMode.FUZZY or table.count < MIN_INDEXED_ENTITIES or table.is_cached(label):
@@ -170,7 +178,7 @@ class Search:
         specs = [text_index(name, expr.analyzer, positions=True)]
         if not phrase:
             specs.append(text_index(name, expr.analyzer, positions=False))
-        if not any(map(table.covered_by, specs)) or not table.rents(label, table.count // _INDEX_SEARCHES):
+        if not any(map(table.covered_by, specs)) or not table.should_defer(label, table.count // _INDEX_SEARCHES):
             return None
         found = np.zeros(table.slots, bool)
         found[table.matching(name, text, phrase=phrase, every_word=expr.mode is ir.TextMode.ALL)] = True
@@ -202,32 +210,38 @@ class Search:
     # Vectors
 
     def _vectors(self, table: EntityTable, name: str, numbers: Numbers) -> tuple[Vectors, Numbers]:
-        """Vectors, and the rows of some entities in them. A few vectors are read alone, unless all are in memory."""
+        """Vectors that include those of the given entities, and the row of each entity in them.
+
+        If only a few vectors are needed, and not all are in memory, only those are read.
+        """
         label = f"vectors of {name}"
         if table.is_cached(label) or not self._reads_few(table, name, len(numbers)):
             return table.derived(label, name, Vectors.of), numbers
         return Vectors.of(table.take(name, numbers)), np.arange(len(numbers))
 
     def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:
-        """Whether to read a few vectors alone. After enough such reads, all are read and cached, if they fit."""
+        """Whether to read only the `count` vectors that are needed.
+
+        After enough such reads, all are read and cached.
+        """
         if count * SPARSE_RATIO > table.count:
             return False
         if not _all_fit(table, name):
             return True
-        return table.rents(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
+        return table.should_defer(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
 
     def _is_streamed(self, table: EntityTable, name: str, count: int) -> bool:
-        """Whether to stream vectors from the table: many are needed, and they do not fit the cache."""
+        """Whether to stream the vectors from the table: many are needed, and all together do not fit the cache."""
         return not _all_fit(table, name) and not table.are_few(count)
 
     def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:
-        """The query vector; None for null."""
+        """The query vector of a vector search; None if it is null."""
         if expr not in self._queries:
             self._embed({expr: [table.type_name for table in binding.tables]})
         return self._queries[expr]
 
     def _embed(self, wanted: Mapping[ir.Nearest, Sequence[str]]) -> None:
-        """Find query vectors. All query texts are embedded in one request."""
+        """Find the query vectors of searches. All query texts are embedded in one request."""
         sought: dict[ir.Nearest, SearchText] = {}
         for expr, types in wanted.items():
             given = _query_value(expr.query, self._request)
@@ -247,42 +261,42 @@ class Search:
     # Order by rank
 
     def prepare(self, query: ReadQuery) -> None:
-        """Embed all query texts of a read, before anything else runs."""
+        """Embed all query texts of a read. Call it before the read is executed."""
         wanted = [part for part in query.ranks if isinstance(part, ir.Nearest) and part not in self._queries]
         if wanted:
             types = {node.name: node.types for node in _nodes(query.read.match)}
             self._embed({part: types[part.field.var] for part in wanted})
 
     def share_queries(self, other: Search) -> None:
-        """Take over the query vectors of another search of the same read."""
+        """Copy the query vectors from another `Search` object of the same read."""
         self._queries |= other._queries
 
     def fuse(self, query: ReadQuery, frame: Frame, first: ir.Rank | None = None, count: int | None = None) -> Frame:
-        """Add fused ranks to the rows of a whole match.
+        """Compute the fused ranks of all rows of a match, and return the rows with their ranks.
 
         Args:
             query: the query.
             frame: the rows.
             first: the rank that is the first sort key. If it is a fusion, rows that cannot be among the best
                 `count` are removed.
-            count: number of rows that are wanted.
+            count: number of rows that are needed.
         """
         if frame.fused:
-            return frame  # These rows are a subset; their fused ranks come from all rows.
+            return frame  # The fused ranks have been computed before, for all rows; these rows are a part of them.
         fusions = {part for part in query.ranks if isinstance(part, ir.Fusion)}
         found = {fusion: self._fused(fusion, frame, count if fusion == first else None) for fusion in fusions}
         if isinstance(first, ir.Fusion) and count is not None:
             fused, back = found[first]
             rows = np.flatnonzero(fused.place != NOTHING if back is None else (fused.place != NOTHING)[back])
             if count <= len(rows) < frame.count:
-                # The other rows cannot be among the best.
+                # Remove the rows that cannot be among the best.
                 found = {fusion: (some, rows if of is None else of[rows]) for fusion, (some, of) in found.items()}
                 frame = frame.take(rows)
         return frame.with_fused({fusion: some if of is None else some.take(of) for fusion, (some, of) in found.items()})
 
     def _fused(self, expr: ir.Fusion, frame: Frame, count: int | None) -> tuple[FusedRanks, Numbers | None]:
-        """Fused ranks of distinct entities, and the entity of each row; None if each row is its own entity."""
-        k = self._number(expr.k, "k of rrf is a whole number above zero", range(1, 2**63))
+        """Fused ranks of the distinct entities, and for each row the index of its entity (see `Entities.back`)."""
+        k = self._number(expr.k, "`k` of `rrf` has to be a whole number above zero", range(1, 2**63))
         entities = Entities.of(frame.bindings[ranked_variable(expr)])
         arms = [self._arm(arm, entities.binding) for arm in expr.arms]
         found = fused(arms, k, lambda chosen: by_id(entities.binding.take(chosen)), count)
@@ -296,7 +310,7 @@ class Search:
         return ArmValues(self._approximate(arm.rank, binding), exact, arm.weight)
 
     def best(self, rank: ir.Rank, frame: Frame, count: int | None) -> Frame:
-        """Rows with a rank, without those that cannot be among the best `count`."""
+        """The rows that have a score and can be among the best `count`."""
         if isinstance(rank, ir.Fusion):
             score = frame.fused[rank].score
             order = ApproximateScores(-score, 0.0)
@@ -312,8 +326,8 @@ class Search:
         return frame.filter(entities.spread(kept))
 
     def _by_vector_index(self, rank: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None) -> Mask | None:
-        """Nearest entities from the vector index, if there are too many vectors to compute all distances."""
-        if not isinstance(rank, ir.Nearest) or binding.which is not None or count is None:
+        """Mask of the nearest entities, found with the vector index; None if exact distances have to be computed."""
+        if not isinstance(rank, ir.Nearest) or binding.type_index is not None or count is None:
             return None
         query, (table,) = self._query(rank, binding), binding.tables
         if query is None or len(binding.numbers) * SPARSE_RATIO <= table.count:
@@ -322,7 +336,7 @@ class Search:
 
 
 def _query_value(expr: ir.Expr, request: Request) -> ir.ConstValue:
-    """The query of a search: a literal or a parameter value."""
+    """The value that is searched for, or another argument of a search: a literal or the value of a parameter."""
     if isinstance(expr, ir.Const):
         return expr.value
     assert isinstance(expr, ir.Param), "a query is a literal or a parameter"

@@ -1,4 +1,4 @@
-"""A small thread pool for numeric kernels."""
+"""A small thread pool for numeric computations."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 MIN_PARALLEL_ELEMENTS = 1 << 21
-"""With fewer elements than this, starting another thread costs more than it saves."""
+"""With fewer array elements than this, one thread does all the work, because starting others would cost more."""
 
 
 def run_parallel(work: Callable[[], None], size: int) -> None:
-    """Run work in several threads if there is enough of it.
+    """Run work in several threads, if there are enough elements.
 
-    The caller's thread works, too. Threads that have not started when all chunks are taken are not waited for: on a
-    busy machine, or after a fork, the caller does all the work.
+    The thread of the caller works, too. When all chunks are done, a pool thread that has not started yet is cancelled.
+    So on a busy machine, or after a fork, the caller does all the work.
 
     Args:
-        work: processes chunks from a shared iterator until it is exhausted.
-        size: number of elements to process.
+        work: processes chunks from an iterator that all threads share, until it is exhausted.
+        size: number of array elements to process.
     """
     helpers = _helpers() if size >= MIN_PARALLEL_ELEMENTS else None
     others = [] if helpers is None else [helpers[1].submit(work) for _ in range(helpers[0])]
@@ -31,7 +31,7 @@ def run_parallel(work: Callable[[], None], size: int) -> None:
 
 @cache
 def _helpers() -> tuple[int, ThreadPoolExecutor] | None:
-    """Number of additional threads, and the pool; None on a machine with one core."""
+    """Number of threads in the pool, and the pool; None on a machine with one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(cores, 4) - 1
     return (count, ThreadPoolExecutor(count, thread_name_prefix="omnigraph-products")) if count else None

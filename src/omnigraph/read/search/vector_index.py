@@ -1,4 +1,4 @@
-"""Nearest neighbours with the approximate Lance index, for more vectors than fit the cache. Results are re-ranked."""
+"""Nearest neighbours from the approximate Lance index, if the vectors do not fit the cache. Results are re-ranked."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.search.vector_sketch import Vector
 
 _SEVERAL = 4
-"""Factor between the requested and the wanted results of the index. It applies again if filters leave too few."""
+"""The index is asked for this many times the needed results.
+
+If conditions leave too few, the number grows by this factor.
+"""
 
 _FEWEST = 64
 _PARTITION_ROWS = 4096
 _PROBED = 4
-"""The index probes 1 / this of its partitions, assuming the default number of partitions."""
+"""The search reads 1 / `_PROBED` of the partitions of the index, if the index has the default number of partitions."""
 
 
 def nearest_by_index(table: EntityTable, rank: ir.Nearest, query: Vector, numbers: Numbers, count: int) -> Mask | None:
-    """Mask of entities that the index returns as nearest, at least `count` of them.
+    """Mask of the given entities that the index returns as nearest. There are at least `count` of them.
 
-    None without a matching index, if it returns too few, or if all vectors fit the cache: exact distances are fast
-    enough then.
+    Returns None if there is no index for the metric, or if it returns too few entities. Also None if all vectors fit
+    the cache, because then exact distances are fast enough.
     """
     name = rank.field.name
     if table.fits(table.count * query.nbytes) or table.vector_metrics.get(name) != rank.metric.value:

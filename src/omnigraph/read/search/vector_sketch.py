@@ -1,8 +1,9 @@
-"""Vector sketches: projections on a few principal directions, which prove for most vectors that they are not nearest.
+"""Vector sketches: short projections of vectors, which exclude most vectors from a search for the nearest.
 
-The residual of a vector outside these directions has a known length. By Cauchy-Schwarz, the product of two residuals is
-at most the product of their lengths. So a sketch gives an upper bound of the dot product with a query at a fraction of
-the cost. The choice of directions affects speed only, not results.
+A sketch is the projection of a vector on a few principal directions. The residual is the part of the vector outside
+these directions; its length is stored. By the Cauchy-Schwarz inequality, the dot product of two residuals is at most
+the product of their lengths. So sketches give an upper bound of the dot product of a vector with a query, at a fraction
+of the cost. The choice of directions affects only the speed, not the results.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Vector = npt.NDArray[np.float32]
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 _DIMENSION_RATIO = 6
-"""A sketch has 1 / this of the dimensions of the vector."""
+"""A sketch has 1 / `_DIMENSION_RATIO` as many dimensions as the vector."""
 
 MIN_DIMENSIONS = 32
 """Minimum number of dimensions of a sketch, unless the vector has fewer."""
@@ -30,23 +31,23 @@ _SAMPLE_VECTORS = 10_000
 """Number of sampled vectors from which the directions are computed."""
 
 BLOCK_ELEMENTS = 1 << 18
-"""Number of matrix elements that are multiplied at a time, so that they stay in the processor cache."""
+"""Number of matrix elements that are multiplied at a time. They fit the processor cache."""
 
 
 def width_of(dimension: int) -> int:
-    """Number of dimensions of a sketch."""
+    """Number of dimensions of the sketch of a vector with this number of dimensions."""
     return min(max(dimension // _DIMENSION_RATIO, MIN_DIMENSIONS), dimension)
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSketch:
-    """Sketches of vectors.
+    """The sketches of a set of vectors.
 
     Attributes:
         directions: orthonormal directions, one per row.
         numbers: projections, one row per vector.
         rest: upper bound of the residual length of each vector.
-        slack: bound of the rounding error of a product, for unit vectors.
+        slack: upper bound of the rounding error of a dot product, for vectors of length 1.
     """
 
     directions: Matrix
@@ -56,13 +57,14 @@ class VectorSketch:
 
     @classmethod
     def of(cls, matrix: Matrix, lengths: Scores) -> VectorSketch:
-        """Sketches of vectors with known lengths; NaN for missing vectors."""
+        """Compute the sketches of vectors. `lengths` has the length of each vector; NaN for a missing vector."""
         dimension = matrix.shape[1]
         width = width_of(dimension)
         directions = _directions(matrix[np.isfinite(lengths)], width)
         numbers = np.empty((len(matrix), width), np.float32)
         rest = np.empty(len(matrix), np.float32)
-        # Bound of the rounding error of a single-precision sum of these products, times the number of sums.
+        # Upper bound of the rounding error of a projection: the error of one dot product in single precision, times the
+        # square root of the number of directions.
         slack = float(np.sqrt(width)) * (dimension + 4) * 2.0**-22
         step = max(BLOCK_ELEMENTS // dimension, 1)
         for start in range(0, len(matrix), step):
@@ -75,13 +77,13 @@ class VectorSketch:
         return cls(directions, numbers, rest, slack)
 
     def most(self, query: Vector, own: float, longest: float, chosen: Numbers | None) -> Vector:
-        """Upper bounds of the products of vectors with a query.
+        """Upper bounds of the dot products of vectors with a query vector.
 
         Args:
-            query: the query.
-            own: its length.
+            query: the query vector.
+            own: length of the query vector.
             longest: length of the longest vector.
-            chosen: some vectors; None for all.
+            chosen: indices of the vectors; None for all.
         """
         outline = self.directions @ query
         left = own**2 - float(np.square(outline.astype(np.float64)).sum())
@@ -93,9 +95,10 @@ class VectorSketch:
 
 
 def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector:
-    """Products of a query with all rows, or with some.
+    """Dot products of a query vector with the chosen rows of a matrix; None means all rows.
 
-    Each row is multiplied alone. That is as fast as a matrix product, and the result does not depend on the other rows.
+    Each row is multiplied separately. That is as fast as a matrix product, and the result for a row does not depend on
+    the other rows.
     """
     count, step = len(matrix if chosen is None else chosen), max(BLOCK_ELEMENTS // matrix.shape[1], 1)
     found = np.empty(count, np.float32)
@@ -116,7 +119,7 @@ def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector
 
 
 def _directions(matrix: Matrix, width: int) -> Matrix:
-    """Principal directions of some vectors, without centring."""
+    """Principal directions of a sample of vectors. The mean is not subtracted."""
     sample = matrix[:: max(len(matrix) // _SAMPLE_VECTORS, 1)].astype(np.float64)
     _, vectors = np.linalg.eigh(sample.T @ sample)
     found: Matrix = np.ascontiguousarray(vectors[:, ::-1][:, :width].T.astype(np.float32))

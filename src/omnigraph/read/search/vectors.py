@@ -1,7 +1,7 @@
 """Vector distances.
 
-Distances are computed in double precision and rounded to single precision, so that equal distances stay equal, whatever
-the order of summation. To find the nearest of many, single-precision products first exclude most vectors.
+Distances are computed in double precision and rounded to single precision, so that they do not depend on the order of
+summation. To find the nearest of many vectors, most are excluded first with dot products in single precision.
 """
 
 # See docs/decisions/0081-the-nearest-are-exact.md
@@ -23,19 +23,19 @@ from omnigraph.read.search.vector_sketch import Matrix, Vector, VectorSketch, pr
 
 _ROW_ID = "_rowid"
 _CHUNK_ELEMENTS = 1 << 20
-"""Elements in double precision at a time."""
+"""Number of vector elements that are converted to double precision at a time."""
 
 MIN_SKETCHED_VECTORS = 5_000
-"""With fewer vectors than this, all distances are computed."""
+"""With fewer vectors than this, sketches are not used."""
 
 CANDIDATE_FACTOR = 4
-"""This many times more vectors than wanted are compared first. Their distances give a bound for all others."""
+"""This many times the needed vectors are compared with the query first. Their distances give a bound for all others."""
 
 SKETCH_COST_PRODUCTS = 16
-"""Sketches are computed after this number of products per vector, which cost about as much."""
+"""Sketches are computed after this number of dot products per vector. Computing a sketch costs about as much."""
 
 _MAX_PRODUCT, _MIN_PRODUCT = 1e37, 1e-30
-"""Products and squares within these bounds do not overflow or underflow in single precision."""
+"""Dot products and squares between these bounds do not overflow or underflow in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Vectors:
     """Vectors of a property of one type, by entity number.
 
     Attributes:
-        matrix: one row per entity.
-        lengths: Euclidean length of each row; NaN without a vector.
-        narrow: lengths in single precision.
+        matrix: the vectors, one row per entity.
+        lengths: Euclidean length of each vector; NaN for an entity without a vector.
+        narrow: the lengths in single precision.
         longest: the largest length.
         shortest: the smallest length above 0.
-        sketches: sketches, computed when they pay off.
+        sketches: sketches of the vectors. They are computed after enough searches.
     """
 
     matrix: Matrix
@@ -81,7 +81,10 @@ class Vectors:
         return self.matrix.nbytes + self.lengths.nbytes + self.narrow.nbytes + sketches
 
     def distances(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
-        """Distances of some entities; NaN without a vector. A zero vector has no cosine distance."""
+        """Distances of the given entities from a query vector; NaN for an entity without a vector.
+
+        The cosine distance of a zero vector is NaN, too.
+        """
         found = np.empty(len(numbers))
         wide = query.astype(np.float64)
         query_length = np.sqrt(np.square(wide).sum())
@@ -99,14 +102,14 @@ class Vectors:
         return rounded(np.where(np.isfinite(self.lengths[numbers]) & np.isfinite(found), found, np.nan))
 
     def approximate(self, query: Vector, metric: ir.Metric, numbers: Numbers) -> ApproximateScores:
-        """Approximate scores in the order of distances."""
+        """Approximate scores of the given entities. A smaller score means a smaller distance."""
         query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
         if not self._fits_single_precision(query_length):
             return ApproximateScores(self.distances(query, metric, numbers), 0.0)
         chosen = None if self._is_all(numbers) else numbers
         values = self._ordering(self._products(query, chosen), metric, chosen)
-        # Bound of the rounding error of a single-precision sum of these products, in any order. Also covers distances
-        # that become equal by rounding.
+        # Upper bound of the rounding error of a dot product in single precision, for any order of summation. It
+        # includes the error of rounding distances to single precision.
         sums = (len(query) + 4) * 2.0**-23
         if metric is ir.Metric.L2:
             error = 2 * sums * self.longest * query_length + 2.0**-21 * (self.longest + query_length) ** 2
@@ -116,7 +119,7 @@ class Vectors:
         return ApproximateScores(values, (sums + 2.0**-21) * self.longest * query_length + 2.0**-22)
 
     def approximate_top(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> ApproximateScores:
-        """Approximate scores of the entities that can be among the top `count`; infinity for all others."""
+        """As `approximate`, but the score is infinite for entities that certainly are not among the nearest `count`."""
         query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
         sketch = self._sketch(len(numbers), count)
         if sketch is None or not self._fits_single_precision(query_length):
@@ -137,11 +140,11 @@ class Vectors:
         return ApproximateScores(values, found.error)
 
     def _fits_single_precision(self, query_length: float) -> bool:
-        """Whether products with a query of this length fit single precision."""
+        """Whether dot products with a query vector of this length cannot overflow or underflow in single precision."""
         return (self.longest + query_length) ** 2 < _MAX_PRODUCT and self.shortest * query_length >= _MIN_PRODUCT
 
     def _sketch(self, asked: int, count: int) -> VectorSketch | None:
-        """Sketches, if they help: after many products were computed without them."""
+        """The sketches; None if they do not help, or if too few dot products have been computed without them so far."""
         if (
             asked < MIN_SKETCHED_VECTORS
             or count * CANDIDATE_FACTOR**2 > asked
@@ -155,7 +158,7 @@ class Vectors:
         return len(numbers) == total and (total == 0 or bool((numbers[1:] > numbers[:-1]).all()))
 
     def _ordering(self, product: Vector, metric: ir.Metric, chosen: Numbers | None) -> Vector:
-        """Products as scores, smaller for nearer vectors; NaN without a vector."""
+        """Convert dot products to scores, which are smaller for nearer vectors; NaN for an entity without a vector."""
         narrow = self.narrow if chosen is None else self.narrow[chosen]
         if metric is ir.Metric.L2:
             return np.square(narrow) - 2 * product
@@ -165,15 +168,15 @@ class Vectors:
         return np.where(np.isnan(narrow), narrow, -product)
 
     def _products(self, query: Vector, chosen: Numbers | None) -> Vector:
-        """Products of a query with some vectors, or with all."""
+        """Dot products of a query vector with the chosen vectors; None means all vectors."""
         if chosen is not None and 3 * len(chosen) > len(self.matrix):
-            # Multiplying all rows is faster than gathering many.
+            # Multiplying all rows is faster than copying many of them first.
             return products_of(self.matrix, query, None)[chosen]
         return products_of(self.matrix, query, chosen)
 
 
 def streamed_distances(table: EntityTable, name: str, query: Vector, metric: ir.Metric, numbers: Numbers) -> Scores:
-    """Distances of some entities, while vectors are streamed from the table."""
+    """Distances of the given entities from a query vector. The vectors are streamed from the table."""
     checkpoint(table.slots, 1)
     found = np.full(table.slots, np.nan)
     for batch in table.batches([name, _ROW_ID]):
@@ -185,7 +188,7 @@ def streamed_distances(table: EntityTable, name: str, query: Vector, metric: ir.
 
 
 class LazySketch:
-    """Sketches that are computed after enough use."""
+    """Sketches that are computed only after enough searches."""
 
     def __init__(self) -> None:
         self._asked = 0

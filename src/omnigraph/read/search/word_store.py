@@ -19,13 +19,13 @@ from omnigraph.read.search.index_update import update_index
 from omnigraph.read.search.inverted_index import InvertedIndex
 
 MIN_SAVED_TOKENS = 1_000_000
-"""An index with fewer tokens than this is not written to disk: building it is as fast as loading it."""
+"""An index with fewer tokens than this is not written to disk, because building it is as fast as loading it."""
 
 SAVED_CHANGE_RATIO = 20
-"""An updated index is written to disk if at least 1 / this of its texts changed."""
+"""An updated index is written to disk if at least one in `SAVED_CHANGE_RATIO` texts changed since the last write."""
 
 _MAX_BASES = 4
-"""Maximum number of earlier indexes on disk that are tried as a base."""
+"""Maximum number of earlier indexes on disk for which an incremental update is tried."""
 
 _OFFSETS, _LETTERS, _HAS_TEXT = "vocabulary.offsets", "vocabulary.letters", "told"
 _ARRAYS = ("first", "entity", "begin", "place", "length")
@@ -33,12 +33,12 @@ _ARRAYS = ("first", "entity", "begin", "place", "length")
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """Weak reference to the latest index of a property, of any version.
+    """The latest inverted index of a property, for any version of its table.
 
     Attributes:
-        made: its source.
-        words: the index.
-        unsaved: changed texts that are not on disk yet.
+        made: the table version that the index was built from.
+        words: weak reference to the index.
+        unsaved: number of changed texts that are not in an index on disk yet.
     """
 
     made: Made
@@ -79,7 +79,7 @@ def load_inverted_index(
 
 
 def _of_version(stored: Stored, made: Made) -> InvertedIndex | None:
-    """The index on disk, if its source is the current version."""
+    """Load an index from disk; None if it was not built from the current table version, or is damaged."""
     if stored.made.table != made.table or _numbered(stored.made.edges) != _numbered(made.edges):
         return None
     return _loaded(stored)
@@ -88,7 +88,10 @@ def _of_version(stored: Stored, made: Made) -> InvertedIndex | None:
 def _updated(
     table: EntityTable, name: str, analyzer: ir.Analyzer, made: Made, files: DerivedFiles
 ) -> tuple[InvertedIndex | None, int]:
-    """An updated index of an earlier version, and the number of changed texts that are not on disk."""
+    """Update the index of an earlier version. Returns the index, and the number of changed texts that are not on disk.
+
+    The index is None if no earlier index can be updated.
+    """
     if made.edges.base is None:
         return None, 0
     latest = table.find_latest(made.table)
@@ -105,14 +108,17 @@ def _updated(
 
 
 def _made(table: EntityTable, name: str, analyzer: ir.Analyzer) -> Made:
-    """The source of an index. Properties are identified by number, since names can be reused."""
+    """Describe the source of an index: table version, property and analyzer.
+
+    The property is identified by its number, because its name can be reused after it is dropped.
+    """
     number = table.schema.field(name).metadata[PROPERTY_ID.encode()].decode()
     origin = origin_of(table)
     return Made(f"{table.place} words of property {number} by {analyzer}", origin, origin, origin)
 
 
 def _numbered(origin: Origin) -> tuple[str, int | None, int]:
-    """The part of a source that the index depends on. Versions with the same files have the same."""
+    """The facts about a table version that an index depends on. They are equal for versions with the same files."""
     return origin.fingerprint, origin.base, origin.slots
 
 
@@ -130,7 +136,8 @@ def _arrays(words: InvertedIndex) -> dict[str, Any]:
 def _loaded(stored: Stored) -> InvertedIndex | None:
     """Load an index from disk; None if it is damaged."""
     try:
-        # Copied: they are read completely for the checksum anyway, and later changes of the file do no harm.
+        # The arrays are copied, so that later changes of the file do no harm. The checksum reads them completely
+        # anyway.
         offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _HAS_TEXT))
         first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]

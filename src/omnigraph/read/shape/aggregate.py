@@ -17,7 +17,7 @@ class Aggregate:
 
     Attributes:
         aggregates: the aggregates of columns and `having`.
-        keys: grouping keys; empty for one group of all rows.
+        keys: grouping keys; if there are none, all rows are one group.
     """
 
     aggregates: tuple[ir.Aggregate, ...]

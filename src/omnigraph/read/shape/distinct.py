@@ -1,4 +1,4 @@
-"""Distinct: remove duplicate rows of the result columns."""
+"""Distinct: remove rows whose result columns are equal to those of another row."""
 
 from __future__ import annotations
 

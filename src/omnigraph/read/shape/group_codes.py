@@ -1,6 +1,6 @@
-"""Group codes: integers that are equal for equal values, so that grouping is arithmetic.
+"""Group codes: integers that are equal for equal values, so that rows can be grouped by integers.
 
-Codes of a property are computed once for all entities of a type. Ids and keys are represented by entity numbers.
+The codes of a property are computed once for all entities of a type. For ids and keys, entity numbers are the codes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from omnigraph.read.columns.sorting import dense_ranks, groups_of
 from omnigraph.read.rows.frame import Binding, Frame
 
 WHOLE_COLUMN_RATIO = 4
-"""With at least one row per this number of entities, codes are computed for the whole column."""
+"""Codes are computed for a whole column if there are at least 1 / `WHOLE_COLUMN_RATIO` as many rows as entities."""
 
 SLOTS_PER_ROW = 8
-"""A direct-address table of codes may have this number of slots per row."""
+"""Maximum number of slots per row in a direct-address table of codes. Beyond it, codes are sorted."""
 
 MIN_SLOTS = 1 << 16
-"""A direct-address table of codes may have this number of slots, however few rows there are."""
+"""A direct-address table of codes may always have this number of slots, even if there are few rows."""
 
 MAX_UNCHUNKED_VALUES = 1 << 18
-"""More values than this are encoded in chunks."""
+"""If there are more values than this, their codes are computed in chunks."""
 
 _SAME_TEXT = frozenset(
     {Scalar.STRING, Scalar.BOOL, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.DATE, Scalar.DATETIME}
 )
-"""Key types for which equal keys mean equal ids. For floats, 0.0 and -0.0 are equal keys with different ids."""
+"""Types of a key property for which equal keys have equal ids.
+
+Floats are not included, because 0.0 and -0.0 are equal but have different ids.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,9 @@ class Codes:
     """A code for each row.
 
     Attributes:
-        of_row: the codes.
-        size: all codes are smaller.
-        apart: whether the codes are known to be 0, 1, 2, ... without duplicates.
+        of_row: the code of each row.
+        size: upper bound (exclusive) of the codes.
+        apart: whether the code of row n is known to be n, so that no two rows have equal codes.
     """
 
     of_row: Numbers
@@ -66,7 +69,7 @@ def _are_apart(codes: Codes) -> bool:
 
 
 def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str], pa.Array], catalog: Catalog) -> Codes:
-    """Codes that are equal if all keys are equal.
+    """A code for each row. Two rows have equal codes if all of their keys are equal.
 
     Args:
         keys: the keys by name.
@@ -80,8 +83,8 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
         return Codes(np.arange(frame.count), frame.count, apart=True)
     for name, expr in keys.items():
         if isinstance(expr, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf) and expr.var in whole:
-            continue  # the entity determines it
-        if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).which is None:
+            continue  # equal entities have equal values of this key
+        if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).type_index is None:
             table = binding.tables[0]
             if frame.count * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(expr.name):
                 parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
@@ -92,15 +95,15 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
 
 
 def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
-    """The variable whose entity determines an expression and is determined by it; else None."""
+    """The variable whose entity an expression identifies, such as its id or key; None for other expressions."""
     match expr:
         case ir.Entity(var=var) if var in frame.bindings:
             return var
-        case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].which is None:
+        case ir.Ident(var=var, role=ir.Role.ID) if var in frame.bindings and frame.bindings[var].type_index is None:
             return var
-        case ir.Prop(var=var, name=name) if frame.bindings[var].which is None:
+        case ir.Prop(var=var, name=name) if frame.bindings[var].type_index is None:
             table = frame.bindings[var].tables[0]
-            # An edge type may have the name of a node type.
+            # An edge type may have the same name as a node type.
             declared = catalog.nodes.get(table.type_name) if TypeKey.parse(table.key).kind is TypeKind.NODE else None
             if declared is not None and declared.key == (name,):
                 return var if declared.properties[name].type.scalar in _SAME_TEXT else None
@@ -112,14 +115,14 @@ def _entities(binding: Binding) -> Codes:
 
 
 def table_codes(table: EntityTable, name: str) -> Integers:
-    """Code of the value of each entity. The last element is the code of null."""
+    """Code of a property for each entity, by entity number. An additional last element is the code of null."""
     return table.derived(f"codes of {name}", name, _narrow_codes)
 
 
 def _narrow_codes(values: pa.Array) -> Integers:
     codes = value_codes(values)
     missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-    # An additional last element for `NOTHING`, which is null.
+    # The additional last element is the code for `NOTHING` (-1), which stands for null.
     found: Numbers = np.append(codes.of_row, codes.of_row[missing[0]] if len(missing) else codes.size)
     return narrow(found, codes.size + 1)
 
@@ -130,7 +133,7 @@ def _looked_up(codes: Integers, numbers: Numbers) -> Codes:
 
 
 def value_codes(values: pa.Array) -> Codes:
-    """Codes of values. Null counts as a value."""
+    """Codes of values. Null has a code, too."""
     codes = _numbered(values)
     return Codes(codes, int(codes.max(initial=0)) + 1)
 
@@ -149,7 +152,7 @@ def _numbered(values: pa.Array) -> Numbers:
 
 
 def together(parts: Sequence[Codes], rows: int) -> Codes:
-    """Combine codes: equal if all parts are equal."""
+    """Combine several codes per row into one. Rows have equal combined codes if all of their codes are equal."""
     if not parts:
         return Codes(np.zeros(rows, np.int64), 1)
     first, *others = parts
@@ -163,7 +166,7 @@ def together(parts: Sequence[Codes], rows: int) -> Codes:
 
 
 def renumbered(codes: Codes) -> tuple[Numbers, int]:
-    """Dense codes in the same order, and their number."""
+    """Replace codes by 0, 1, 2, … in the same order. Returns the new codes, and the number of distinct codes."""
     if codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         first, found = groups_of(codes.of_row)
         return found, len(first)

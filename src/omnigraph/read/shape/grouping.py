@@ -26,21 +26,21 @@ from omnigraph.read.shape.result_columns import FETCHED, NoVariables, ResultColu
 from omnigraph.read.shape.value_ranks import ValueRanks, plain_column, value_ranks
 
 _COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX})
-"""Aggregates that only compare their arguments."""
+"""Aggregates whose result depends only on the order and equality of their arguments."""
 
 _COPIES = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
-"""Copies of an argument in memory: as evaluated, without nulls, and as a list."""
+"""Copies of the argument of an aggregate in memory: as evaluated, without nulls, and for `collect` as a list."""
 
 _RANK_TYPE = ValueType(Scalar.I64, nullable=True)
 
 
 def type_column(name: str) -> str:
-    """Name of the hidden column with the node types of an entity column. Nodes of different types may share an id."""
+    """Name of a hidden column with the type of each entity of a column. Nodes of different types may have equal ids."""
     return f"#type of {name}"
 
 
 def distinct_rows(query: ReadQuery, frame: Frame, context: Context) -> ResultColumns:
-    """The distinct rows of the result columns."""
+    """The distinct rows of the result."""
     columns, groups = _group_by(query.columns, frame, context)
     return columns.take(groups.first) if groups.count != frame.count else columns
 
@@ -62,7 +62,7 @@ def grouped_rows(query: ReadQuery, frame: Frame, context: Context, weights: Numb
 
 
 def over_groups(expr: ir.Expr, columns: ResultColumns) -> Expression:
-    """An expression over groups: its aggregates are replaced by the columns that hold them."""
+    """An expression in which aggregates are replaced by the columns with their values."""
     return Expression(_replace_aggregates(expr, columns.aggregates))
 
 
@@ -75,7 +75,7 @@ def _add_aggregates(
     weights: Numbers | None,
     context: Context,
 ) -> ir.Expr:
-    """Compute the aggregates of an expression as columns. Returns the expression over these columns."""
+    """Add a column to the result for each aggregate of an expression. Returns the expression with these columns."""
     known = len(result.aggregates)
     rewritten: ir.Expr = _replace_aggregates(expr, result.aggregates)
     for aggregate, name in list(result.aggregates.items())[known:]:
@@ -84,7 +84,7 @@ def _add_aggregates(
 
 
 def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) -> tuple[ResultColumns, Groups]:
-    """Key columns of all rows, and the groups of rows with equal keys."""
+    """Compute the key columns of all rows, and group rows with equal keys."""
     exprs = {name: key.expr for name, key in keys.items()}
     fetched = {name: key for name, key in keys.items() if isinstance(key.expr, FETCHED)}
     fetched |= {
@@ -103,7 +103,7 @@ def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) ->
 
 
 def _replace_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
-    """An expression with columns in place of its aggregates. Adds the names of new aggregates."""
+    """An expression in which aggregates are replaced by columns. New aggregates are added to `names`."""
     if isinstance(expr, ir.Aggregate):
         return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
     if isinstance(expr, tuple):
@@ -143,7 +143,7 @@ def _aggregate(
 
 
 def _argument_ranks(aggregate: ir.Aggregate, frame: Frame, context: Context) -> ValueRanks | None:
-    """Ranks in place of texts or lists, if the aggregate only compares them."""
+    """Ranks that replace the texts or lists of an argument, if the aggregate only compares them; else None."""
     if aggregate.arg is None or aggregate.function not in _COMPARING:
         return None
     source = plain_column(aggregate.arg, frame)

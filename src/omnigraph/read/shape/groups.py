@@ -22,7 +22,7 @@ from omnigraph.read.shape.group_codes import Codes, renumbered, together, value_
 _LOW = np.int64(0xFFFFFFFF)
 _EXACT = float(2**53)
 _LARGEST = float(2**63 - 2**40)
-"""Largest count: a bit less than the largest I64, since it is compared as a float."""
+"""Largest allowed count. It is a bit less than the largest I64, because it is compared as a float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Groups:
 
     Attributes:
         count: number of groups.
-        of_row: group of each row.
-        first: first row of each group; empty if all rows are one group, which may have no rows.
+        of_row: number of the group of each row.
+        first: first row of each group; empty if all rows are one group (see `one_group`).
     """
 
     count: int
@@ -41,7 +41,7 @@ class Groups:
 
     @classmethod
     def one_group(cls, rows: int) -> Groups:
-        """One group of all rows."""
+        """One group with all rows. It exists even if there are no rows."""
         return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
 
     @classmethod
@@ -56,7 +56,7 @@ class Groups:
         return cls(count, of_row, first)
 
     def total(self, weights: Numbers) -> pa.Array:
-        """Sum of non-negative integers by group."""
+        """For each group, the sum of the weights of its rows. Weights are not negative."""
         if self.of_row is self.first:
             return pa.array(weights)  # each row is its own group
         return pa.array(_whole_sums(weights, self.of_row, self.count))
@@ -68,17 +68,17 @@ def _whole_sums(numbers: Numbers, group: Numbers, count: int) -> Numbers:
         return numbers.sum(keepdims=True) if len(numbers) else np.zeros(1, np.int64)
     about = np.bincount(group, weights=numbers, minlength=count)
     if is_small:
-        # Floats add integers of this size exactly.
+        # Sums of this size are exact in floating point.
         return about.astype(np.int64)
     if float(about.max()) > _LARGEST:
-        raise ExecutionError("a count is too large for I64")
+        raise ExecutionError("the result of count is too large for I64")
     found = np.zeros(count, np.int64)
     np.add.at(found, group, numbers)
     return found
 
 
 def is_count(aggregate: ir.Aggregate) -> bool:
-    """Whether an aggregate counts rows, or non-null values of all rows."""
+    """Whether an aggregate counts rows, or rows in which its argument is not null."""
     return aggregate.function is AggregateFunction.COUNT and not aggregate.distinct
 
 
@@ -89,12 +89,13 @@ def aggregated(
 
     Args:
         aggregate: the aggregate.
-        values: its argument for each row; None counts rows.
+        values: the argument of the aggregate for each row; None to count rows.
         groups: the groups.
-        kinds: node types, which tell nodes with equal ids apart.
+        kinds: for an argument that is a node, the type of each node, because nodes of different types may have equal
+            ids.
 
     Raises:
-        ExecutionError: a sum overflows its type.
+        ExecutionError: a sum is too large for its type.
     """
     if values is None:
         return pa.array(np.bincount(groups.of_row, minlength=groups.count).astype(np.int64))
@@ -127,7 +128,7 @@ def aggregated(
 
 
 def _sorted(values: pa.Array, group: Numbers) -> Numbers:
-    """Rows sorted by group, then by value."""
+    """The order of the rows by group, then by value."""
     return order_of(group, ranks(values))
 
 
@@ -158,7 +159,7 @@ def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -
         return pa.array(_float_sum(values, group, np.ones_like(counts)), mask=empty)
     high, low = _halves(values, group, len(counts))
     if len(high) and (int(high.max()) >= 2**31 or int(high.min()) < -(2**31)):
-        raise ExecutionError("a sum of whole numbers is too large for I64")
+        raise ExecutionError("the result of sum is too large for I64")
     return pa.array((high << 32) + low, mask=empty)
 
 
@@ -167,7 +168,7 @@ def _average(values: pa.Array, group: Numbers, counts: Numbers) -> pa.Array:
     divisors = np.where(empty, 1, counts)
     if pa.types.is_floating(values.type):
         return pa.array(_float_sum(values, group, divisors), mask=empty)
-    # Long division: the integer part is exact, however large the sum is.
+    # The sum is divided in two 32-bit steps (long division), so that the integer part of the result is exact.
     high, low = _halves(values, group, len(counts))
     upper, rest = np.divmod(high, divisors)
     lower, rest = np.divmod((rest << 32) + low, divisors)
@@ -175,12 +176,12 @@ def _average(values: pa.Array, group: Numbers, counts: Numbers) -> pa.Array:
 
 
 def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """Exact sums of integers: the signed upper half, and the lower 32 bits."""
+    """For each group, the exact sum of integers, as two numbers: the upper bits (signed), and the lower 32 bits."""
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)
     if len(numbers) == 0 or max(abs(float(numbers.max())), abs(float(numbers.min()))) * len(numbers) < _EXACT:
-        # Floats add integers of this size exactly.
+        # Sums of this size are exact in floating point.
         total = np.bincount(group, weights=numbers, minlength=count).astype(np.int64)
         return total >> 32, total & _LOW
     high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -190,16 +191,16 @@ def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numb
 
 
 def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
-    """Sums, each divided by a number. They do not depend on the order of rows."""
+    """For each group, the sum of floats, divided by a number. The result does not depend on the order of rows."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     order = order_of(group, float_keys(numbers))
     checkpoint()
     found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
     for place in np.flatnonzero(~np.isfinite(found)):
-        # An intermediate sum overflowed. The final sum may still fit.
+        # An intermediate sum overflowed, but the final result may still fit. So it is computed exactly.
         exact = sum(map(Fraction, numbers[group == place].tolist())) / int(divisors[place])
         try:
             found[place] = float(exact)
         except OverflowError:
-            raise ExecutionError("a sum is too large for F64") from None
+            raise ExecutionError("the result of sum or avg is too large for F64") from None
     return found

@@ -1,4 +1,4 @@
-"""Shape operators: they turn the rows of a match into the result table."""
+"""Shape operators convert the rows of a match to the result table: they group, sort and project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MatchRows:
 
     Attributes:
         frame: the rows.
-        weights: how many rows of the match each row counts for; None if each counts for one.
+        weights: number of rows of the match that each row stands for; None if each row stands for itself.
     """
 
     frame: Frame
@@ -30,33 +30,38 @@ class MatchRows:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """Rows in the order of the result, without those before the offset and beyond the limit."""
+    """The rows of the result, in order. Rows before the offset and beyond the limit are not included.
+
+    Attributes:
+        rows: all rows.
+        chosen: indices of the selected rows, in order.
+    """
 
     rows: MatchRows | ResultColumns
     chosen: Numbers
 
 
 ShapeRows: TypeAlias = MatchRows | ResultColumns | SelectedRows | pa.Table
-"""Input and output of shape operators."""
+"""The input or output of a shape operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeRun:
-    """The read that a shape operator runs for."""
+    """The query and the read for which a shape operator runs."""
 
     query: ReadQuery
     context: Context
 
 
 class ShapeOperator(Protocol):
-    """An operator after the match."""
+    """A physical operator that runs after the match."""
 
     @property
     def name(self) -> OperatorName: ...
 
     @property
     def text(self) -> str:
-        """Its arguments, for `explain`."""
+        """The arguments of the operator, as `explain` prints them."""
         ...
 
     def execute(self, rows: ShapeRows, run: ShapeRun) -> ShapeRows:
@@ -65,7 +70,7 @@ class ShapeOperator(Protocol):
 
 
 def row_count(rows: ShapeRows) -> int:
-    """How many rows there are."""
+    """Number of rows."""
     if isinstance(rows, MatchRows):
         return rows.frame.count
     if isinstance(rows, SelectedRows):
@@ -74,7 +79,7 @@ def row_count(rows: ShapeRows) -> int:
 
 
 def row_bytes(rows: ShapeRows) -> int | None:
-    """How many bytes the rows take; None while columns are not fetched."""
+    """Number of bytes of the rows; None for `ResultColumns`, whose columns may not have been read yet."""
     if isinstance(rows, MatchRows):
         return rows.frame.nbytes
     if isinstance(rows, SelectedRows):

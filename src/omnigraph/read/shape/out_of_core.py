@@ -1,7 +1,8 @@
-"""Shape results that do not fit the memory budget: rows arrive in chunks and wait in spill files.
+"""Group, sort and project rows that do not fit the memory budget. The rows arrive in chunks and are spilled to disk.
 
-With a small limit, each chunk is cut to the limit. Groups that only count add up their weights as chunks arrive. All
-other rows are spilled and partitioned, by sort keys or by grouping keys, into parts that fit. Each is shaped alone.
+If the limit is small, only the first rows so far are kept. If all aggregates are counts, equal rows are merged and
+their weights added. All other rows are spilled and partitioned by sort keys or grouping keys. Each partition fits the
+memory budget, and the shape operators run on one partition after the other.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ from omnigraph.read.shape.sort import Sort, column_keys, group_keys, match_keys,
 from omnigraph.storage.files.scratch import Scratch
 
 MIN_BUFFER_BYTES = 1 << 20
-"""Minimum size of the row buffer, unless that is more than a quarter of the memory budget."""
+"""Minimum size of the row buffer in bytes, unless that is more than a quarter of the memory budget."""
 
 BUFFER_MEMORY_RATIO = 8
-"""The row buffer takes 1 / this of the memory budget."""
+"""The row buffer takes 1 / `BUFFER_MEMORY_RATIO` of the memory budget."""
 
 _SORT_ROW_BYTES = 64
-"""Bytes per row that sorting needs beside the row itself, estimated."""
+"""Estimated number of bytes per row that sorting needs in addition to the row itself."""
 
 MAX_PARTITIONS = 64
-"""Maximum number of partitions per pass."""
+"""Maximum number of partitions into which rows are divided at a time."""
 
 SAMPLES_PER_PARTITION = 16
-"""Number of sampled rows per partition, to find its bounds."""
+"""Number of sampled rows per partition. The bounds of the partitions are computed from the samples."""
 
 _COPIES = 2
-"""Copies of groups in memory while they are sorted."""
+"""Number of copies of the groups in memory while they are sorted."""
 
 _DISK_HINT = "free disk space there, set TMPDIR to another directory, or add a limit"
 
 Keys = Callable[[Frame], Sequence[Key]]
 
 
-def lists_more_than_disk(query: ReadQuery, size: float, context: Context) -> bool:
-    """Whether a read lists all its rows, and their size in bytes exceeds the disk budget."""
+def rows_exceed_disk(query: ReadQuery, size: float, context: Context) -> bool:
+    """Whether a read returns all rows of its match, and `size`, their number of bytes, exceeds the disk budget."""
     disk, read = context.budget.budget.disk, query.read
     return not (read.grouped or read.distinct or read.limit) and disk is not None and size > disk
 
@@ -64,16 +65,16 @@ def lists_more_than_disk(query: ReadQuery, size: float, context: Context) -> boo
 def shape_chunks(
     operators: Sequence[ShapeOperator], chunks_: Iterable[MatchRows], query: ReadQuery, context: Context
 ) -> pa.Table:
-    """The result of a match whose rows arrive in chunks. There is at least one chunk.
+    """Compute the result of a match whose rows arrive in chunks. There is at least one chunk.
 
     Args:
         operators: the shape operators of the plan.
-        chunks_: rows of the match.
+        chunks_: the rows of the match, in chunks.
         query: the query.
         context: the read.
 
     Raises:
-        BudgetExceededError: a part that cannot be divided exceeds the memory budget.
+        BudgetExceededError: a partition that cannot be divided exceeds the memory budget.
         StorageError: the disk is full.
     """
     return _ChunkShaping(operators, query, context).run(chunks_)
@@ -95,7 +96,7 @@ class _ChunkShaping:
         offset, limit = self.sort.offset, self.sort.limit
         if limit is not None and (offset + limit) * _SORT_ROW_BYTES <= self.room:
             return self._top_rows(chunks_, offset + limit)
-        return self._listed(chunks_)
+        return self._all_rows(chunks_)
 
     def _shape(self, rows: MatchRows) -> pa.Table:
         """Run all shape operators in memory."""
@@ -114,7 +115,7 @@ class _ChunkShaping:
         return in_order(match_keys(self.query, frame, self.context), frame.count, offset, limit)
 
     def _top_rows(self, chunks_: Iterable[MatchRows], end: int) -> pa.Table:
-        """Keep only the first rows of the order while chunks arrive."""
+        """Compute the result of a read with a small limit. Only the first rows are kept while chunks arrive."""
         best: Frame | None = None
         for rows in chunks_:
             frame = self._top_ranked(rows.frame)
@@ -125,7 +126,7 @@ class _ChunkShaping:
         assert best is not None, "there is at least one chunk"
         return self._shape(MatchRows(best))
 
-    def _listed(self, chunks_: Iterable[MatchRows]) -> pa.Table:
+    def _all_rows(self, chunks_: Iterable[MatchRows]) -> pa.Table:
         offset, limit = self.sort.offset, self.sort.limit
         with ExitStack() as stack:
             buffer = stack.enter_context(SpilledRows(self.room))
@@ -151,7 +152,7 @@ class _ChunkShaping:
             return scratch.table()
 
     def _fits(self, frame: Frame) -> bool:
-        """Whether the texts of the result fit memory beside the rows."""
+        """Whether the texts and lists of the result fit the memory budget together with the rows."""
         most = self.budget.most
         return most is None or materialized_bytes(self.query.columns.values(), frame) <= most // 2
 
@@ -180,12 +181,12 @@ class _ChunkShaping:
             return self._collected(parts)
 
     def _tie_places(self) -> dict[str, int]:
-        """Result columns that break ties, with their position in the tie order."""
+        """Result columns that are tie-breakers, with their position among the tie-breakers."""
         ties = self.query.read.ties
         return {tie.name: place for place, tie in enumerate(ties) if isinstance(tie, ir.Column)}
 
     def _groups(self, rows: MatchRows) -> pa.Table:
-        """The groups of one part as a table, with hidden type columns."""
+        """Compute the groups of one partition, as a table with hidden type columns (see `type_column`)."""
         found = self._apply(self.operators[: self.operators.index(self.sort)], rows)
         assert isinstance(found, ResultColumns)
         columns = self.query.columns
@@ -193,7 +194,7 @@ class _ChunkShaping:
         return pa.table({name: found[name] for name in names})
 
     def _in_order(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """The result from groups that arrive in its order."""
+        """Assemble the result from groups that arrive in the order of the result. `parts` are tables of groups."""
         offset, limit = self.sort.offset, self.sort.limit
         place = returned = 0
         with Scratch(self.query.schema, hint=_DISK_HINT) as scratch:
@@ -209,7 +210,10 @@ class _ChunkShaping:
             return scratch.table()
 
     def _collected(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """The result from groups that arrive in any order. All groups, or as many as the limit, stay in memory."""
+        """Assemble the result from groups that arrive in any order.
+
+        All groups, or as many as the limit, are in memory.
+        """
         offset, limit = self.sort.offset, self.sort.limit
         found: pa.Table | None = None
         for groups in parts:
@@ -232,9 +236,9 @@ class _ChunkShaping:
     # Partitions
 
     def _partitions(self, buffer: SpilledRows, keys: Keys) -> Iterator[Weighted]:
-        """Range-partition rows by sort keys into parts that fit memory, in key order.
+        """Partition rows by ranges of their keys into partitions that fit the memory budget, in key order.
 
-        Rows with equal keys are in the same part.
+        Rows with equal keys are in the same partition.
         """
         each = max(self.room * buffer.count // max(buffer.size + _SORT_ROW_BYTES * buffer.count, 1), 1)
         parts = min(-(-buffer.count // each), MAX_PARTITIONS)
@@ -253,7 +257,7 @@ class _ChunkShaping:
                         buffers[number].add((frame.take(rows + first), weights[rows + first]))
             for part in buffers:
                 if part.count == buffer.count:
-                    # All rows have equal keys: the part cannot be divided further.
+                    # All rows have equal keys, so this partition cannot be divided.
                     whole = part.whole()
                     self.budget.hold(whole[0].nbytes)
                     yield whole
@@ -267,7 +271,7 @@ def _write(scratch: Scratch, rows: pa.Table) -> None:
 
 
 def _project_variables(frame: Frame, names: frozenset[str]) -> Frame:
-    """Rows with only some of their variables."""
+    """A copy of the frame with only the given variables."""
     return Frame(
         frame.count,
         {name: binding for name, binding in frame.bindings.items() if name in names},
@@ -277,7 +281,7 @@ def _project_variables(frame: Frame, names: frozenset[str]) -> Frame:
 
 
 def _add_up_duplicates(rows: Weighted) -> Weighted:
-    """Merge rows that hold the same entities, and add up their weights."""
+    """Merge rows that have the same entities in all variables, and add up their weights."""
     frame, weights = rows
     if frame.paths:
         return rows
@@ -288,7 +292,7 @@ def _add_up_duplicates(rows: Weighted) -> Weighted:
 
 
 def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
-    """Sampled rows that split the buffer into parts of about equal size."""
+    """Sampled rows that divide the rows of the buffer into partitions of about equal size."""
     step = max(buffer.count // (parts * SAMPLES_PER_PARTITION), 1)
     samples, start = [], 0
     for frame, _ in buffer.parts():
@@ -300,7 +304,10 @@ def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
 
 
 def _assign(frame: Frame, bounds: Frame, keys: Keys) -> Iterator[tuple[int, Numbers]]:
-    """Rows of each part, by part number. A row that equals a bound belongs to the part after it."""
+    """Assign rows to partitions: for each partition, its number and its rows.
+
+    A row that is equal to a bound is in the partition after the bound.
+    """
     together = concat_frames([bounds, frame])
     order = in_order(keys(together), together.count, 0, None)
     ends = np.flatnonzero(order < bounds.count)

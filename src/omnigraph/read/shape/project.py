@@ -49,5 +49,5 @@ class Project:
 
 
 def project_frame(query: ReadQuery, frame: Frame, context: Context) -> pa.Table:
-    """The result columns for all rows of a frame, in their order."""
+    """The result columns for all rows of a frame. The order of rows does not change."""
     return result_table(query, compute_columns(query.columns, frame, context))

@@ -1,4 +1,7 @@
-"""Columns of a result while it is built: computed ones, and ones that are fetched from entities when they are used."""
+"""Columns of a result while it is built.
+
+Some are computed; others are read from the entity tables when they are used.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,25 @@ from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.value_ranks import plain_column, value_ranks
 
 FETCHED = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
-"""Columns that are plain lookups. They cannot fail, so they are fetched late, for the remaining rows only."""
+"""Expressions that only read a property, id or type.
+
+They cannot fail, so they are read late, for the remaining rows.
+"""
 
 
 class ResultColumns:
-    """Columns of groups, or of distinct rows. Each has a representative row in the match.
+    """Columns of groups, or of distinct rows. Each group has a representative row in the match.
 
     Args:
         count: number of rows.
-        computed: columns that are computed.
-        fetched: columns that are fetched from the match on first use.
-        frame: the match.
-        first: representative row in the match, for fetched columns.
+        computed: columns with their values.
+        fetched: columns whose values are read for the representative rows on first use.
+        frame: the rows of the match.
+        first: for each group, the index of its representative row in the match.
         context: the read.
 
     Attributes:
-        aggregates: names of the columns that hold aggregates.
+        aggregates: for each aggregate, the name of the column with its values.
     """
 
     def __init__(
@@ -66,7 +72,7 @@ class ResultColumns:
         return self._computed[name]
 
     def ranks(self, name: str) -> pa.Array | None:
-        """Integers that sort like a column that is not fetched yet; None if there are none."""
+        """Integers in the order of the values of a column; None if the values were read already, or need no ranks."""
         source = None if name in self._computed else plain_column(self._fetched[name].expr, self._rows)
         found = None if source is None else value_ranks(*source, self._context.budget)
         return None if found is None else found.of_row
@@ -82,7 +88,7 @@ class ResultColumns:
         self._context.budget.need(self.nbytes)
 
     def take(self, rows: Numbers) -> ResultColumns:
-        """The columns of some rows."""
+        """The columns for the given rows."""
         size = self.nbytes
         self._context.budget.need(size + size * len(rows) // max(self.count, 1))
         places = pa.array(rows)
@@ -94,12 +100,12 @@ class ResultColumns:
 
 
 ColumnSource = Mapping[str, pa.Array] | ResultColumns
-"""Columns by name."""
+"""Values of columns, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SlicedColumns:
-    """Columns of a range of rows."""
+    """Columns for the rows from `first` to `last` (exclusive)."""
 
     columns: ColumnSource | _SlicedColumns
     first: int
@@ -111,7 +117,7 @@ class _SlicedColumns:
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """Rows for expressions that name result columns beside variables of the match."""
+    """Rows for expressions that refer to result columns and to variables of the match."""
 
     rows: SliceableRows
     columns: ColumnSource | _SlicedColumns
@@ -144,7 +150,7 @@ class ResultRows:
 
 @dataclass(frozen=True, slots=True)
 class NoVariables:
-    """Rows of groups: they have result columns, but no variables."""
+    """Groups as rows without variables: after grouping, only result columns can be used in expressions."""
 
     count: int
 
@@ -184,11 +190,11 @@ def compute_columns(columns: Mapping[str, Expression], rows: Frame, context: Con
 
 
 def result_table(query: ReadQuery, columns: ColumnSource) -> pa.Table:
-    """The result table from its columns."""
+    """Build the result table of a query from its columns."""
     schema = query.schema
     return pa.table([cast_to(columns[field.name], field.type) for field in schema], schema)
 
 
 def cast_to(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values as another Arrow type, if they are not of that type already."""
+    """Convert values to an Arrow type, unless they have this type already."""
     return values if values.type == kind else values.cast(kind)

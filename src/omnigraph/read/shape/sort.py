@@ -1,4 +1,4 @@
-"""Sort: the order of the result, with offset and limit."""
+"""Sort: sort the rows of the result, and apply `offset` and `limit`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Sort:
 
     Attributes:
         keys: sort keys; empty if the query has none.
-        ties: expressions that make the order total.
-        offset: rows to skip.
-        limit: rows to keep; None for all.
+        ties: additional last sort keys, which make the order unique.
+        offset: number of rows to skip.
+        limit: maximum number of rows to return; None for all.
     """
 
     keys: tuple[ir.SortKey, ...]
@@ -66,14 +66,15 @@ class Sort:
 
 
 def top_ranked(query: ReadQuery, frame: Frame, context: Context, offset: int, limit: int | None) -> Frame:
-    """Rows that can be in the result if a rank is the first sort key. Computes fused ranks."""
+    """Compute fused ranks, and remove rows that cannot be in the result if a rank is the first sort key."""
     end = None if limit is None else offset + limit
     rank = query.first_rank
     frame = context.search.fuse(query, frame, rank, end)
     if rank is None or (end is None and query.read.ranked is None):
         return frame
     best = context.search.best(rank, frame, end)
-    # Ordered by an alias, rows without a rank come last. They are in the result if there are too few others.
+    # If the query sorts by a column that contains the rank, rows without a score come last. They are in the result if
+    # there are too few rows with a score.
     return best if query.read.ranked is not None or (end is not None and best.count >= end) else frame
 
 
@@ -95,7 +96,7 @@ def match_keys(query: ReadQuery, frame: Frame, context: Context) -> list[Key]:
 
 
 def column_keys(columns: Mapping[str, Expression], frame: Frame, context: Context) -> list[Key]:
-    """Sort keys that order the rows of a match by some columns."""
+    """Sort keys that sort the rows of a match by the given columns."""
     named = named_columns([column.expr for column in columns.values()], columns)
     computed = compute_columns(
         {n: e for n, e in columns.items() if n in named or not isinstance(e.expr, ir.Prop | ir.Ident)}, frame, context
@@ -105,9 +106,9 @@ def column_keys(columns: Mapping[str, Expression], frame: Frame, context: Contex
 
 
 def _is_constant(tie: ir.Expr, frame: Frame) -> bool:
-    """Whether all rows hold the same entity, so that a tie-breaker on it decides nothing."""
+    """Whether all rows have the same entity, so that sorting by its id has no effect."""
     binding = frame.bindings.get(tie.var) if isinstance(tie, ir.Ident) else None
-    if binding is None or binding.which is not None:
+    if binding is None or binding.type_index is not None:
         return False
     return bool((binding.numbers == binding.numbers[0]).all())
 

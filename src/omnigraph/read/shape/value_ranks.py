@@ -1,4 +1,7 @@
-"""Ranks of texts and lists: integers that sort like the values, computed once per entity and not per row."""
+"""Ranks of texts and lists: integers in the order of the values.
+
+They are computed once per entity, not once per row.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,17 @@ from omnigraph.read.shape.group_codes import Codes
 from omnigraph.read.shape.groups import Groups
 
 MAX_DIRECT_ROWS = 512
-"""Up to this number of rows, values are compared directly."""
+"""With at most this number of rows, values are compared without ranks."""
 
 WHOLE_COLUMN_RATIO = 4
-"""With at least one row per this number of entities, ranks are computed for the whole column and cached."""
+"""Ranks are computed for a whole column, and cached, if there are at least 1 / `WHOLE_COLUMN_RATIO` as many rows as
+entities."""
 
 _COPIES = 3
-"""Copies of values in memory while they are ranked."""
+"""Number of copies of the values in memory while they are ranked."""
 
 _NUMBERS_PER_ROW = 5
-"""Array elements per row while distinct entities are found."""
+"""Number of array elements per row that are in memory while distinct entities are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,8 @@ class ValueRanks:
     """Ranks of a column.
 
     Attributes:
-        of_row: rank for each row; null for null.
-        values: returns the values of some ranks, null for null.
+        of_row: rank of the value in each row; null for null.
+        values: returns the values that have the given ranks; null for null.
     """
 
     of_row: pa.Array
@@ -46,14 +50,14 @@ class ValueRanks:
 
 
 def plain_column(expr: ir.Expr, frame: Frame) -> tuple[Binding, str] | None:
-    """The binding and column of a plain property or id; None for other expressions."""
+    """If an expression only reads a property or id, its binding and column name; None for other expressions."""
     if not isinstance(expr, ir.Prop | ir.Ident) or expr.var not in frame.bindings:
         return None
     return frame.bindings[expr.var], expr.name if isinstance(expr, ir.Prop) else ROLE_COLUMNS[expr.role]
 
 
 def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | None:
-    """Ranks of a column; None if its values are numbers, or almost all different.
+    """Ranks of a column for the rows of a binding; None if its values are numbers, or few rows have the same entity.
 
     Raises:
         BudgetExceededError: the distinct values exceed the memory budget.
@@ -65,7 +69,7 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
     if not all(table.is_wide(name) for table in tables):
         return None
     budget.need_arrays(rows, _NUMBERS_PER_ROW)
-    if binding.which is None and rows * WHOLE_COLUMN_RATIO >= binding.tables[0].count:
+    if binding.type_index is None and rows * WHOLE_COLUMN_RATIO >= binding.tables[0].count:
         table = binding.tables[0]
         if budget.most is None or _COPIES * table.column(name).nbytes <= budget.most:
             return _cached_ranks(table, name, binding.numbers)
@@ -93,13 +97,13 @@ def _cached_ranks(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks
 
 
 def _column_ranks(values: pa.Array) -> Integers:
-    # An additional last element for `NOTHING`, which is null.
+    # The additional last element is the rank for `NOTHING` (-1), which stands for null.
     found = np.append(_ranks_from_one(values), 0)
     return narrow(found, int(found.max()) + 1)
 
 
 def _ranks_from_one(values: pa.Array) -> Numbers:
-    """Dense ranks from 1; 0 for null."""
+    """Ranks of values from 1; 0 for null."""
     found = ranks(values) + 1
     found[values.is_null().to_numpy(zero_copy_only=False)] = 0
     return found
@@ -111,7 +115,7 @@ def _with_nulls(found: Numbers) -> pa.Array:
 
 
 def _first_positions(found: Integers, wanted: pa.Array) -> pa.Array:
-    """First position of each rank, null for null."""
+    """For each wanted rank, the first position at which it occurs in `found`; null for null."""
     places = np.full(int(found.max(initial=0)) + 1, NOTHING, np.int64)
     places[found[::-1]] = np.arange(len(found))[::-1]
     missing = wanted.is_null().to_numpy(zero_copy_only=False)

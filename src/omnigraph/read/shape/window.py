@@ -8,7 +8,7 @@ from omnigraph.lang.query import ir
 
 
 def window(read: ir.Read, request: Request) -> tuple[int, int | None]:
-    """Values of `offset` (0 without one) and `limit` (None without one).
+    """Values of `offset` (0 if the query has none) and `limit` (None if the query has none).
 
     Raises:
         InputError: a parameter is not a whole number, or negative.
@@ -25,5 +25,5 @@ def _value(expr: ir.Expr | None, request: Request, what: str) -> int | None:
         assert isinstance(expr, ir.Param)
         value = request.params[expr.name]
     if not isinstance(value, int) or value < 0:
-        raise InputError(f"{what} is {value}", hint="give a whole number that is not negative")
+        raise InputError(f"the {what} of the query is {value}", hint="give a whole number that is not negative")
     return value

@@ -14,14 +14,14 @@ from omnigraph.read.columns.numbers import Integers, Mask, Numbers
 from omnigraph.read.columns.sorting import in_order, order_of
 
 _NUMBERS_PER_EDGE = 5
-"""Array elements per walked edge, at most."""
+"""Maximum number of array elements in memory per walked edge."""
 
 
 CHUNK_EDGES = 1 << 18
-"""Number of edges that are summed at a time."""
+"""Number of edges per chunk when values are summed over edges."""
 
 LOOP_SEARCH_COST_EDGES = 20_000
-"""Fixed cost of a search for self-loops of some nodes, in scanned edges."""
+"""Fixed cost of one search for the self-loops of given nodes. The unit is the cost of scanning one edge."""
 
 
 class EdgeLists:
@@ -34,14 +34,14 @@ class EdgeLists:
     neighbour: Integers
 
     def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """Begin and end of the ranges of some nodes. The caller may modify both arrays."""
+        """Begin and end (exclusive) of the edge range of each given node. The caller may modify both arrays."""
         raise NotImplementedError
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges of some nodes, concatenated.
+        """Find all edges of the given nodes.
 
         Returns:
-            The degree of each node, and the positions of the edges.
+            The degree of each node, and the positions of the edges of all nodes, concatenated.
         """
         begin, degree = self.ranges(nodes)
         degree -= begin
@@ -55,21 +55,21 @@ class EdgeLists:
         return degree, places
 
     def far(self, places: Numbers) -> Numbers:
-        """Nodes at the other end of edges, by position."""
+        """Nodes at the other end of the edges at the given positions."""
         return self.neighbour.take(places).astype(np.int64)
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """The edges between pairs of nodes.
+        """Find the edges between pairs of nodes.
 
         Returns:
-            The number of edges of each pair, and the position of the first.
+            The number of edges of each pair, and the position of its first edge.
         """
         begin, end = self.ranges(near)
         low = self._search(begin, end, far)
         return self._search(low, end, far + 1) - low, low
 
     def _search(self, low: Numbers, high: Numbers, wanted: Numbers) -> Numbers:
-        """Binary search in each range: the first position whose neighbour is not less than the wanted node."""
+        """In each range `low` to `high`, the first position whose neighbour is not less than the wanted node."""
         low, high = low.copy(), high.copy()
         while (open_ := np.flatnonzero(low < high)).size:
             middle = (low[open_] + high[open_]) // 2
@@ -79,7 +79,7 @@ class EdgeLists:
         return low
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
-        """Degree, or number of distinct neighbours, of some nodes."""
+        """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
         degree, places = self.walk(nodes)
         if not distinct or len(places) == 0:
             return degree
@@ -89,13 +89,13 @@ class EdgeLists:
 
 
 class Adjacency(EdgeLists):
-    """CSR adjacency of the nodes at one end.
+    """The edges of a type in CSR form, grouped by the node at one end (the near node).
 
     Args:
-        first: the edges of node n are at positions `first[n]` to `first[n + 1]`.
-        neighbour: the node at the other end of each edge, ascending within a node.
-        edge: edge numbers, or a function that loads them: many reads do not need them.
-        others: number of node numbers at the other end.
+        first: the edges of node n are at positions `first[n]` to `first[n + 1]` (exclusive).
+        neighbour: for each edge, the node at the other end. Ascending within the edges of a node.
+        edge: the edge numbers, or a function that loads them, because many reads do not need them.
+        others: upper bound (exclusive) of the node numbers at the other end.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Adjacency(EdgeLists):
 
     @property
     def nodes(self) -> int:
-        """Number of node numbers at this end."""
+        """Upper bound (exclusive) of the node numbers at this end."""
         return len(self.first) - 1
 
     @property
@@ -123,27 +123,27 @@ class Adjacency(EdgeLists):
 
     @property
     def whole(self) -> Adjacency:
-        """The adjacency of all nodes: itself."""
+        """The adjacency of all nodes, which is this object. `IndexedEdges` has the same attribute."""
         return self
 
     def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
         return self.first.take(nodes), self.first.take(nodes + 1)
 
     def edges(self, places: Numbers) -> Numbers:
-        """Edge numbers by position."""
+        """Edge numbers of the edges at the given positions."""
         return self.edge.take(places).astype(np.int64)
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
-        """For each node, the sum of a value over its neighbours.
+        """For each near node, the sum of the values of its neighbours.
 
         Args:
-            values: value of each node at the other end.
+            values: value of each node at the other end, by node number.
             distinct: whether parallel edges count once.
         """
         found: Numbers = np.zeros(self.nodes, np.int64)
         some = np.flatnonzero(self.degree)
         begins = self.first.take(some)
-        # In chunks that fit the processor cache.
+        # The edges are processed in chunks that fit the processor cache.
         bounds = np.searchsorted(begins, np.arange(CHUNK_EDGES, len(self.neighbour), CHUNK_EDGES))
         for first, last in pairwise(np.unique([0, *bounds, len(some)]).tolist()):
             checkpoint()
@@ -157,7 +157,7 @@ class Adjacency(EdgeLists):
 
     @cached_property
     def _repeated(self) -> tuple[Numbers, Numbers]:
-        """Parallel edges except the first of each pair of nodes: their positions, and the near node."""
+        """Parallel edges, except the first edge of each pair of nodes: their positions, and their near nodes."""
         again = np.zeros(len(self.neighbour), bool)
         np.equal(self.neighbour[1:], self.neighbour[:-1], out=again[1:])
         again[self.first[:-1][self.degree > 0]] = False
@@ -181,7 +181,7 @@ class Adjacency(EdgeLists):
         return np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Which of some nodes have a self-loop. Both ends must have the same type."""
+        """Mask: which of the given nodes have a self-loop. The nodes at both ends must have the same type."""
         if "loops" not in self.__dict__:
             self._asked_about_loops += LOOP_SEARCH_COST_EDGES + len(nodes)
             if self._asked_about_loops <= self.size:
@@ -190,7 +190,7 @@ class Adjacency(EdgeLists):
 
     @cached_property
     def loops(self) -> Mask:
-        """Mask of nodes with a self-loop. Both ends must have the same type."""
+        """Mask of all nodes with a self-loop, by node number. The nodes at both ends must have the same type."""
         owner = self.owners()
         found = np.zeros(self.nodes, bool)
         found[owner[owner == self.neighbour]] = True
@@ -198,21 +198,21 @@ class Adjacency(EdgeLists):
 
 
 def firsts(owner: Integers, nodes: int) -> Numbers:
-    """CSR offsets of edges that are sorted by node."""
+    """CSR offsets: for each node, the position of its first edge. `owner` is the node of each edge, ascending."""
     first = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=nodes), out=first[1:])
     return first
 
 
 def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
-    """Stable sort order of edges by near end, then far end."""
+    """Stable sort order of edges by near node, then by far node."""
     a, b, c = _bits(nodes), _bits(others), _bits(len(near))
     if a + b + c <= WORD_BITS:
         return _in_order(_joined(near, far, b), c)
-    # Partition by the highest bits of the near end, then sort each partition.
-    portions = (near >> max(a - PARTITION_BITS, 0)).astype(np.uint16)
-    order = order_of(portions)
-    ends = np.cumsum(np.bincount(portions))
+    # Partition the edges by the highest bits of the near node, then sort each partition.
+    partitions = (near >> max(a - PARTITION_BITS, 0)).astype(np.uint16)
+    order = order_of(partitions)
+    ends = np.cumsum(np.bincount(partitions))
     for first, last in pairwise([0, *ends.tolist()]):
         checkpoint()
         mine = order[first:last].copy()
@@ -226,7 +226,7 @@ def by_both(near: Integers, far: Integers, nodes: int, others: int) -> Numbers:
 
 
 def by_one(numbers: Integers, size: int) -> Numbers:
-    """Stable sort order of numbers below a bound."""
+    """Stable sort order of numbers that are smaller than `size`."""
     c = _bits(len(numbers))
     if _bits(size) + c > WORD_BITS:
         return order_of(numbers)
@@ -237,7 +237,7 @@ WORD_BITS = 64
 """Number of bits of a sort key."""
 
 PARTITION_BITS = 12
-"""Number of leading bits of a node that select the partition of its edges."""
+"""Number of leading bits of a node number that select the partition of its edges."""
 
 
 def _bits(size: int) -> int:
@@ -245,7 +245,7 @@ def _bits(size: int) -> int:
 
 
 def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
-    """Pack two numbers into one. The second takes the lowest `bits` bits."""
+    """Pack two numbers into one. The second number is in the lowest `bits` bits."""
     keys = near.astype(np.uint64)
     keys <<= np.uint64(bits)
     keys |= far.astype(np.uint64)
@@ -253,9 +253,9 @@ def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
 
 
 def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
-    """Stable sort order of keys. Overwrites the keys.
+    """Stable sort order of keys. The keys are overwritten.
 
-    The position of each key becomes its lowest `bits` bits. That is faster than an indirect sort.
+    The keys are sorted with their positions in the lowest `bits` bits. That is faster than an indirect sort.
     """
     checkpoint()
     keys <<= np.uint64(bits)

@@ -1,4 +1,4 @@
-"""Look up the edges of a few nodes with the index of the edge table, before a topology exists."""
+"""Look up the edges of a few nodes with the index of the edge table, while no topology exists."""
 
 # See docs/decisions/0083-the-first-hops-are-looked-up.md
 
@@ -22,19 +22,19 @@ _ROW_ID = "_rowid"
 _ENDS = ("src", "dst")
 
 LOOKUP_COST_EDGES = 10_000
-"""Fixed cost of a lookup, in edges of a topology build."""
+"""Fixed cost of a lookup. The unit is the cost of adding one edge to a topology while it is built."""
 
 LOOKUP_COST_EDGES_PER_NODE = 1_000
-"""Cost of each node of a lookup, in edges of a topology build."""
+"""Additional cost of a lookup per node whose edges are looked up. The unit is that of `LOOKUP_COST_EDGES`."""
 
 LOOKUP_COST_EDGES_PER_RESULT = 10
-"""Cost of each edge that a lookup finds, in edges of a topology build."""
+"""Additional cost of a lookup per edge that it finds. The unit is that of `LOOKUP_COST_EDGES`."""
 
 MAX_UNINDEXED_EDGES = 20_000
-"""Maximum number of edges that the index does not cover. Every lookup scans them."""
+"""Edges are looked up only if at most this number of edges is not in the index. Every lookup scans those edges."""
 
 _LOOKUP_OFFSET = -(1 << 62)
-"""Positions of looked-up edges start here, to tell them from positions in a topology."""
+"""Offset that is added to the positions of looked-up edges, so that they differ from positions in a topology."""
 
 _NUMBERS_PER_EDGE = 5
 _NONE: Numbers = np.array([], np.int64)
@@ -44,19 +44,19 @@ class EdgeAccess(StrEnum):
     """How edges are found."""
 
     TOPOLOGY = "topology"
-    """In the CSR arrays of a topology, which is built if necessary."""
+    """In the CSR arrays of a topology. The topology is built if necessary."""
     LOOKUPS = "lookups"
-    """With the index of the edge table."""
+    """With lookups in the index of the edge table."""
 
 
 class End:
-    """One end of the edges of a table.
+    """One end of the edges of a type: the source nodes or the target nodes.
 
     Args:
-        edges: the edges.
-        near: the nodes at this end.
-        far: the nodes at the other end.
-        inward: whether this is the target end.
+        edges: the edge table.
+        near: table of the nodes at this end.
+        far: table of the nodes at the other end.
+        inward: whether this is the target end; else it is the source end.
     """
 
     def __init__(self, edges: EntityTable, near: EntityTable, far: EntityTable, *, inward: bool) -> None:
@@ -67,19 +67,22 @@ class End:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether an index on this end covers enough edges."""
+        """Whether the edge table has an index on this end, and the index covers enough edges."""
         return self._uncovered <= MAX_UNINDEXED_EDGES
 
     @property
     def _uncovered(self) -> int:
         return self.edges.uncovered_by(IndexSpec(self._by, IndexKind.BTREE))
 
-    def rent(self, nodes: float) -> int:
-        """Cost of looking up the edges of a number of nodes. Building the topology costs 1 per edge."""
+    def lookup_cost(self, nodes: float) -> int:
+        """Cost of looking up the edges of a number of nodes. The unit is that of `LOOKUP_COST_EDGES`."""
         return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
     def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Near node, far node and row id of the edges of some nodes, sorted by both nodes."""
+        """Look up the edges of the given nodes.
+
+        Returns near node, far node and row id of each edge, sorted by both nodes.
+        """
         ids = self.near.take("id", nodes)
         rows = self.edges.having(self._by, ids, [self._by, self._other, _ROW_ID])
         checkpoint(rows.num_rows, _NUMBERS_PER_EDGE)
@@ -89,12 +92,15 @@ class End:
         far = self.far.find(as_one_array(rows[self._other]))
         row_ids: Numbers = rows[_ROW_ID].to_numpy().astype(np.int64)
         order = np.lexsort((row_ids, far, owner))
-        order = order[far.take(order) != NOTHING]  # skip edges with a missing end
+        order = order[far.take(order) != NOTHING]  # skip edges whose far node does not exist
         return owner.take(order), far.take(order), row_ids.take(order)
 
 
 class _Few(EdgeLists):
-    """The edges of some nodes. Nodes can be added; positions of known edges do not change."""
+    """The edges of the nodes that have been looked up.
+
+    Adding more nodes does not change the positions of known edges.
+    """
 
     def __init__(self) -> None:
         self.neighbour: Integers = _NONE
@@ -102,11 +108,11 @@ class _Few(EdgeLists):
         self._nodes, self._begin, self._end = _NONE, _NONE, _NONE
 
     def new(self, nodes: Numbers) -> Numbers:
-        """Those of some nodes whose edges are not known yet."""
+        """The given nodes whose edges have not been looked up yet."""
         return np.setdiff1d(nodes, self._nodes)
 
     def add(self, nodes: Numbers, owner: Numbers, far: Numbers, row_ids: Numbers) -> None:
-        """Add the edges of new nodes, sorted by node."""
+        """Add the edges of new nodes. `owner` is the near node of each edge, ascending."""
         degree = np.bincount(np.searchsorted(nodes, owner), minlength=len(nodes))
         end = len(self.neighbour) + np.cumsum(degree)
         known = np.concatenate([self._nodes, nodes])
@@ -123,30 +129,31 @@ class _Few(EdgeLists):
 
 
 class IndexedEdges:
-    """Adjacency with the interface of `Adjacency`, but the edges of a few nodes are looked up in the table.
+    """Has the methods of `Adjacency`, but looks up the edges of a few nodes in the edge table.
 
-    Builds the topology when lookups become more expensive. For one read, in one thread.
+    When further lookups would cost more than building the topology, it uses the topology. An object may be used by one
+    read, in one thread.
 
     Args:
-        end: the edges and the near end.
-        whole: returns the topology.
-        rents: whether a lookup of this cost is cheaper than building the topology.
-        pays: records additional lookup cost.
-        note: called with the access path that is used.
+        end: the edge table, and the end from which edges are walked.
+        whole: returns the adjacency of all nodes, from the topology.
+        is_cheaper: returns whether a lookup of this cost is cheaper than building the topology.
+        record_cost: records an additional cost of a lookup.
+        note: called with the way in which edges are found.
     """
 
     def __init__(
         self,
         end: End,
         whole: Callable[[], Adjacency],
-        rents: Callable[[int], bool],
-        pays: Callable[[int], None],
+        is_cheaper: Callable[[int], bool],
+        record_cost: Callable[[int], None],
         note: Callable[[EdgeAccess], None],
     ) -> None:
         self._end = end
         self._make = whole
-        self._rents = rents
-        self._pays = pays
+        self._is_cheaper = is_cheaper
+        self._record_cost = record_cost
         self._note = note
         self._few = _Few()
 
@@ -158,7 +165,7 @@ class IndexedEdges:
 
     @property
     def nodes(self) -> int:
-        """Number of node numbers at this end."""
+        """Upper bound (exclusive) of the node numbers at this end."""
         return self._end.near.slots
 
     @property
@@ -167,46 +174,49 @@ class IndexedEdges:
         return self._end.edges.count
 
     def _knows(self, nodes: Numbers) -> bool:
-        """Whether the edges of some nodes are looked up; looks them up if that is cheap."""
+        """Look up the edges of the given nodes, if that is cheaper than using the topology.
+
+        Returns whether the edges of all given nodes have been looked up.
+        """
         if "whole" in self.__dict__:
             return False
         new = self._few.new(nodes)
         if len(new) == 0:
             return True
-        if not self._rents(self._end.rent(len(new))):
+        if not self._is_cheaper(self._end.lookup_cost(len(new))):
             return False
         self._note(EdgeAccess.LOOKUPS)
         owner, far, row_ids = self._end.look_up(new)
-        self._pays(LOOKUP_COST_EDGES_PER_RESULT * len(far))
+        self._record_cost(LOOKUP_COST_EDGES_PER_RESULT * len(far))
         self._few.add(new, owner, far, row_ids)
         return True
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """Degrees of some nodes, and the positions of their edges, concatenated."""
+        """As `Adjacency.walk`: the degree of each given node, and the positions of the edges of all nodes."""
         if not self._knows(nodes):
             return self.whole.walk(nodes)
         degree, places = self._few.walk(nodes)
         return degree, places + _LOOKUP_OFFSET
 
     def far(self, places: Numbers) -> Numbers:
-        """Nodes at the other end of edges, by position."""
+        """Nodes at the other end of the edges at the given positions."""
         return self._few.far(places - _LOOKUP_OFFSET) if _are_looked_up(places) else self.whole.far(places)
 
     def edges(self, places: Numbers) -> Numbers:
-        """Edge numbers by position."""
+        """Edge numbers of the edges at the given positions."""
         if not _are_looked_up(places):
             return self.whole.edges(places)
         return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKUP_OFFSET))
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """Number of edges between pairs of nodes, and the position of the first edge of each pair."""
+        """As `Adjacency.between`: the number of edges of each pair of nodes, and the position of its first edge."""
         if not self._knows(near):
             return self.whole.between(near, far)
         count, place = self._few.between(near, far)
         return count, place + _LOOKUP_OFFSET
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
-        """Degree, or number of distinct neighbours, of some nodes."""
+        """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
         return (
             self._few.counts(nodes, distinct=distinct)
             if self._knows(nodes)
@@ -214,7 +224,7 @@ class IndexedEdges:
         )
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Which of some nodes have a self-loop. Both ends must have the same type."""
+        """Mask: which of the given nodes have a self-loop. The nodes at both ends must have the same type."""
         return self.between(nodes, nodes)[0] > 0
 
 

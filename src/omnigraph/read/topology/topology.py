@@ -1,8 +1,8 @@
-"""Topologies: the edges of a type in CSR form, from memory, from disk, updated incrementally, or built from tables.
+"""Topologies: the edges of a type in CSR form. They are cached in memory and on disk, updated, or built from tables.
 
-A topology depends on three table versions: the edges, and the nodes at both ends. Their fingerprints are its key. A
-topology of earlier versions is updated incrementally if those are in the history of the current ones: only inserted,
-deleted and updated edges are read.
+A topology depends on three table versions: the edges, and the nodes at both ends. Its cache key consists of their
+fingerprints. If the topology was built for earlier versions, it is updated incrementally: only inserted, deleted and
+updated edges are read. For this, the earlier versions have to be in the history of the current versions.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from omnigraph.storage.lookup import in_groups
 __all__ = ["Adjacency", "Edges", "Topologies", "Topology"]
 
 Edges = Adjacency | IndexedEdges
-"""Adjacency of the nodes at one end."""
+"""The edges of a type, grouped by the node at one end."""
 
 _ROW_ID = "_rowid"
 CHUNK_EDGES = 1 << 18
-"""Minimum number of edges per chunk when the edge table is read."""
+"""Number of edges per chunk, at least, when the edge table is read."""
 
 _MAX_BASES = 4
-"""Maximum number of earlier topologies on disk that are tried as a base."""
+"""Maximum number of earlier topologies on disk for which an incremental update is tried."""
 
 SAVED_CHANGE_RATIO = 20
-"""An updated topology is written to disk if at least 1 / this of its edges changed."""
+"""An updated topology is written to disk if at least one in `SAVED_CHANGE_RATIO` edges changed since the last write."""
 
 SAVED_CHANGE_EDGES = 1_000
-"""An updated topology with fewer changed edges than this is not written to disk."""
+"""An updated topology is not written to disk if fewer edges than this changed since the last write."""
 
 
 @dataclass(frozen=True, slots=True)
 class DegreeStatistics:
-    """Degrees of the edges of one type; None where they are unknown.
+    """Degree statistics of one edge type. A number is None if it is unknown.
 
     Attributes:
         edges: number of edges.
-        sources: nodes with an outgoing edge.
-        targets: nodes with an incoming edge.
+        sources: number of nodes with an outgoing edge.
+        targets: number of nodes with an incoming edge.
         most_out: largest out-degree.
         most_in: largest in-degree.
     """
@@ -71,11 +71,11 @@ class Topology:
     """The CSR arrays of one edge type, in both directions.
 
     Args:
-        made: its source versions.
-        arrays: its arrays.
-        inputs: the tables to build it from if the arrays are damaged.
+        made: the table versions that the topology was built from.
+        arrays: the CSR arrays, by name.
+        inputs: the tables. The topology is built again from them if the arrays are damaged.
         files: on-disk cache of topologies.
-        unsaved: changed edges that are not on disk yet.
+        unsaved: number of changed edges that are not in a topology on disk yet.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class Topology:
 
     @cached_property
     def out(self) -> Adjacency:
-        """Adjacency by source."""
+        """The edges, grouped by source node."""
         return self._adjacency("out", self.made.sources.slots, self.made.targets.slots)
 
     @cached_property
     def into(self) -> Adjacency:
-        """Adjacency by target."""
+        """The edges, grouped by target node."""
         return self._adjacency("into", self.made.targets.slots, self.made.sources.slots)
 
     @cached_property
     def degrees(self) -> DegreeStatistics:
-        """Degree statistics of both directions."""
+        """Degree statistics of the edge type, for both directions."""
         out, into = np.diff(self._array("out.first")), np.diff(self._array("into.first"))
         return DegreeStatistics(
             int(out.sum()),
@@ -113,9 +113,9 @@ class Topology:
     def _adjacency(self, side: str, nodes: int, others: int) -> Adjacency:
         first, neighbour = self._array(f"{side}.first"), self._array(f"{side}.neighbour")
         if len(first) <= nodes:
-            # Nodes that were inserted later have no edges.
+            # Nodes that were inserted after the topology was built have no edges.
             first = np.concatenate([first, np.full(nodes + 1 - len(first), first[-1])])
-        # Nodes that were deleted at the end had no edges.
+        # Nodes with the highest numbers that have been deleted had no edges.
         first = first[: nodes + 1]
         return Adjacency(first.astype(np.int64, copy=False), neighbour, lambda: self._array(f"{side}.edge"), others)
 
@@ -129,7 +129,7 @@ class Topology:
             return self.arrays[name]
 
     def ensure_intact(self) -> None:
-        """Build it again if its file was truncated after it was mapped."""
+        """Build the topology again if its file was truncated after it was mapped into memory."""
         if self._is_truncated():
             with self._lock:
                 if self._is_truncated():
@@ -162,7 +162,7 @@ class Topologies:
         self._made: dict[str, Topology] = {}
 
     def of(self, edge: str) -> Topology:
-        """The topology of an edge type: from memory, from disk, updated, or built."""
+        """The topology of an edge type: from memory or disk, updated incrementally, or built from tables."""
         found = self._made.get(edge)
         if found is not None:
             found.ensure_intact()
@@ -174,53 +174,56 @@ class Topologies:
         return found
 
     def release(self) -> None:
-        """Release topologies that the cache does not hold."""
+        """Drop the references of this object to its topologies. The cache may still hold them."""
         self._made.clear()
 
     def make_all(self) -> None:
-        """Build all missing topologies for later reads in any process. Does nothing without an on-disk cache."""
+        """Build all missing topologies, for later reads in any process.
+
+        Does nothing if the on-disk cache is disabled.
+        """
         if self._files.keeps:
             for edge in self._catalog.edges:
                 self.of(edge)
 
     def known(self, edge: str) -> Topology | None:
-        """The topology of an edge type if it is ready; None if it would have to be built or updated."""
+        """The topology of an edge type, if it is in memory or on disk; None if it would have to be built or updated."""
         return self.of(edge) if edge in self._made or self._is_ready(self._inputs(edge)) else None
 
     def edges(self, edge: str, *, inward: bool, note: Callable[[EdgeAccess], None] | None = None) -> Edges:
-        """Adjacency of an edge type. Edges are looked up with an index while few are needed and no topology is ready.
+        """The edges of a type. While no topology exists and few edges are needed, they are looked up with an index.
 
         Args:
             edge: the edge type.
-            inward: by target; else by source.
-            note: called with the access path that is used.
+            inward: whether edges are grouped by target node; else by source node.
+            note: called with the way in which edges are found.
         """
         note = _ignore if note is None else note
-        if self.way(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
+        if self.access_path(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
             inputs, cache = self._inputs(edge), self._tables.cache
             return IndexedEdges(
                 inputs.end(inward=inward),
                 lambda: self._direction(edge, inward=inward),
-                lambda rent: cache.rents(inputs.key, rent, inputs.edges.count),
-                lambda rent: cache.pay(inputs.key, rent),
+                lambda cost: cache.should_defer(inputs.key, cost, inputs.edges.count),
+                lambda cost: cache.record_cost(inputs.key, cost),
                 note,
             )
         note(EdgeAccess.TOPOLOGY)
         return self._direction(edge, inward=inward)
 
-    def way(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
-        """The access path for the edges of a number of nodes."""
+    def access_path(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
+        """How the edges of a number of nodes would be found: in a topology or with index lookups."""
         if edge in self._made:
             return EdgeAccess.TOPOLOGY
         inputs, cache = self._inputs(edge), self._tables.cache
         if inputs.edges.count == 0 or self._is_ready(inputs):
             return EdgeAccess.TOPOLOGY
         end = inputs.end(inward=inward)
-        affordable = end.is_indexed and cache.would_rent(inputs.key, end.rent(nodes), inputs.edges.count)
+        affordable = end.is_indexed and cache.would_defer(inputs.key, end.lookup_cost(nodes), inputs.edges.count)
         return EdgeAccess.LOOKUPS if affordable else EdgeAccess.TOPOLOGY
 
     def _is_ready(self, inputs: TopologyInputs) -> bool:
-        """Whether a topology is in memory or on disk."""
+        """Whether the topology of these table versions is in memory or on disk."""
         if self._tables.cache.holds(inputs.key):
             return True
         stored = self._files.find(inputs.place, inputs.edges.fingerprint)
@@ -235,13 +238,13 @@ class Topologies:
         return TopologyInputs(tables.edges(edge), tables.nodes(declared.from_type), tables.nodes(declared.to_type))
 
 
-def _ignore(way: EdgeAccess) -> None:
-    """Ignore the access path."""
+def _ignore(access: EdgeAccess) -> None:
+    """Ignore how edges are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """Cache key of the latest topology of a table."""
+    """The cache key of the topology that was loaded last for an edge table."""
 
     key: Hashable
     nbytes: int = 0
@@ -273,7 +276,7 @@ def _topology(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """An earlier topology to update, and its changed edges that are not on disk yet."""
+    """An earlier topology to update, and the number of its changed edges that are not on disk yet."""
 
     made: Made
     arrays: Arrays
@@ -281,7 +284,7 @@ class _Base:
 
 
 def _bases(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, files: DerivedFiles) -> Iterator[_Base]:
-    """Topologies of earlier versions of the table, likely ones first."""
+    """Topologies of earlier versions of the table. Those that can most likely be updated come first."""
     latest = cache.find(("latest topology", inputs.place))
     topology = None if latest is None else cache.find(latest.key)
     if topology is not None:
@@ -314,14 +317,17 @@ def _build(inputs: TopologyInputs, files: DerivedFiles) -> tuple[Made, Arrays]:
     there = (source != NOTHING) & (target != NOTHING)
     dropped = len(there) - int(np.count_nonzero(there))
     if dropped:
-        # Skip edges with a missing end.
+        # Skip edges whose source or target node does not exist.
         source, target, edge = source[there], target[there], edge[there]
     arrays, made = _arrays(source, target, edge, inputs), inputs.made(dropped)
     return made, files.write(made, arrays) or arrays
 
 
 def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
-    """Node numbers of both ends and edge numbers of all edges, read in chunks: the ids need not fit memory."""
+    """Source node, target node and number of each edge.
+
+    The edge table is read in chunks, so its ids need not fit memory.
+    """
     edges, sources, targets = inputs.edges, inputs.sources.index_of_ids(), inputs.targets.index_of_ids()
     sizes = (inputs.sources.slots, inputs.targets.slots, edges.slots)
     lie_in_order = edges.numbering.row_ids is None and edges.numbering.positions is None
@@ -347,7 +353,7 @@ def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
 
 
 def _record_sizes(batches: pa.RecordBatchReader, read: list[int]) -> Iterator[pa.RecordBatch]:
-    """Pass a stream through and record batch sizes. Other threads read it."""
+    """Pass a stream of batches through, and record the bytes of each batch. Another thread consumes the stream."""
     for batch in batches:
         read.append(batch.nbytes)
         yield batch
@@ -370,6 +376,6 @@ def _arrays(source: Integers, target: Integers, edge: Integers, inputs: Topology
 
 
 def _reordered(numbers: Integers, order: Numbers, size: int) -> Integers:
-    """Numbers below a bound in another order."""
+    """Numbers (smaller than a bound) in another order, as 32-bit integers if the bound allows it."""
     checkpoint()
     return narrow(numbers.take(order), size)

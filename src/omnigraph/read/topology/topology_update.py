@@ -1,6 +1,6 @@
 """Incremental update of a topology: only inserted, deleted and updated edges are read.
 
-Possible if the source versions of the topology are in the history of the current versions.
+This is possible if the table versions that the topology was built from are in the history of the current versions.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Arrays = Stored | Mapping[str, Integers]
 """The arrays of a topology by name, on disk or in memory."""
 
 REBUILD_RATIO = 10
-"""If more than 1 / this of the edges changed, the topology is built again."""
+"""If more than one in `REBUILD_RATIO` edges changed, the topology is built again."""
 
 MAX_SLICED_INSERTS = 1_000
-"""Up to this number of values, values are inserted by slicing the array at their positions."""
+"""At most this number of values is inserted by slicing the array at their positions. For more, `np.insert` is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyInputs:
-    """The tables that a topology depends on."""
+    """The tables that a topology is built from: edges, source nodes and target nodes."""
 
     edges: EntityTable
     sources: EntityTable
@@ -42,17 +42,17 @@ class TopologyInputs:
         return self.edges.place
 
     def end(self, *, inward: bool) -> End:
-        """One end of the edges: the source end, or inward the target end."""
+        """One end of the edges: with `inward` the target end, else the source end."""
         near, far = (self.targets, self.sources) if inward else (self.sources, self.targets)
         return End(self.edges, near, far, inward=inward)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Cache key of the topology of these versions."""
+        """Cache key of the topology of these table versions."""
         return ("topology", self.edges.fingerprint, self.sources.fingerprint, self.targets.fingerprint)
 
     def are(self, made: Made) -> bool:
-        """Whether an entry was derived from exactly these versions."""
+        """Whether a cached topology was built from exactly these table versions."""
         return self.key[1:] == (made.edges.fingerprint, made.sources.fingerprint, made.targets.fingerprint)
 
     def made(self, dropped: int) -> Made:
@@ -64,8 +64,8 @@ class Update:
     """An updated topology.
 
     Attributes:
-        made: its source versions.
-        arrays: its arrays; unchanged if only node properties were written.
+        made: the table versions that it belongs to.
+        arrays: the CSR arrays, by name. They are those of the earlier topology if no edge changed.
         changed: number of inserted, deleted and updated edges.
     """
 
@@ -78,8 +78,8 @@ def update_topology(made: Made, arrays: Arrays, inputs: TopologyInputs) -> Updat
     """Update a topology of earlier versions; None if that is not possible.
 
     Args:
-        made: its source versions.
-        arrays: its arrays.
+        made: the earlier table versions.
+        arrays: the CSR arrays of the earlier topology, by name.
         inputs: the current tables.
 
     Raises:
@@ -118,20 +118,26 @@ def _base(origin: Origin) -> int:
 
 
 def _continues(origin: Origin, table: EntityTable) -> bool:
-    """Whether the current numbering continues an earlier one: by row id, with the same or a larger base."""
+    """Whether the current numbering differs from an earlier one only by an offset that is 0 or more.
+
+    That is so if both are numberings by row id, and the smallest row id did not become smaller.
+    """
     known = table.numbering
     return known.row_ids is None and known.base >= _base(origin)
 
 
 def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
-    """The current edge version, numbered by row id; None if its numbering skips holes."""
+    """Describe the current version of the edge table, with edges numbered by row id.
+
+    Returns None if they are numbered densely.
+    """
     slots = change.last - change.first + 1
     if not Numbering.keeps_holes(slots, edges.count):
         return None
     return Origin(edges.fingerprint, edges.ref.version, change.first, slots, edges.parts, edges.count)
 
 
-# One direction at a time
+# Update one direction at a time
 
 
 def _direction(
@@ -143,11 +149,11 @@ def _direction(
     before: Made,
     now: Made,
 ) -> dict[str, Integers] | None:
-    """The updated arrays of one direction; None if nodes with edges were deleted."""
+    """The updated arrays of one direction; None if a node that has edges was deleted, or the edges are inconsistent."""
     checkpoint()
     first, neighbour, edge = (arrays[f"{side}.{name}"] for name in ("first", "neighbour", "edge"))
     if what.gone:
-        assert what.untouched is not None, "where some are gone, the others are known"
+        assert what.untouched is not None, "if edges were deleted, the unchanged edges are known"
         kept = _unchanged(edge, _base(before.edges), what.untouched)
         first = np.concatenate([[0], np.cumsum(kept)])[first]
         checkpoint()
@@ -167,7 +173,7 @@ def _direction(
         numbers = what.row_ids - _base(now.edges)
         order = by_both(*ends, tables[0].slots, tables[1].slots)
         near_, far_, numbers = ends[0].take(order), ends[1].take(order), numbers.take(order)
-        # After existing edges to the same node.
+        # A new edge is inserted after existing edges between the same nodes.
         count, begin = Adjacency(first, neighbour, edge, tables[1].slots).between(near_, far_)
         places = begin + count
         checkpoint()
@@ -177,9 +183,10 @@ def _direction(
 
 
 def _shifted_degrees(degree: Numbers, shift: int, nodes: EntityTable) -> Numbers | None:
-    """Degrees with a numbering that starts later; None if a node with edges was deleted.
+    """Degrees in the current node numbering; None if a node that has edges was deleted.
 
-    A node that was replaced has a new number, but its edges were not written.
+    A node that was deleted and inserted again has a new number, although its edges did not change. Then the result is
+    None, too.
     """
     found: Numbers = np.zeros(nodes.slots, np.int64)
     inside = degree[shift : shift + nodes.slots]
@@ -202,7 +209,7 @@ def _shifted(numbers: Integers, shift: int, size: int) -> Integers:
 
 
 def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
-    """Mask of edges that did not change."""
+    """Mask of the edges that did not change."""
     found: Mask = np.zeros(len(edge), bool)
     if len(untouched) == 0 or len(edge) == 0:
         return found
@@ -214,7 +221,7 @@ def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
 
 
 def _inserted(values: Integers, places: Numbers, others: Numbers) -> Integers:
-    """Values with others inserted before ascending positions."""
+    """A copy of `values` with `others` inserted before the given positions, which ascend."""
     new: npt.NDArray[np.signedinteger] = others.astype(values.dtype)
     if len(new) > MAX_SLICED_INSERTS:
         return np.insert(values, places, new)

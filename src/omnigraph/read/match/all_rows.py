@@ -1,4 +1,4 @@
-"""Listing: list all rows of a match."""
+"""AllRows: produce all rows of a match."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from omnigraph.read.rows.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """List all rows of the match."""
+class AllRows:
+    """Produce all rows of the match, with one pipeline."""
 
     pipeline: Pipeline
 
     @property
     def rows(self) -> float:
-        """Estimated rows after it."""
+        """Estimated number of rows of the match."""
         return self.pipeline.rows
 
     def execute(self, match: MatchRun) -> tuple[Frame, None]:
