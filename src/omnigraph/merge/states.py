@@ -68,7 +68,9 @@ class State:
         return _NONE if overlay is None else overlay.ids
 
     def rows(self, tables: TableStorage, key: str, ref: TableRef, ids: pa.Array, columns: Columns) -> pa.Table:
-        """The rows of some ids with the columns to compare, without undecided rows.
+        """The rows with the given ids, with the columns to compare.
+
+        Leaves out undecided rows: the ancestors of a virtual base disagree about them, so they have no agreed content.
 
         Args:
             tables: the table storage.

@@ -230,7 +230,7 @@ class _Weights:
         return int(chosen.sum())
 
     def _values(self, name: str) -> Numbers | Mask | None:
-        """Weight of each node of a variable; None if all weights are 1."""
+        """For each node of a variable, its weight: the number of matches that it stands for. None if all are 1."""
         weight = self.of.pop(name, None)
         if weight is not None and (nodes := self.few(name)) is not None:
             values: Numbers = np.zeros(self._candidates.tables(name)[0].slots, np.int64)
