@@ -227,7 +227,7 @@ def delete_branch(store: Store, name: str, head: str | None = None, incarnation:
             ref = _deletable(store, name, incarnation)
             _close(store, ref, held, head)
             reach(Failpoint.BRANCH_CLOSED)
-            with suppress(ObjectChangedError):  # another process may have removed it
+            with suppress(ObjectChangedError):  # another process may have removed the reference
                 delete_branch_ref(store.objects, ref)
             store.forget(name)
             reach(Failpoint.BRANCH_REF_DELETED)

@@ -117,7 +117,7 @@ def read_stamp(store: Store) -> LocationStamp:
 
 
 def location_stamp(store: Store) -> bytes:
-    """A stamp with the store's address as the only location."""
+    """Content of the location stamp of a new graph: the address of its store is its only location."""
     return LocationStamp((Location.of(store.objects.uri),)).dump()
 
 

@@ -153,7 +153,10 @@ BLOCK_ROWS = 64
 """Elements per block in `nth_least`. The minimum of a block can show that none of its elements can be the result."""
 
 MIN_BLOCKS_PER_RESULT = 4
-"""`nth_least` looks for the n-th smallest value in blocks first if there are more than this number times n blocks."""
+"""If there are more than this number times n blocks, `nth_least` first finds the n-th smallest of the block minima.
+
+Then it searches only the values up to that bound.
+"""
 
 N = TypeVar("N", np.integer, np.floating)
 
