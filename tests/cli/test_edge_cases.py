@@ -201,3 +201,11 @@ def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: P
             continue  # it had finished before
         assert (process.returncode, out, err) == (130, b"", b"stopped\n")
         assert not list(tmp_path.glob("omnigraph-spark-*"))
+
+
+@pytest.mark.parametrize("option", ["--uri", "--store"])
+def test_a_repeated_graph_option_is_refused(shell: Shell, option: str) -> None:
+    """A write must not go to the last of two graphs without a message."""
+    refused = shell.run("mutate", "-e", "insert Person { name: 1 }", option, "one", option, "two")
+    assert refused.exit_code == 2
+    assert f"give {option} once" in refused.stderr

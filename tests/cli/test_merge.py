@@ -62,7 +62,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
     preview = shell.run("branch", "merge", "side", "--uri", place, "--preview")
     assert preview.exit_code == 1
     assert preview.stdout.splitlines() == [
-        "would merge side into main: merged",
+        "would not merge side into main: 1 conflict has no decision",
         "  node:Person: 1 inserted, 0 updated, 0 deleted",
         "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age "
         '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',

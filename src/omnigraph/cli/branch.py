@@ -195,8 +195,13 @@ def _resolution(text: str) -> tuple[tuple[str, str], str]:
 
 
 def _print_receipt(receipt: MergeReceipt) -> None:
-    done = "would merge" if receipt.preview else "merged"
-    click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
+    if receipt.conflicts:
+        found = receipt.total_conflicts
+        count = "1 conflict has" if found == 1 else f"{found:,} conflicts have"
+        click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
+    else:
+        done = "would merge" if receipt.preview else "merged"
+        click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
     if receipt.edges_kept:

@@ -31,7 +31,17 @@ GLOBAL_FLAGS = {
 
 REMEDIES = {("init", "--store"): "Give the address as the argument: omnigraph init URI --schema FILE"}
 
-_STORE = click.option("--store", metavar="URI", help="Storage of the graph: a path, file:// or s3://.")
+
+def _once(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The value of an option that must not be repeated. Click alone would use the last value without a message."""
+    if len(values) > 1:
+        raise click.UsageError(f"give {option.opts[0]} once: a command works on one graph")
+    return values[0] if values else None
+
+
+_STORE = click.option(
+    "--store", multiple=True, callback=_once, metavar="URI", help="Storage of the graph: a path, file:// or s3://."
+)
 _AS = click.option("--as", "actor", metavar="ACTOR", help="Actor of the commit.")
 _YES = click.option("--yes", is_flag=True, help="Consent to a destructive write on a remote graph.")
 _QUIET = click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
@@ -41,7 +51,8 @@ def address_options(*, positional: bool) -> Callable[[F], F]:
     """Add the options that name a graph. With `positional`, the command also takes the graph as an argument."""
 
     def decorate(command: F) -> F:
-        command = click.option("--uri", "uri_option", metavar="URI", help="Same as --store.")(_STORE(command))
+        uri = click.option("--uri", "uri_option", multiple=True, callback=_once, metavar="URI", help="Same as --store.")
+        command = uri(_STORE(command))
         return click.argument("uri", required=False)(command) if positional else command
 
     return decorate
