@@ -322,5 +322,5 @@ def test_a_single_type_may_be_a_plain_string(everything: Graph) -> None:
 def test_a_file_opened_in_text_mode_is_refused(everything: Graph, tmp_path: Path) -> None:
     with open(tmp_path / "out", "w") as file, pytest.raises(InputError, match="open in text mode"):
         everything.export(file)  # type: ignore[call-overload]
-    with pytest.raises(InputError, match="cannot be written to a int"):
+    with pytest.raises(InputError, match="cannot be written to a value of type int"):
         everything.export(7)  # type: ignore[call-overload]

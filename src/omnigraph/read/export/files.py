@@ -126,7 +126,8 @@ def _check_binary(target: object) -> None:
         raise InputError("the file is open in text mode, but an export writes bytes", hint="open it in mode 'wb'")
     if not callable(getattr(target, "write", None)):
         raise InputError(
-            f"cannot write to a {type(target).__name__}", hint="give a path, or a file that is open in mode 'wb'"
+            f"an export cannot be written to a value of type {type(target).__name__}",
+            hint="give a path, or a file that is open in mode 'wb'",
         )
 
 
