@@ -229,12 +229,12 @@ def _values_by_row_id(patch: Patch) -> None:
     patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
     patch.setattr(entity_table, "LOOKUP_COST_ROWS", 0)
     patch.setattr(entity_table, "LOOKUP_COST_ROWS_PER_VALUE", 1)
-    patch.setattr(ColumnCache, "rents", lambda *_: True)
+    patch.setattr(ColumnCache, "should_defer", lambda *_: True)
 
 
 def _everything_in_memory(patch: Patch) -> None:
     """Columns and id indexes are loaded at once."""
-    patch.setattr(ColumnCache, "rents", lambda *_: False)
+    patch.setattr(ColumnCache, "should_defer", lambda *_: False)
 
 
 def _nothing_in_memory(patch: Patch) -> None:
@@ -265,7 +265,7 @@ def _indexes_asked(patch: Patch) -> None:
     """Every condition that an index supports is looked up, even in a small table."""
     patch.setattr(index_lookup, "SMALL_TABLE_ROWS", 0)
     patch.setattr(entity_table, "SMALL_TABLE_ROWS", 0)
-    patch.setattr(ColumnCache, "rents", lambda *_: True)
+    patch.setattr(ColumnCache, "should_defer", lambda *_: True)
 
 
 WAYS = {
