@@ -105,5 +105,5 @@ def test_a_missing_weight_is_refused_on_spark(session: Session, tmp_path: Path) 
     made = omnigraph.init(tmp_path / "g", SCHEMA)
     made.load([{"type": "B", "data": {"name": "x"}}], mode="append")
     made.load([{"edge": "Bb", "from": "x", "to": "x"}], mode="append")
-    with pytest.raises(InputError, match="property .w. is null or negative"):
+    with pytest.raises(InputError, match="property 'w' is null or negative"):
         analyse(made, edges="Bb", weight="w", engine="spark", session=session).shortest_paths("x")
