@@ -156,10 +156,13 @@ def test_a_table_that_is_gone_stops_everything(graph: Graph, place: Path) -> Non
 
 def test_a_table_behind_the_graph_is_no_drift(graph: Graph) -> None:
     raw.lose_newest_version(graph, "node:A")
-    with pytest.raises(CorruptionError, match="has lost version") as caught:
+    path = graph.snapshot().pin("node:A").ref.path
+    with pytest.raises(CorruptionError, match=f"at {path} has lost version") as caught:
         put(graph, ["new"])
     assert "backup" in str(caught.value.hint)
     assert sidecars(graph) == []
+    with pytest.raises(CorruptionError, match=f"at {path} has lost version"):
+        graph.cleanup(keep=1)
 
 
 def test_undoing_does_not_grow_with_retries(graph: Graph, place: Path) -> None:

@@ -309,7 +309,7 @@ def _check_heads(store: Store, view: Manifest, intents: list[TableIntent], held:
         head = store.tables.head(intent.base.path, intent.base.branch)
         if head is None or head < intent.base.version:
             raise CorruptionError(
-                f"{intent.key} has lost version {intent.base.version}, which the graph points at",
+                f"{intent.key} at {intent.base.path} has lost version {intent.base.version}, which the graph points at",
                 hint="files were removed from outside; restore the table from a backup",
             )
         if head > intent.base.version:

@@ -561,7 +561,7 @@ def _drifts(store: Store, view: Manifest) -> Iterator[CorruptionError | DriftErr
         head = store.tables.head(pin.ref.path, pin.ref.branch)
         if head is None or head < pin.ref.version:
             yield CorruptionError(
-                f"{key} has lost version {pin.ref.version}, which the graph points at",
+                f"{key} at {pin.ref.path} has lost version {pin.ref.version}, which the graph points at",
                 hint="files were removed from outside; restore the table from a backup",
             )
         elif head > pin.ref.version:
