@@ -160,10 +160,13 @@ def test_recovery_refuses_a_missing_table(graph: Graph, place: Path) -> None:
 
 def test_a_table_that_lost_its_manifest_version_is_corruption_and_not_drift(graph: Graph) -> None:
     raw.lose_newest_version(graph, "node:A")
-    with pytest.raises(CorruptionError, match="lacks version") as caught:
+    path = graph.snapshot().pin("node:A").ref.path
+    with pytest.raises(CorruptionError, match=f"at {path} lacks version") as caught:
         put(graph, ["new"])
     assert "backup" in str(caught.value.hint)
     assert sidecars(graph) == []
+    with pytest.raises(CorruptionError, match=f"at {path} lacks version"):
+        graph.cleanup(keep=1)
 
 
 def test_repeated_roll_backs_leave_tables_at_their_manifest_versions(graph: Graph, place: Path) -> None:

@@ -16,9 +16,10 @@ from omnigraph.commit import ancestor_files, removal_list
 from omnigraph.commit.manifest import SCHEMA
 from omnigraph.commit.manifest_rows import commit_rows
 from omnigraph.commit.removal_list import PATH, ListState, RemovalList, TableRemovals, files_token
+from omnigraph.commit.schema_files import CONTRACT
 from omnigraph.commit.work_records import WorkKind, at_work, read_records
 from omnigraph.errors import CorruptionError, DamagedFileError, OmnigraphError
-from omnigraph.graph import Graph, open
+from omnigraph.graph import Graph, init, open
 
 FLIPS = 60
 
@@ -164,6 +165,16 @@ def test_a_missing_archived_schema_is_named_in_the_error(graph: Graph, place: Pa
             assert all(path in failed.value.render() for path in removed)
             damages = fresh.verify(branch=branch, commit=at).files.damages
             assert any(path in f"{each.path} {each.reason}" for each in damages for path in removed)
+
+
+def test_schema_files_of_another_graph_are_refused(graph: Graph, place: Path, tmp_path: Path) -> None:
+    """The error names no archived file: those are there."""
+    with init(tmp_path / "other", SOURCE.replace("node C {", "node C { more: String?")):
+        for name in CONTRACT:
+            (place / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(CorruptionError) as failed:
+        open(place, read_only=True)
+    assert failed.value.message == "the schema files do not match the schema in the manifest"
 
 
 # References and the audit

@@ -82,11 +82,11 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     # If the files were not found, they may have been promoted between the two reads.
     source, accepted = _read(objects, CONTRACT)
     if ir_hash(accepted) != view.schema_hash:
-        archived = " and ".join(_archive_paths(view.schema_hash))
-        raise CorruptionError(
-            f"the schema files do not match the schema in the manifest, and {archived} are missing",
-            hint="restore the three schema files, or those two, from a backup",
-        )
+        message = "the schema files do not match the schema in the manifest"
+        missing = [path for path in _archive_paths(view.schema_hash) if not objects.exists(path)]
+        if missing:
+            message += f", and these are missing: {', '.join(missing)}"
+        raise CorruptionError(message, hint="restore the schema files from a backup")
     return source, accepted
 
 
