@@ -66,7 +66,7 @@ def test_a_write_without_output_is_refused_or_reported_as_done(filled: str) -> N
 
     before = count()
     ended = insert("closed", ">&-")
-    assert (ended.returncode, b"nothing was done" in ended.stderr, count()) == (1, True, before)
+    assert (ended.returncode, b"nothing was written" in ended.stderr, count()) == (1, True, before)
     if Path("/dev/full").exists():
         ended = insert("full", ">/dev/full")
         assert (ended.returncode, b"the write is done" in ended.stderr) == (1, True)

@@ -123,7 +123,7 @@ class LedgerVersion:
         """
         parts = range(len(self.parts)) if indexes is None else indexes
         for index in parts:
-            self._checks.check(*self._files[index])
+            self._checks.check(*self._files[index], self.path)
         try:
             with reporting(self._dataset.uri, "", UNREADABLE):
                 return self._scan(indexes, list(columns) if columns else None, filter)

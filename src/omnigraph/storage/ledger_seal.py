@@ -48,8 +48,14 @@ class Parts:
         self._sound |= {f"{directory}/data/{name}" for name in files}
         return dict(found)
 
-    def check(self, path: str, expected: str | None) -> None:
+    def check(self, path: str, expected: str | None, version_path: str) -> None:
         """Verify the file of a part by its checksum.
+
+        Args:
+            path: the file, below the root.
+            expected: its checksum; None if it was not recorded.
+            version_path: the version file that names the part. If the part is missing, this file may be the damaged
+                one: a version file of another branch names parts that this branch does not have.
 
         Raises:
             DamagedFileError: it is damaged.
@@ -59,7 +65,7 @@ class Parts:
         try:
             found = file_checksum(f"{self.root}/{path}")
         except FileNotFoundError:
-            raise DamagedFileError(self.root, path, "it is missing") from None
+            raise DamagedFileError(self.root, path, f"it is missing, and {version_path} names it") from None
         except OSError as error:
             refuse_forbidden(error, self.root, path)
             raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
