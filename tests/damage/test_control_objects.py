@@ -10,7 +10,7 @@ import orjson
 import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import SCHEMA as SOURCE
-from tests.commit.graphs import SEED, evolve_to, ids
+from tests.commit.graphs import SEED, evolve_to, ids, put
 
 from omnigraph.commit import ancestor_files, removal_list
 from omnigraph.commit.manifest import SCHEMA
@@ -210,3 +210,21 @@ def test_a_missing_newest_version_of_the_audit_is_reported(children: Children, g
                 assert not fresh.verify().ok
         file.write_bytes(data)
     assert len(graph.recovery.list()) == 2
+
+
+def test_a_manifest_version_of_another_branch_is_named_in_the_error(graph: Graph, place: Path) -> None:
+    """The version file of another branch names parts that this branch does not have."""
+    graph.branches.create("side")
+    for name in ("x", "y"):
+        put(graph, [name], branch="side")
+    (main,) = sorted((place / "__manifest" / "_versions").glob("*.manifest"))[:1]
+    (tree,) = (place / "__manifest" / "tree").iterdir()
+    newest, second = sorted((tree / "_versions").glob("*.manifest"))[:2]
+    data, main_data = newest.read_bytes(), main.read_bytes()
+    main.write_bytes(data)  # the content has a higher version number than the name
+    with pytest.raises(DamagedFileError, match=main.name):
+        open(place)
+    main.write_bytes(main_data)
+    newest.write_bytes(second.read_bytes())
+    with open(place) as fresh, pytest.raises(DamagedFileError, match=newest.name):
+        ids(fresh, branch="side")

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread, current_thread
 from typing import Any
 
-from omnigraph.commit import attempts, publish
+from omnigraph.commit import attempts, publish, staged_writes
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.graph import open
 from omnigraph.pipeline.load import input_parts
@@ -68,7 +68,7 @@ def main(file: str) -> None:
         stops(READ)
         collect(self)
 
-    for module in (attempts, publish):
+    for module in (attempts, publish, staged_writes):
         module.reach = reached  # type: ignore[attr-defined]  # imported there by name
     SparkRows._collect = collected  # type: ignore[method-assign]
     session = Session(

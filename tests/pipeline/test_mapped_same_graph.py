@@ -284,7 +284,7 @@ def test_missing_files_in_s3_are_named(s3_root: S3Root, tmp_path: Path) -> None:
         (f"{s3_root.uri}/nowhere/Person.csv", "there is no s3://graphs/.*/nowhere/Person.csv"),
         (f"{s3_root.uri}/*.csv", "no file matches s3://graphs/"),
         (f"{s3_root.uri}/some/", "contains no file that can be loaded"),
-        ("s3:///Person.csv", "the address names no bucket"),
+        ("s3:///Person.csv", "the address has no valid bucket"),
     ):
         with pytest.raises(InputError, match=said):
             graph.load(path, mode="append")

@@ -19,6 +19,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import DamagedFileError
 from omnigraph.storage.checksums import file_checksum
+from omnigraph.storage.latest_version import latest_damage
 from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 SEAL = b"omnigraph:parts"
@@ -65,13 +66,20 @@ class Parts:
         try:
             found = file_checksum(f"{self.root}/{path}")
         except FileNotFoundError:
-            raise DamagedFileError(self.root, path, f"it is missing, and {version_path} names it") from None
+            raise self._missing(path, version_path) from None
         except OSError as error:
             refuse_forbidden(error, self.root, path)
             raise DamagedFileError(self.root, path, f"it cannot be read: {os.strerror(error.errno or 0)}") from error
         if f"{found.crc:08x}" != expected:
             raise DamagedFileError(self.root, path, "its checksum does not match")
         self._sound.add(path)
+
+    def _missing(self, path: str, version_path: str) -> DamagedFileError:
+        """The error for a missing part. Names the newest version file, if that has the content of another version."""
+        damaged = None
+        if not os.path.exists(f"{self.root}/{version_path}"):
+            damaged = latest_damage(self.root, os.path.dirname(os.path.dirname(version_path)))
+        return damaged or DamagedFileError(self.root, path, f"it is missing, and {version_path} names it")
 
 
 def sealed_schema(
