@@ -334,5 +334,5 @@ def test_errors_are_shown_by_spark(spark: SparkSession, graph: Graph) -> None:
     with pytest.raises(AnalysisException, match="there is no type 'Thingy'"):
         spark.read.format("omnigraph").option("type", "Thingy").load(graph.uri)
     given = spark.read.format("omnigraph").option("type", "Thing").schema("u64 bigint")
-    with pytest.raises(Exception, match=r"column 'u64' is decimal\(20,0\), not bigint"):
+    with pytest.raises(Exception, match=r"column 'u64' has type decimal\(20,0\), not bigint"):
         given.load(graph.uri).collect()
