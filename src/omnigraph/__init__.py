@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import CherryPickRequest as CherryPickRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
     from omnigraph.engine.requests import QueryRequest as QueryRequest
+    from omnigraph.engine.requests import RevertRequest as RevertRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
     from omnigraph.engine.session import Session as Session
     from omnigraph.errors import AlreadyInitializedError as AlreadyInitializedError
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import OutcomeUnknownError as OutcomeUnknownError
     from omnigraph.errors import ParameterError as ParameterError
     from omnigraph.errors import ParseError as ParseError
+    from omnigraph.errors import PickConflictsError as PickConflictsError
     from omnigraph.errors import PipelineCheckError as PipelineCheckError
     from omnigraph.errors import PlanError as PlanError
     from omnigraph.errors import PreconditionFailedError as PreconditionFailedError
@@ -121,6 +124,8 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema import compile_schema as compile_schema
     from omnigraph.merge.choices import Resolutions as Resolutions
     from omnigraph.merge.choices import Strategy as Strategy
+    from omnigraph.merge.pick_receipt import PickOutcome as PickOutcome
+    from omnigraph.merge.pick_receipt import PickReceipt as PickReceipt
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
     from omnigraph.pipeline.analytics import Analysis as Analysis
@@ -181,6 +186,7 @@ _HOMES = {
         "restore",
     ),
     "engine.requests": (
+        "CherryPickRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
@@ -189,6 +195,7 @@ _HOMES = {
         "MutateRequest",
         "OptimizeRequest",
         "QueryRequest",
+        "RevertRequest",
         "TransactionRequest",
     ),
     "engine.session": ("Session",),
@@ -238,6 +245,7 @@ _HOMES = {
         "OutcomeUnknownError",
         "ParameterError",
         "ParseError",
+        "PickConflictsError",
         "PipelineCheckError",
         "PlanError",
         "PreconditionFailedError",
@@ -277,6 +285,10 @@ _HOMES = {
     "merge.choices": (
         "Resolutions",
         "Strategy",
+    ),
+    "merge.pick_receipt": (
+        "PickOutcome",
+        "PickReceipt",
     ),
     "merge.receipt": (
         "MergeOutcome",

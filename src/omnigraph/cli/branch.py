@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.conditions import condition_options, conditions
+from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, resolution
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
@@ -106,19 +107,7 @@ def delete(
 @click.argument("source")
 @address_options(positional=False)
 @click.option("--into", "target", metavar="BRANCH", default="main", help="Branch to merge into.  [default: main]")
-@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
-@click.option(
-    "--strategy",
-    type=click.Choice(["ours", "theirs"]),
-    help="Resolve conflicts with the rows of BRANCH (ours) or SOURCE (theirs).",
-)
-@click.option(
-    "--resolve",
-    "resolutions",
-    multiple=True,
-    metavar="TYPE/ID=ours|theirs",
-    help="Resolve one conflict. Takes precedence over the strategy. Repeatable.",
-)
+@conflict_options("BRANCH", "SOURCE")
 @click.option("--delete-branch", is_flag=True, help="Delete SOURCE after the merge.")
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
 @condition_options
@@ -155,7 +144,7 @@ def merge(
     """
     options: dict[str, Any] = {
         "strategy": strategy,
-        "resolutions": dict(_resolution(text) for text in resolutions),
+        "resolutions": dict(resolution(text) for text in resolutions),
         "preview": preview,
         "delete_branch": delete_branch,
         "message": message,
@@ -186,29 +175,13 @@ def merge(
         raise SystemExit(1)
 
 
-def _resolution(text: str) -> tuple[tuple[str, str], str]:
-    name, slash, rest = text.partition("/")
-    entity, equals, side = rest.rpartition("=")
-    if not slash or not equals or side not in ("ours", "theirs"):
-        raise click.BadParameter(f"'{text}' is not TYPE/ID=ours or TYPE/ID=theirs", param_hint="--resolve")
-    return (name, entity), side
-
-
 def _print_receipt(receipt: MergeReceipt) -> None:
     if receipt.conflicts:
-        found = receipt.total_conflicts
-        count = "1 conflict has" if found == 1 else f"{found:,} conflicts have"
+        count = conflict_count(receipt.total_conflicts)
         click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
     else:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
-    for key, changes in receipt.changes.items():
-        click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
-    if receipt.edges_kept:
-        click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
-    for conflict in receipt.conflicts:
-        click.echo(f"  conflict: {conflict} ({conflict.values})")
-    if receipt.total_conflicts > len(receipt.conflicts):
-        click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
+    print_changes(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")

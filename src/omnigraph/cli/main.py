@@ -26,6 +26,7 @@ from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import print_json
+from omnigraph.cli.pick import cherry_pick, revert
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
 from omnigraph.cli.repair import repair
@@ -54,6 +55,8 @@ CAPABILITIES = {
             branch,
             tag,
             commit,
+            revert,
+            cherry_pick,
             snapshot,
             verify,
             recovery,
@@ -174,6 +177,8 @@ for command in (
     branch,
     tag,
     commit,
+    revert,
+    cherry_pick,
     snapshot,
     verify,
     recovery,

@@ -102,6 +102,16 @@ class MergeOptions(WriteOptions, ExecutionOptions, total=False):
     memory_budget: int | str | None
 
 
+class PickOptions(WriteOptions, ExecutionOptions, total=False):
+    """Options of `revert` and `cherry_pick`."""
+
+    parent: int | None
+    strategy: Strategy | str | None
+    resolutions: Resolutions | None
+    preview: bool
+    memory_budget: int | str | None
+
+
 class EmbedOptions(CommitOptions, ExecutionOptions, total=False):
     """Options of `embed`."""
 
@@ -238,6 +248,38 @@ class MergeRequest(WriteFields, ExecutionFields):
     delete_branch: bool = False
     memory_budget: int | str | None = None
     expect_source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickFields(WriteFields, ExecutionFields):
+    """The fields of `PickOptions`.
+
+    Attributes:
+        parent: for a merge commit, the parent that its changes are relative to: 1 is the head of the branch before the
+            merge, 2 the head of the merged branch.
+    """
+
+    parent: int | None = None
+    strategy: Strategy | str | None = None
+    resolutions: Resolutions | None = None
+    preview: bool = False
+    memory_budget: int | str | None = None
+
+
+@dataclass(frozen=True)
+class RevertRequest(PickFields):
+    """A commit whose changes are undone on a branch."""
+
+    commit: str
+    branch: str | None = None
+
+
+@dataclass(frozen=True)
+class CherryPickRequest(PickFields):
+    """A commit whose changes are applied to a branch."""
+
+    commit: str
+    into: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,11 @@ from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
+from omnigraph.engine.pick import cherry_pick, revert
 from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    CherryPickRequest,
     EmbedOptions,
     EmbedRequest,
     ExportOptions,
@@ -30,14 +32,17 @@ from omnigraph.engine.requests import (
     MergeRequest,
     MutateOptions,
     MutateRequest,
+    PickOptions,
     QueryOptions,
     QueryRequest,
+    RevertRequest,
     TransactionRequest,
     WriteOptions,
 )
 from omnigraph.engine.session import Session
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
+from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
@@ -151,6 +156,16 @@ class BranchHandle:
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge another branch into this one. See `Graph.merge`."""
         return merge(self._session, MergeRequest(source, self.name, **options))
+
+    @takes(PickOptions)
+    def revert(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Undo the changes of one commit on this branch. See `Graph.revert`."""
+        return revert(self._session, RevertRequest(commit, self.name, **options))
+
+    @takes(PickOptions)
+    def cherry_pick(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Apply the changes of one commit to this branch. See `Graph.cherry_pick`."""
+        return cherry_pick(self._session, CherryPickRequest(commit, self.name, **options))
 
     @takes(WriteOptions)
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:
