@@ -124,6 +124,7 @@ def merge(
     preview: bool,
     strategy: str | None,
     resolutions: tuple[str, ...],
+    level: str | None,
     delete_branch: bool,
     if_commit: str | None,
     unchanged_since: str | None,
@@ -145,6 +146,7 @@ def merge(
     options: dict[str, Any] = {
         "strategy": strategy,
         "resolutions": dict(resolution(text) for text in resolutions),
+        "level": level,
         "preview": preview,
         "delete_branch": delete_branch,
         "message": message,

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def conflict_options(ours: str, theirs: str) -> Callable[[F], F]:
-    """Add the options `--preview`, `--strategy` and `--resolve`.
+    """Add the options `--preview`, `--strategy`, `--resolve` and `--level`.
 
     Args:
         ours: the side that wins with `ours`, for the help text.
@@ -34,7 +34,12 @@ def conflict_options(ours: str, theirs: str) -> Callable[[F], F]:
         metavar="TYPE/ID=ours|theirs",
         help="Resolve one conflict. Takes precedence over the strategy. Repeatable.",
     )
-    return lambda command: preview(strategy(resolve(command)))
+    level = click.option(
+        "--level",
+        type=click.Choice(["row", "property"]),
+        help="Merge whole rows, or single properties.  [default: by the schema, @merge(property)]",
+    )
+    return lambda command: preview(strategy(resolve(level(command))))
 
 
 def resolution(text: str) -> tuple[tuple[str, str], str]:

@@ -41,6 +41,7 @@ from omnigraph.errors import (
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.merge import Merge, Merged, compared_bytes
 from omnigraph.merge.pick_receipt import PICKED, REVERTED, PickOutcome, PickReceipt, earlier_pick
+from omnigraph.merge.property_level import merge_level
 from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
@@ -105,6 +106,7 @@ class _Pick:
         self._branch = session.branch_or_default(branch)
         self._request = request
         self._choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+        self._level = merge_level(request.level)
         self.receipt: PickReceipt | None = None
 
     @property
@@ -159,6 +161,7 @@ class _Pick:
                 MemoryLimit(budget),
                 f"the {'revert' if self._reverts else 'cherry-pick'} of {change.commit.id}",
                 restoring=self._reverts,
+                level=self._level,
             )
             if request.preview:
                 return self._receipt_of(self._work.against(target, self._base))
@@ -224,7 +227,8 @@ class _Pick:
     def _request_digest(self) -> str:
         """A digest of the request, for idempotency."""
         sides = {key: dict(by_id) for key, by_id in self._choices.by_type.items()}
-        parts = [self._change.commit.id, self._change.before.head.id, self._choices.default, sides]
+        ids = self._change.commit.id, self._change.before.head.id
+        parts = [*ids, self._choices.default, sides, self._level]
         return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -18,6 +18,7 @@ from omnigraph.engine.query_text import ListedRead, QueryText
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
 from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.merge.property_level import MergeLevel
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
@@ -99,6 +100,7 @@ class MergeOptions(WriteOptions, ExecutionOptions, total=False):
     resolutions: Resolutions | None
     preview: bool
     delete_branch: bool
+    level: MergeLevel | str | None
     memory_budget: int | str | None
 
 
@@ -108,6 +110,7 @@ class PickOptions(WriteOptions, ExecutionOptions, total=False):
     parent: int | None
     strategy: Strategy | str | None
     resolutions: Resolutions | None
+    level: MergeLevel | str | None
     preview: bool
     memory_budget: int | str | None
 
@@ -246,6 +249,7 @@ class MergeRequest(WriteFields, ExecutionFields):
     resolutions: Resolutions | None = None
     preview: bool = False
     delete_branch: bool = False
+    level: MergeLevel | str | None = None
     memory_budget: int | str | None = None
     expect_source: str | None = None
 
@@ -262,6 +266,7 @@ class PickFields(WriteFields, ExecutionFields):
     parent: int | None = None
     strategy: Strategy | str | None = None
     resolutions: Resolutions | None = None
+    level: MergeLevel | str | None = None
     preview: bool = False
     memory_budget: int | str | None = None
 

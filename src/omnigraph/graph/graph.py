@@ -569,6 +569,8 @@ class Graph:
             resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
                 conflict
                 from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
             preview: report the changes and conflicts, but write nothing.
             delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
             message: the message of the commit.
@@ -618,6 +620,8 @@ class Graph:
             strategy: the side that wins every conflict: `ours` is the branch, `theirs` the parent of the commit.
             resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
                 conflict from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
             preview: report the changes and conflicts, but write nothing.
             message: the message of the commit; by default `Revert "<message>"`.
             labels: the labels of the commit, a mapping of names to texts. The label `reverted_commit` has the id of
@@ -669,6 +673,8 @@ class Graph:
             strategy: the side that wins every conflict: `ours` is the branch, `theirs` the commit.
             resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
                 conflict from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
             preview: report the changes and conflicts, but write nothing.
             message: the message of the commit; by default that of the commit.
             labels: the labels of the commit, a mapping of names to texts. The label `picked_commit` has the id of

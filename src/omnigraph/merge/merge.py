@@ -26,6 +26,7 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
+from omnigraph.merge.property_level import Levels, MergeLevel
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
 from omnigraph.merge.sides import differing_fragments
@@ -88,7 +89,8 @@ class Merge:
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
         name: the name of the source in conflicts; by default that of its branch.
-        restoring: whether the merge undoes a commit. Then it does not restore an edge whose other node no longer exists.
+        restoring: whether the merge undoes a commit. Then an edge is not restored if its other node no longer exists.
+        level: the level of all types; by default, the schema of the target decides.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Merge:
         name: str | None = None,
         *,
         restoring: bool = False,
+        level: MergeLevel | None = None,
     ) -> None:
         self._name = name or source.branch
         self._store = store
@@ -111,6 +114,7 @@ class Merge:
         self._comparer = comparer
         self._memory = memory
         self._restoring = restoring
+        self._level = level
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
         """Compute the merge.
@@ -134,7 +138,8 @@ class Merge:
         if target.head.id in common.best:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, by_strategy)
+        levels = self._levels(target)
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, levels, by_strategy)
         base_state = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 
@@ -164,6 +169,9 @@ class Merge:
             comparison.edges_omitted,
             new_commits,
         )
+
+    def _levels(self, target: Manifest) -> Levels:
+        return Levels(self._schema_of(target), self._level)
 
     def weight(self, target: Manifest, base: Manifest | None = None) -> int:
         """The approximate number of bytes to compare. `base` is the base, if the caller knows it."""
@@ -235,7 +243,9 @@ class _Comparison:
                 hint="a merge does not change schemas: apply the schema to the target first",
             )
         merge, budget = self._merge, self._merge._memory.limit
-        comparison = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
+        levels = merge._levels(target)
+        states = self._base, State(source), target
+        comparison = ThreeWay(merge._store.tables, merge._comparer, *states, levels, budget=budget)
         found = comparison.compare(self._choices, self._accepted)
         if found.incompatible:
             names = ", ".join(TypeKey.parse(key).name for key in found.incompatible)
