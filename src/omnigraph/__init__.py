@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from omnigraph.commit.branch_reset import BranchReset as BranchReset
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
@@ -158,6 +159,7 @@ if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport as IntegrityReport
 
 _HOMES = {
+    "commit.branch_reset": ("BranchReset",),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),

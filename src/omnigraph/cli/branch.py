@@ -1,4 +1,4 @@
-"""The commands `branch create`, `branch list`, `branch merge` and `branch delete`."""
+"""The commands `branch create`, `branch list`, `branch merge`, `branch reset` and `branch delete`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def branch() -> None:
-    """Create, list, merge and delete branches of a graph."""
+    """Create, list, merge, reset and delete branches of a graph."""
 
 
 @branch.command()
@@ -101,6 +101,49 @@ def delete(
         print_json({"uri": uri, "name": name} | ({"actor_id": actor} if actor else {}))
     else:
         click.echo(f"deleted branch {name}")
+
+
+@branch.command()
+@click.argument("name")
+@address_options(positional=False)
+@click.option("--to", "commit_id", metavar="COMMIT|TAG", required=True, help="Commit that becomes the head.")
+@click.option("--if-commit", metavar="ID", help="Reset only if this commit is the head of the branch.")
+@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
+@write_options()
+@JSON
+def reset(
+    name: str,
+    uri_option: str | None,
+    store: str | None,
+    commit_id: str,
+    if_commit: str | None,
+    preview: bool,
+    actor: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Move a branch to another commit. A tag keeps its previous head readable.
+
+    The branch `main` cannot be reset: undo its commits with 'omnigraph revert'.
+    """
+    given = address(uri_option, store)
+    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+        try:
+            done = graph.branches.reset(name, commit_id, expect_head=if_commit, preview=preview)
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    if as_json:
+        print_json({"uri": uri, **done.to_json()} | ({"actor_id": actor} if actor else {}))
+        return
+    if not done.is_changed:
+        click.echo(f"branch {done.name} already is at {done.head}")
+        return
+    click.echo(f"{'would reset' if preview else 'reset'} branch {done.name} to {done.head}")
+    count = "1 commit leaves" if done.commits_removed == 1 else f"{done.commits_removed:,} commits leave"
+    click.echo(f"  {count} the branch; tag {done.tag} keeps its previous head {done.previous_head}")
 
 
 @branch.command()

@@ -116,8 +116,9 @@ class Manifest:
         tables: the table versions by type key, in key order.
         dropped: dropped tables, with their last version in the graph.
         recent: the commits in the last part of the manifest (the state), oldest first.
-        closed: the branch is deleted. Nothing can be published after this version.
+        closed: the branch is deleted or was reset. Nothing can be published after this version.
         ancestors: rows of merged commits in the last part of the manifest.
+        successor: if the branch was reset, its new incarnation.
     """
 
     branch: str
@@ -131,6 +132,7 @@ class Manifest:
     recent: tuple[Commit, ...]
     closed: bool = False
     ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
+    successor: str | None = None
 
     @property
     def version(self) -> int:
