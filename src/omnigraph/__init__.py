@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
     from omnigraph.engine.requests import QueryRequest as QueryRequest
+    from omnigraph.engine.requests import RestoreRequest as RestoreRequest
     from omnigraph.engine.requests import RevertRequest as RevertRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
     from omnigraph.engine.session import Session as Session
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from omnigraph.merge.property_level import MergeLevel as MergeLevel
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
+    from omnigraph.merge.restore_receipt import RestoreReceipt as RestoreReceipt
     from omnigraph.pipeline.analytics import Analysis as Analysis
     from omnigraph.pipeline.declared import RunReceipt as RunReceipt
     from omnigraph.pipeline.declared import RunRequest as RunRequest
@@ -198,6 +200,7 @@ _HOMES = {
         "MutateRequest",
         "OptimizeRequest",
         "QueryRequest",
+        "RestoreRequest",
         "RevertRequest",
         "TransactionRequest",
     ),
@@ -298,6 +301,7 @@ _HOMES = {
         "MergeOutcome",
         "MergeReceipt",
     ),
+    "merge.restore_receipt": ("RestoreReceipt",),
     "pipeline.analytics": ("Analysis",),
     "pipeline.declared": (
         "RunReceipt",

@@ -14,7 +14,7 @@ from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
-from omnigraph.cli.copies import backup, relocate, restore
+from omnigraph.cli.copies import backup, relocate
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -30,6 +30,7 @@ from omnigraph.cli.pick import cherry_pick, revert
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
 from omnigraph.cli.repair import repair
+from omnigraph.cli.restore import restore
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell

@@ -190,6 +190,16 @@ def models_of(members: Mapping[str, Iterable[Sequence[str]]]) -> Models:
     return tuple(sorted((name, tuple(sorted((m, s) for m, s in pairs))) for name, pairs in members.items()))
 
 
+def combined_models(one: Models, other: Models) -> Models:
+    """The models of a table that has vectors of two others.
+
+    >>> combined_models((("vec", (("a", "text"),)),), (("vec", (("b", "text"),)),))
+    (('vec', (('a', 'text'), ('b', 'text'))),)
+    """
+    left, right = dict(one), dict(other)
+    return models_of({name: {*left.get(name, ()), *right.get(name, ())} for name in {*left, *right}})
+
+
 def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
     """The models of a table after more vectors were computed.
 

@@ -96,9 +96,16 @@ class BranchRef:
 
     def of(self, successor: Successor) -> BranchRef:
         """The reference that a successor would have."""
-        parent = successor.parent, successor.parent_ledger, successor.parent_version
-        made = successor.incarnation, successor.incarnation
-        return BranchRef(self.name, *made, *parent, successor.created_at, etag=self.etag)
+        return BranchRef(
+            self.name,
+            successor.incarnation,
+            successor.incarnation,
+            successor.parent,
+            successor.parent_ledger,
+            successor.parent_version,
+            successor.created_at,
+            etag=self.etag,
+        )
 
 
 @dataclass(frozen=True, slots=True)

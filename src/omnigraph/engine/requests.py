@@ -115,6 +115,14 @@ class PickOptions(WriteOptions, ExecutionOptions, total=False):
     memory_budget: int | str | None
 
 
+class RestoreOptions(WriteOptions, total=False):
+    """Options of `restore`."""
+
+    edges: bool
+    preview: bool
+    memory_budget: int | str | None
+
+
 class EmbedOptions(CommitOptions, ExecutionOptions, total=False):
     """Options of `embed`."""
 
@@ -285,6 +293,23 @@ class CherryPickRequest(PickFields):
 
     commit: str
     into: str | None = None
+
+
+@dataclass(frozen=True)
+class RestoreRequest(WriteFields):
+    """Entities to bring back to their state in a commit.
+
+    Attributes:
+        edges: whether to restore the edges of nodes, too.
+    """
+
+    type_name: str
+    ids: str | Sequence[str]
+    at: At
+    branch: str | None = None
+    edges: bool = False
+    preview: bool = False
+    memory_budget: int | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

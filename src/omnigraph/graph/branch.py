@@ -35,15 +35,19 @@ from omnigraph.engine.requests import (
     PickOptions,
     QueryOptions,
     QueryRequest,
+    RestoreOptions,
+    RestoreRequest,
     RevertRequest,
     TransactionRequest,
     WriteOptions,
 )
-from omnigraph.engine.session import Session
+from omnigraph.engine.restore import restore_entities
+from omnigraph.engine.session import At, Session
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
 from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.merge.restore_receipt import RestoreReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.result.result import Result
@@ -166,6 +170,13 @@ class BranchHandle:
     def cherry_pick(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
         """Apply the changes of one commit to this branch. See `Graph.cherry_pick`."""
         return cherry_pick(self._session, CherryPickRequest(commit, self.name, **options))
+
+    @takes(RestoreOptions)
+    def restore(
+        self, type_name: str, ids: str | Sequence[str], at: At, **options: Unpack[RestoreOptions]
+    ) -> RestoreReceipt:
+        """Bring single entities of this branch back to an earlier state. See `Graph.restore`."""
+        return restore_entities(self._session, RestoreRequest(type_name, ids, at, self.name, **options))
 
     @takes(WriteOptions)
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:

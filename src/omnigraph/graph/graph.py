@@ -48,8 +48,11 @@ from omnigraph.engine.requests import (
     PickOptions,
     QueryOptions,
     QueryRequest,
+    RestoreOptions,
+    RestoreRequest,
     RevertRequest,
 )
+from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
@@ -57,6 +60,7 @@ from omnigraph.graph.pipelines import Pipeline
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.merge.restore_receipt import RestoreReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.plan.explanation import Explanation
@@ -711,6 +715,61 @@ class Graph:
             VersionReclaimedError: cleanup has removed the commit or its parent.
         """
         return cherry_pick(self.session, CherryPickRequest(commit, into, **options))
+
+    @takes(RestoreOptions)
+    def restore(
+        self,
+        type_name: str,
+        ids: str | Sequence[str],
+        at: At,
+        *,
+        branch: str | None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> RestoreReceipt:
+        """Bring single entities of a branch back to their state in a commit, a tag or a time, as one commit.
+
+        An entity that exists in that state gets the row that it has there. An entity that does not exist there is
+        deleted, a node with its edges. All constraints are checked.
+
+        Args:
+            type_name: the node type or edge type.
+            ids: the ids of the entities.
+            at: the state to take the rows from: a snapshot, commit id or tag; or a time or manifest version of the
+                branch.
+            branch: the branch that gets the commit; by default the handle's branch.
+            edges: give the nodes the edges that they have in that state: missing ones return, changed ones are
+                restored, and later ones are deleted. An edge whose other node does not exist is left out.
+            preview: report the changes, but write nothing.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts. The label `restored_from` has the id of the
+                commit that the rows were taken from.
+            expect_head: write only if this commit is the head of the branch.
+            unchanged_since: write only if the data that the request depends on is unchanged since this commit. This
+                data is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written.
+            memory_budget: the memory for rows. Rows beyond it spill to temporary files.
+            options: the keyword arguments listed above, from `edges` to `memory_budget`.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> good = graph.mutate('query q() { insert Person { name: "ann", age: 41 } }').commit
+            >>> _ = graph.mutate('query q() { update Person set { age: 14 } where name = "ann" }')
+            >>> _ = graph.restore("Person", ["ann"], good.id)
+            >>> graph.entity("Person", "ann")["age"]
+            41
+
+        Raises:
+            InputError: there are no ids, or `edges` is given for an edge type.
+            NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
+            ConstraintError: the result breaks a constraint of the schema.
+            MergeSchemaError: the type has other properties in that state.
+            PreconditionFailedError: the head of the branch is not the expected one.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return restore_entities(self.session, RestoreRequest(type_name, ids, at, branch, **options))
 
     @property
     def pipeline(self) -> Pipeline:

@@ -101,6 +101,10 @@ class Compared:
         """A copy with more rows to take. The target does not have `inserted` of them."""
         return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
 
+    def with_more(self, rows: pa.Table, inserted: int) -> Compared:
+        """A copy with more rows to take. The target does not have `inserted` of them."""
+        return self._with(rows, inserted)
+
     # Effects of a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.ancestors import History
-from omnigraph.commit.manifest import Manifest, TablePin, models_of
+from omnigraph.commit.manifest import Manifest, TablePin, combined_models
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import TableWrite
@@ -198,9 +198,7 @@ class Merge:
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
-                ours, theirs = dict(target.tables[key].models), dict(self._source.tables[key].models)
-                models = models_of({name: {*ours.get(name, ()), *theirs.get(name, ())} for name in {*ours, *theirs}})
-                changes.append((compared, models))
+                changes.append((compared, combined_models(target.tables[key].models, self._source.tables[key].models)))
         return self._comparer.writes(changes, target)
 
 

@@ -149,16 +149,16 @@ def _combined(
             in_source |= ~identical(_column(base, name), _column(source, name))
             in_target |= ~identical(_column(base, name), _column(target, name))
             differ |= differs[name]
-        conflicting = in_source & in_target & differ
+        both = in_source & in_target & differ
         for name in group:
-            conflicts[:, place[name]] = conflicting & differs[name]
+            conflicts[:, place[name]] = both & differs[name]
         only_source = in_source & ~in_target
-        from_source = only_source | (conflicting & ~ours)
+        from_source = only_source | (both & ~ours)
         partial |= only_source
         taken |= from_source
         for name in group:
             columns[name] = _chosen(_column(source, name), _column(target, name), from_source)
-    conflicting = conflicts.any(axis=1)
+    conflicting: Mask = np.asarray(conflicts.any(axis=1))
     verdicts = np.where(conflicting, np.int8(Verdict.DIVERGENT_UPDATE), np.int8(Verdict.UPDATE))
     columns[VERDICT] = pa.array(verdicts, pa.int8())
     columns[DIFFERS] = column_indexes(conflicts)
