@@ -35,7 +35,7 @@ from omnigraph.commit.ref_names import branch_name, is_tag_name
 from omnigraph.commit.refs import BranchRef, Successor, find_tag, replace_branch_ref
 from omnigraph.commit.removal_list import ReferenceGuard
 from omnigraph.commit.store import Store, now_micros
-from omnigraph.commit.tags import Tag, create_tag, delete_tag
+from omnigraph.commit.tags import Tag, create_tag
 from omnigraph.errors import (
     BranchNotFoundError,
     ConflictError,
@@ -161,7 +161,7 @@ class _Reset:
         if not result.is_changed:
             return result
         guard = ReferenceGuard(self._store, self._base)
-        tag, is_new = self._tagged(view.head)
+        tag = self._tagged(view.head)
         try:
             made = self._store.manifest.create_branch(self._incarnation, self._base.ledger)
             reach(Failpoint.BRANCH_RESET_CREATED)
@@ -169,7 +169,7 @@ class _Reset:
             reach(Failpoint.BRANCH_RESET_INTENDED)
             guard.check(TableRef(MANIFEST_PATH, self._incarnation, made.version))
         except OmnigraphError:
-            self._withdraw(tag if is_new else None)
+            self._withdraw()
             raise
         for _ in range(_ATTEMPTS):
             reach(Failpoint.BRANCH_RESET_CHECKED)
@@ -180,7 +180,7 @@ class _Reset:
             if found is None:
                 break
             view = found
-            tag, _ = self._tagged(view.head)
+            tag = self._tagged(view.head)
         else:
             raise ConflictError(f"branch '{self._name}' cannot be reset: other processes write to it", hint="try again")
         reach(Failpoint.BRANCH_RESET_CLOSED)
@@ -202,13 +202,19 @@ class _Reset:
             return None  # the request was sent twice: the first took effect, and its response was lost
         return self._captured(head)
 
-    def _tagged(self, head: Commit) -> tuple[Tag, bool]:
-        """Create the safety tag. Returns also whether it is new."""
+    def _tagged(self, head: Commit) -> Tag:
+        """Create the safety tag, or find that of another reset.
+
+        It is never removed, also if the reset fails: another reset of the same head may rely on it.
+        """
         name = _tag_name(head)
-        known = find_tag(self._store.objects, name)
-        if known is not None and known.commit_id == head.id:
-            return known, False  # of an interrupted reset
-        return create_tag(self._store, name if known is None else f"{name}-{ulid_now().lower()}", head), True
+        for wanted in (name, f"{name}-{ulid_now().lower()}"):
+            with suppress(ConflictError):  # the name is taken, perhaps by the tag of another reset
+                return create_tag(self._store, wanted, head)
+            known = find_tag(self._store.objects, wanted)
+            if known is not None and known.commit_id == head.id:
+                return known
+        raise ConflictError(f"tag '{name}' exists already", hint="delete it first")
 
     def _name_successor(self) -> None:
         base = self._base
@@ -224,16 +230,13 @@ class _Reset:
                 raise ConflictError(message, hint="try again") from None
             self._ref = found  # the request was sent twice: the first took effect, and its response was lost
 
-    def _withdraw(self, tag: Tag | None) -> None:
-        """Remove everything of a reset that was not closed."""
+    def _withdraw(self) -> None:
+        """Remove the new incarnation. The old one was not closed for it."""
         others = tuple(one for one in self._ref.successors if one.incarnation != self._incarnation)
         with suppress(OmnigraphError):
             if others != self._ref.successors:
                 replace_branch_ref(self._store.objects, replace(self._ref, successors=others))
             self._store.manifest.delete_branch(self._incarnation)
-        with suppress(OmnigraphError):
-            if tag is not None:
-                delete_tag(self._store, tag.name)
 
 
 def _resettable(name: str) -> str:
