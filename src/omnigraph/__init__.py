@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from omnigraph.commit.branch_reset import BranchReset as BranchReset
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import CherryPickRequest as CherryPickRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
     from omnigraph.engine.requests import QueryRequest as QueryRequest
+    from omnigraph.engine.requests import RestoreRequest as RestoreRequest
+    from omnigraph.engine.requests import RevertRequest as RevertRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
     from omnigraph.engine.session import Session as Session
     from omnigraph.errors import AlreadyInitializedError as AlreadyInitializedError
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import OutcomeUnknownError as OutcomeUnknownError
     from omnigraph.errors import ParameterError as ParameterError
     from omnigraph.errors import ParseError as ParseError
+    from omnigraph.errors import PickConflictsError as PickConflictsError
     from omnigraph.errors import PipelineCheckError as PipelineCheckError
     from omnigraph.errors import PlanError as PlanError
     from omnigraph.errors import PreconditionFailedError as PreconditionFailedError
@@ -121,8 +126,12 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema import compile_schema as compile_schema
     from omnigraph.merge.choices import Resolutions as Resolutions
     from omnigraph.merge.choices import Strategy as Strategy
+    from omnigraph.merge.pick_receipt import PickOutcome as PickOutcome
+    from omnigraph.merge.pick_receipt import PickReceipt as PickReceipt
+    from omnigraph.merge.property_level import MergeLevel as MergeLevel
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
+    from omnigraph.merge.restore_receipt import RestoreReceipt as RestoreReceipt
     from omnigraph.pipeline.analytics import Analysis as Analysis
     from omnigraph.pipeline.declared import RunReceipt as RunReceipt
     from omnigraph.pipeline.declared import RunRequest as RunRequest
@@ -152,6 +161,7 @@ if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport as IntegrityReport
 
 _HOMES = {
+    "commit.branch_reset": ("BranchReset",),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),
@@ -181,6 +191,7 @@ _HOMES = {
         "restore",
     ),
     "engine.requests": (
+        "CherryPickRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
@@ -189,6 +200,8 @@ _HOMES = {
         "MutateRequest",
         "OptimizeRequest",
         "QueryRequest",
+        "RestoreRequest",
+        "RevertRequest",
         "TransactionRequest",
     ),
     "engine.session": ("Session",),
@@ -238,6 +251,7 @@ _HOMES = {
         "OutcomeUnknownError",
         "ParameterError",
         "ParseError",
+        "PickConflictsError",
         "PipelineCheckError",
         "PlanError",
         "PreconditionFailedError",
@@ -278,10 +292,16 @@ _HOMES = {
         "Resolutions",
         "Strategy",
     ),
+    "merge.pick_receipt": (
+        "PickOutcome",
+        "PickReceipt",
+    ),
+    "merge.property_level": ("MergeLevel",),
     "merge.receipt": (
         "MergeOutcome",
         "MergeReceipt",
     ),
+    "merge.restore_receipt": ("RestoreReceipt",),
     "pipeline.analytics": ("Analysis",),
     "pipeline.declared": (
         "RunReceipt",

@@ -105,6 +105,16 @@ def merge(job: Job) -> object:
     return commit and commit.id
 
 
+def pick(job: Job) -> object:
+    """One revert or cherry-pick."""
+    graph, key = _graph(job), job.get("idempotency_key")
+    if job["verb"] == "revert":
+        receipt = graph.revert(job["commit"], branch=job["branch"], idempotency_key=key)
+    else:
+        receipt = graph.cherry_pick(job["commit"], job["branch"], idempotency_key=key)
+    return receipt.commit and receipt.commit.id
+
+
 def optimize(job: Job) -> object:
     """Compact files and build indexes."""
     commit = _graph(job).optimize().commit
@@ -170,6 +180,10 @@ def create_branch(job: Job) -> object:
 def delete_branch(job: Job) -> object:
     _graph(job).branches.delete(job["name"], expect_head=job.get("expect_head"))
     return None
+
+
+def reset_branch(job: Job) -> object:
+    return _graph(job).branches.reset(job["name"], job["commit"], expect_head=job.get("expect_head")).tag
 
 
 def create_tag(job: Job) -> object:
@@ -371,7 +385,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(create_tag, delete_tag),
+        *(create_tag, delete_tag, reset_branch, pick),
         *(clean_many, name_many, merge_many, export_many, load_many),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.commit.graphs import NODES, SEED, TABLES, Operation
-from tests.merge.merges import merges
+from tests.merge.merges import merges, picks
 from tests.write.requests import requests
 
 from omnigraph.commit.failpoints import Failpoint
@@ -196,6 +196,13 @@ BRANCH_DELETION_POINTS = (
     Failpoint.BRANCH_CLOSED,
     Failpoint.BRANCH_REF_DELETED,
 )
+BRANCH_RESET_POINTS = (
+    Failpoint.BRANCH_RESET_CREATED,
+    Failpoint.BRANCH_RESET_INTENDED,
+    Failpoint.BRANCH_RESET_CHECKED,
+    Failpoint.BRANCH_RESET_CLOSED,
+    Failpoint.BRANCH_RESET_DONE,
+)
 TAG_POINTS = (Failpoint.TAG_CREATE_CHECKED, Failpoint.TAG_REF_CREATED, Failpoint.TAG_DELETE_CHECKED)
 MIGRATION_POINTS = (Failpoint.MIGRATION_REF_WRITTEN, Failpoint.MIGRATION_STAMPED)
 OPTIMIZE_POINTS = (Failpoint.TABLE_PACKED,)
@@ -263,6 +270,22 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         "deleting a branch",
         "creates a branch with the same name",
         "the old branch is deleted, the new one stays",
+    ),
+    **dict.fromkeys(
+        (Failpoint.BRANCH_RESET_CREATED, Failpoint.BRANCH_RESET_INTENDED, Failpoint.BRANCH_RESET_CHECKED),
+        (
+            "resetting a branch",
+            "writes to it; resets it; deletes it and creates it again; or cleans up",
+            "the late reset is refused, and no acknowledged write is lost; or, after a cleanup, it is complete",
+        ),
+    ),
+    **dict.fromkeys(
+        (Failpoint.BRANCH_RESET_CLOSED, Failpoint.BRANCH_RESET_DONE),
+        (
+            "resetting a branch",
+            "writes to it; resets it; deletes it and creates it again; or cleans up",
+            "the branch was reset before; the later operations stay",
+        ),
     ),
     Failpoint.TAG_CREATE_CHECKED: (
         "creating a tag",
@@ -402,8 +425,8 @@ def page() -> str:
         lines += [f"## Operations, {where}", ""]
         lines += _rows([write for write in writes() if write.forks is forks])
     for forks, where in ((False, "on `main`"), (True, "first write on a branch")):
-        lines += [f"## Loads, mutations and merges, {where}", ""]
-        whole: list[Killable] = [*requests(), *merges()]
+        lines += [f"## Loads, mutations, merges, reverts and cherry-picks, {where}", ""]
+        whole: list[Killable] = [*requests(), *merges(), *picks()]
         lines += _rows([write for write in whole if write.forks is forks])
     lines += [
         "## Recovery, branches, transactions, cleanup, creation and copies",
@@ -419,6 +442,9 @@ def page() -> str:
         "| `branch_ref_created` | the branch exists |",
         "| `branch_delete_checked` | the branch is unchanged |",
         "| `branch_closed`, `branch_ref_deleted` | no branch; the name can be used; cleanup removes the files |",
+        "| `branch_reset_created`, `branch_reset_intended`, `branch_reset_checked` |"
+        " the branch is unchanged; its head has a tag |",
+        "| `branch_reset_closed`, `branch_reset_done` | the branch is at the other commit; its old head has a tag |",
         "| `tag_create_checked` | no tag |",
         "| `tag_ref_created`, `tag_delete_checked` | the tag exists |",
         "| `migration_ref_written` | the graph has the older format; the next open for writing migrates it |",

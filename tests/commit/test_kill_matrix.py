@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from datetime import timedelta
 from inspect import isabstract, isclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tests.commit.graphs import (
 from tests.commit.matrix import (
     BRANCH_CREATION_POINTS,
     BRANCH_DELETION_POINTS,
+    BRANCH_RESET_POINTS,
     CLEANUP_POINTS,
     COPY_POINTS,
     ELSEWHERE,
@@ -225,6 +227,43 @@ def test_a_killed_branch_deletion_leaves_a_working_branch_or_none(
         assert reopened.recovery.list() == []
 
 
+@pytest.mark.parametrize("written", [False, True], ids=["fresh", "written"])
+@pytest.mark.parametrize("point", [*TAG_POINTS[:2], *BRANCH_RESET_POINTS])
+def test_a_killed_reset_leaves_the_old_branch_or_the_new_one(
+    children: Children, place: Path, point: Failpoint, written: bool
+) -> None:
+    """The branch is readable and writable at once, without recovery, and its old head has a tag before it moves."""
+    with create(place) as graph:
+        start = graph.snapshot().commit.id
+        put(graph, ["later"], NODES)
+        graph.branches.create("dev")
+        if written:
+            put(graph, ["mine"], NODES, branch="dev")
+        before, head = contents(graph, "dev"), graph.branch("dev").head.id
+        view = graph.snapshot(commit=start)
+        after = {key: sorted(view.scan(key)["id"].to_pylist()) for key in TABLES}
+        job = {"uri": str(place), "name": "dev", "commit": start}
+        assert children.run("reset_branch", failpoint=f"{point}=kill", **job).signal == signal.SIGKILL
+        done = point in (Failpoint.BRANCH_RESET_CLOSED, Failpoint.BRANCH_RESET_DONE)
+        assert contents(graph, "dev") == (after if done else before)
+        with open(place, read_only=True) as reader:
+            assert contents(reader, "dev") == (after if done else before)
+            assert [branch.name for branch in reader.branches] == ["main", "dev"]
+        assert [tag.commit_id for tag in graph.tags] == ([] if point is Failpoint.TAG_CREATE_CHECKED else [head])
+        graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+        assert contents(graph, "dev") == (after if done else before)
+        put(graph, ["again"], NODES, branch="dev")
+        shown = after if done else before
+        assert contents(graph, "dev") == {k: sorted([*v, *(["again"] if k in NODES else [])]) for k, v in shown.items()}
+        assert_whole(graph)
+        again = graph.branches.reset("dev", head)
+        assert (again.head, contents(graph, "dev")) == (head, before)
+        assert_whole(graph)
+    with open(place) as reopened:
+        assert contents(reopened, "dev") == before
+        assert reopened.recovery.list() == []
+
+
 @pytest.mark.parametrize("point", TAG_POINTS)
 def test_a_killed_tag_operation_is_done_completely_or_not_at_all(
     children: Children, place: Path, point: Failpoint
@@ -259,7 +298,7 @@ def test_every_failpoint_is_exercised() -> None:
     assert exercised == set(WRITE_POINTS)
     others = {*RECOVERY_POINTS, *INIT_POINTS, *TRANSACTION_POINTS, *CLEANUP_POINTS, *OPTIMIZE_POINTS}
     others |= {*BRANCH_CREATION_POINTS, *BRANCH_DELETION_POINTS, *TAG_POINTS, *MIGRATION_POINTS, *REPAIR_POINTS}
-    others |= {*PLACE_POINTS, *COPY_POINTS, *LATE_VERSION_POINTS}
+    others |= {*PLACE_POINTS, *COPY_POINTS, *LATE_VERSION_POINTS, *BRANCH_RESET_POINTS}
     assert exercised | others == set(Failpoint)
 
 

@@ -21,7 +21,7 @@ import pytest
 from tests.commit import raw
 from tests.commit.child import Children, Ending, end
 from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, create, evolve_to, ids, put
-from tests.commit.matrix import BRANCH_CREATION_POINTS, PAUSES
+from tests.commit.matrix import BRANCH_CREATION_POINTS, BRANCH_RESET_POINTS, PAUSES
 from tests.patience import PATIENCE, until
 
 import omnigraph
@@ -167,6 +167,74 @@ def test_a_paused_branch_deletion_keeps_a_branch_with_new_commits(paused: Callab
     assert child.go_on().error == "PreconditionFailedError"
     with whole_afterwards(graph, "dev"):
         assert ids(graph, branch="dev") == sorted([*SEED, "old", *MANY])
+
+
+BEFORE_RESET = [
+    point for point in BRANCH_RESET_POINTS if point.value.split("_")[-1] in ("created", "intended", "checked")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Resetting:
+    """A branch of two commits, and a process that is paused while it resets the branch to an earlier commit."""
+
+    child: Paused
+    first: str
+    takes_effect: bool
+
+
+@pytest.fixture(params=BRANCH_RESET_POINTS, ids=lambda point: point.value)
+def resetting(request: pytest.FixtureRequest, paused: Callable[..., Paused], graph: Graph) -> Resetting:
+    start = graph.snapshot().commit.id
+    graph.branches.create("dev")
+    first = put(graph, ["first"], NODES, branch="dev").id
+    put(graph, ["second"], NODES, branch="dev")
+    put(graph, ["later"], NODES)
+    child = paused("reset_branch", request.param, name="dev", commit=start)
+    return Resetting(child, first, request.param not in BEFORE_RESET)
+
+
+def test_a_paused_reset_keeps_the_rows_of_other_writers(resetting: Resetting, graph: Graph) -> None:
+    """A write before the reset refuses it. A write after the reset belongs to the new incarnation."""
+    put(graph, MANY, NODES, branch="dev")
+    ending = resetting.child.go_on()
+    assert ending.error == (None if resetting.takes_effect else "LeaseLostError")
+    with whole_afterwards(graph, "dev"):
+        old = [] if resetting.takes_effect else ["first", "second"]
+        assert ids(graph, branch="dev") == sorted([*SEED, *old, *MANY])
+
+
+def test_a_paused_reset_keeps_the_reset_of_another_process(resetting: Resetting, graph: Graph) -> None:
+    done = graph.branches.reset("dev", resetting.first)
+    assert done.tag is not None
+    ending = resetting.child.go_on()
+    assert ending.error in ((None,) if resetting.takes_effect else ("BranchNotFoundError", "ConflictError"))
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, "first"])
+        tagged = graph.snapshot(commit=done.tag).scan("node:A")["id"].to_pylist()
+        assert sorted(tagged) == sorted([*SEED, *([] if resetting.takes_effect else ["first", "second"])])
+
+
+def test_a_paused_reset_keeps_a_branch_that_was_created_again(resetting: Resetting, graph: Graph) -> None:
+    for tag in list(graph.tags):
+        graph.tags.delete(tag.name)
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    ending = resetting.child.go_on()
+    assert ending.error in ((None,) if resetting.takes_effect else ("BranchNotFoundError", "ConflictError"))
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, "later", *MANY])
+
+
+def test_a_paused_reset_and_a_cleanup_leave_a_readable_branch(resetting: Resetting, graph: Graph) -> None:
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    ending = resetting.child.go_on()
+    assert ending.error in (None, "VersionReclaimedError", "LeaseLostError")
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, *([] if ending.error is None else ["first", "second"])])
+        graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+        assert graph.verify(branch="dev").ok
 
 
 # Tags

@@ -1,4 +1,4 @@
-"""The merges of the kill matrix, and the expected result of each."""
+"""The merges, reverts and cherry-picks of the kill matrix, and the expected result of each."""
 
 from __future__ import annotations
 
@@ -85,3 +85,73 @@ def merges() -> Iterator[Merging]:
         for types in SIZES.values():
             if not forks or len(types) > 1:
                 yield Merging(types, forks)
+
+
+@dataclass(frozen=True, slots=True)
+class Picking(Merging):
+    """A revert or a cherry-pick of one commit that changes some types.
+
+    Attributes:
+        reverts: whether it is a revert.
+    """
+
+    reverts: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}, {Merging.__str__(self)}"
+
+    @property
+    def kind(self) -> WriterKind:
+        return WriterKind.REVERT if self.reverts else WriterKind.CHERRY_PICK
+
+    @property
+    def what(self) -> str:
+        return "revert" if self.reverts else "cherry-pick"
+
+    @property
+    def before(self) -> Content:
+        return self._changed if self.reverts else SEED
+
+    @property
+    def after(self) -> Content:
+        return SEED if self.reverts else self._changed
+
+    @property
+    def _changed(self) -> Content:
+        return Merging(self.types, self.forks).after
+
+    def prepare(self, graph: Graph) -> None:
+        branch = "main" if self.reverts else "side"
+        if not self.reverts:
+            graph.branches.create("side")
+        with graph.branch(branch).transaction() as tx:
+            rows = {}
+            for name in self.types:
+                key = {"from": ["1"], "to": ["1"]} if name in EDGES else {"k": ["1"]}
+                rows[name] = pa.table({**key, "n": [7]})
+            tx.load(rows, mode="merge")
+            for name in self.types:
+                where = "from = '2'" if name in EDGES else "k = '3'"
+                tx.mutate(f"query q() {{ delete {name} where {where} }}".replace("'", '"'))
+        if self.forks:
+            graph.branches.create("dev")
+        # A later commit without a net change.
+        graph.load({"C": pa.table({"k": ["z"], "n": [0]})}, mode="append", branch="main")
+        graph.mutate('query q() { delete C where k = "z" }', branch="main")
+
+    def commit(self, graph: Graph) -> str:
+        """The commit to revert or to pick."""
+        found = list(graph.branch("main" if self.reverts else "side").commits)
+        return found[2 if self.reverts else 0].id
+
+    def job(self, graph: Graph) -> dict[str, object]:
+        verb = "revert" if self.reverts else "cherry_pick"
+        picked = {"commit": self.commit(graph), "branch": self.target, "idempotency_key": KEY}
+        return {"job": "pick", "verb": verb, "uri": graph.uri, **picked}
+
+
+def picks() -> Iterator[Picking]:
+    """Reverts and cherry-picks of one, two and five tables on `main`, two and five on a branch."""
+    for reverts in (True, False):
+        for merging in merges():
+            yield Picking(merging.types, merging.forks, reverts)

@@ -25,6 +25,8 @@ Found = set[tuple[str, str, str]]
 NODES = ("A", "B")
 EDGE = "AB"
 ENDS = {"from": "A", "to": "B"}
+GROUPS = {"A": (("n",), ("mail",)), "B": (("n",),), EDGE: (("from", "to"), ("n",))}
+"""The groups of properties that a merge by property takes from one side."""
 MOST_EDGES = 3
 
 
@@ -84,12 +86,14 @@ class Merged:
         conflicts: the unresolved conflicts.
         undecided: the conflicts that exist because the base is undecided.
         kept: how many edges are kept or restored with a node.
+        omitted: how many edges a revert does not restore, because one of their nodes is missing.
     """
 
     state: State
     conflicts: Found
     undecided: set[Entity]
     kept: int = 0
+    omitted: int = 0
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ class Repository:
                 return kept
             kept |= found
 
-    def base(self, best: list[str]) -> Base:
+    def base(self, best: list[str], level: str | None = None) -> Base:
         """The base from the best common ancestors, merged one after the other."""
         lost = frozenset(name for commit in best for name in self.lost(commit))
         if lost:
@@ -146,8 +150,8 @@ class Repository:
             return Base(self.commits[best[0]].state, unknown=unknown)
         base = Base(self.commits[best[0]].state)
         for i, name in enumerate(best[1:], 1):
-            inner = self.base(self.best(best[:i], [name]))
-            base = virtual(inner, base, self.commits[name].state)
+            inner = self.base(self.best(best[:i], [name]), level)
+            base = virtual(inner, base, self.commits[name].state, level)
         return base
 
     def is_up_to_date(self, source: str, target: str) -> bool:
@@ -156,14 +160,14 @@ class Repository:
     def is_forward(self, source: str, target: str) -> bool:
         return self.heads[target] in self.ancestors(self.heads[source])
 
-    def merge_base(self, source: str, target: str) -> tuple[list[str], Base]:
+    def merge_base(self, source: str, target: str, level: str | None = None) -> tuple[list[str], Base]:
         best = self.best([self.heads[source]], [self.heads[target]])
-        return best, self.base(best)
+        return best, self.base(best, level)
 
 
-def virtual(base: Base, source: Base, target: State) -> Base:
+def virtual(base: Base, source: Base, target: State, level: str | None = None) -> Base:
     """Merge two best common ancestors. Conflicting entities are undecided."""
-    found = merged(base, source.state, target, {}, None, blind=source.undecided)
+    found = merged(base, source.state, target, {}, None, blind=source.undecided, level=level)
     undecided = set(source.undecided) | found.undecided
     for kind, name, entity in found.conflicts:
         undecided |= named(kind, name, entity, found.state)
@@ -195,6 +199,9 @@ def merged(
     choices: Choice,
     strategy: str | None,
     blind: frozenset[Entity] = frozenset(),
+    level: str | None = None,
+    *,
+    restoring: bool = False,
 ) -> Merged:
     """Merge three states.
 
@@ -205,6 +212,8 @@ def merged(
         choices: the chosen side, by entity.
         strategy: the side for all other entities.
         blind: entities of the source without a known value; the target wins.
+        level: `property` combines changes of different properties; otherwise whole rows are merged.
+        restoring: whether the merge is a revert.
     """
     result = deepcopy(target)
     done = Merged(result, set(), set())
@@ -222,6 +231,16 @@ def merged(
                 _put(result, name, entity, s)
                 continue
             side = choices.get((name, entity), strategy)
+            if level == "property" and None not in (b, s, t) and not undecided:
+                assert b is not None
+                assert s is not None
+                assert t is not None
+                result[name][entity] = combined(name, b, s, t, side or "ours")
+                if not torn(name, b, s, t):
+                    continue
+                if side is not None:
+                    continue
+                result[name][entity] = t
             if side is None:
                 done.conflicts.add((_kind(b, s, t, undecided=undecided), name, entity))
                 if undecided:
@@ -230,9 +249,32 @@ def merged(
             if side == "theirs":
                 _put(result, name, entity, s)
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
-    _settle(base, source, target, choices, strategy, done, settled)
+    _settle(base, source, target, choices, strategy, done, settled, restoring=restoring)
     done.conflicts |= broken(result)
     return done
+
+
+def torn(name: str, b: Row, s: Row, t: Row) -> set[str]:
+    """The properties that both sides changed in different ways, in groups."""
+    return {
+        prop
+        for group in GROUPS[name]
+        for prop in group
+        if _changed(group, b, s) and _changed(group, b, t) and _changed(group, s, t) and not _alike(s[prop], t[prop])
+    }
+
+
+def combined(name: str, b: Row, s: Row, t: Row, side: str) -> Row:
+    """The row with each group of properties from the side that changed it; a conflict is decided by `side`."""
+    row = dict(t)
+    for group in GROUPS[name]:
+        if _changed(group, b, s) and (side == "theirs" or not _changed(group, b, t)):
+            row |= {prop: s[prop] for prop in group}
+    return row
+
+
+def _changed(group: tuple[str, ...], left: Row, right: Row) -> bool:
+    return any(not _alike(left[prop], right[prop]) for prop in group)
 
 
 def _put(state: State, name: str, entity: str, row: Row | None) -> None:
@@ -274,7 +316,15 @@ class _Settled:
 
 
 def _settle(
-    base: Base, source: State, target: State, choices: Choice, strategy: str | None, done: Merged, settled: _Settled
+    base: Base,
+    source: State,
+    target: State,
+    choices: Choice,
+    strategy: str | None,
+    done: Merged,
+    settled: _Settled,
+    *,
+    restoring: bool,
 ) -> None:
     """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
@@ -283,9 +333,46 @@ def _settle(
         for edge, row in before[EDGE].items():
             for end, name in ENDS.items():
                 if row[end] not in before[name]:
+                    if restoring and _omitted(before, target, edge, row, end):
+                        settled.edges.add(edge)
+                        _put(done.state, EDGE, edge, target[EDGE].get(edge))
+                        done.omitted += 1
+                        continue
                     _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end])
         if done.state == before:
             return
+
+
+def _omitted(before: State, target: State, edge: str, row: Row, end: str) -> bool:
+    """Whether an edge comes back only because the node at its other end comes back."""
+    if same(row, target[EDGE].get(edge)):
+        return False
+    ((other_end, other),) = ((at, name) for at, name in ENDS.items() if at != end)
+    return row[other_end] in before[other] and row[other_end] not in target[other]
+
+
+def restored(state: State, target: State, name: str, ids: list[str], *, edges: bool) -> tuple[State, int]:
+    """Bring entities back to a state. Returns the result, and how many edges are left out."""
+    result = deepcopy(target)
+    omitted = 0
+    for entity in ids:
+        _put(result, name, entity, state[name].get(entity))
+    if name == EDGE:
+        return result, 0
+    ((end, _),) = ((end, node) for end, node in ENDS.items() if node == name)
+    gone = {entity for entity in ids if entity not in state[name]}
+    result[EDGE] = {edge: row for edge, row in result[EDGE].items() if row[end] not in gone}
+    if edges:
+        kept = set(ids) - gone
+        for edge in {edge for one in (state, target) for edge, row in one[EDGE].items() if row[end] in kept}:
+            row = state[EDGE].get(edge)
+            if row is not None and same(row, target[EDGE].get(edge)):
+                continue
+            if row is not None and any(row[at] not in result[node] for at, node in ENDS.items()):
+                omitted += 1
+                continue
+            _put(result, EDGE, edge, row)
+    return result, omitted
 
 
 def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> int:

@@ -1,4 +1,4 @@
-"""A killed merge is visible completely, with both parents, or not at all, and can be repeated."""
+"""A killed merge, revert or cherry-pick is visible completely, or not at all, and can be repeated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.commit import child
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
 from tests.commit.matrix import WRITE_POINTS, Kill, Outcome, kills, outcome
-from tests.merge.merges import KEY, Merging, merges
+from tests.merge.merges import KEY, Merging, Picking, merges, picks
 from tests.write.requests import SEED, content, create
 
 from omnigraph.commit.audit import RecoveryKind
@@ -56,6 +56,44 @@ def _check(graph: Graph, merging: Merging, expected: Outcome, heads: tuple[str, 
     assert graph.merge("side", merging.target).outcome == "already_up_to_date"
     if merging.forks:
         assert content(graph) == SEED, "main is as it was"
+
+
+def _every_pick() -> Iterator[object]:
+    for picking in picks():
+        widest = len(picking.types) == 5 and picking.forks
+        for kill in kills(picking):
+            yield pytest.param(picking, kill, id=f"{picking}-{kill}", marks=() if widest else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("picking", "kill"), list(_every_pick()))
+def test_a_killed_revert_or_cherry_pick_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, picking: Picking, kill: Kill
+) -> None:
+    expected = outcome(picking, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING
+    with create(place) as graph:
+        picking.prepare(graph)
+        before, job = graph.branch(picking.target).head.id, picking.job(graph)
+        assert content(graph, picking.target) == picking.before
+        ending = children.run(failpoint=kill.setting, **job)  # type: ignore[arg-type]
+        assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
+        assert bool(sidecars(graph)) is expected.audited
+    with open(place) as graph:
+        assert content(graph, picking.target) == (picking.after if expected.visible else picking.before)
+        assert_whole(graph)
+        settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+        assert [record.kind for record in graph.recovery.list()] == ([settled] if expected.audited else [])
+        head = graph.branch(picking.target).head
+        if expected.visible:
+            assert (head.parent, head.merged_parent, head.idempotency_key) == (before, None, KEY)
+            assert (head.writer, head.labels[-1][1]) == (picking.kind.value, job["commit"])
+        made = child.JOBS["pick"](job)
+        assert (made == head.id) is expected.visible
+        graph.refresh()
+        assert content(graph, picking.target) == picking.after
+        again = {key: value for key, value in job.items() if key != "idempotency_key"}
+        assert child.JOBS["pick"](again) is None, "there is nothing left to do"
+        if picking.forks:
+            assert content(graph) == (picking.before if picking.reverts else SEED), "main is as it was"
 
 
 @pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN, Failpoint.PUBLISHED])

@@ -1,13 +1,15 @@
 """Random histories of a whole graph agree with a model of plain dictionaries.
 
-Branches of branches, writes with cascades, merges in every direction with strategies and resolutions, deleted and
-recreated names, tags, branches from commits and tags, optimize, cleanup and time travel. `make soak` runs
-2,000 more histories. `OMNIGRAPH_HISTORIES` sets how many run, `OMNIGRAPH_HISTORIES_FROM` the number of the first one.
+Branches of branches, writes with cascades, merges in every direction with strategies and resolutions and by property,
+reverts, cherry-picks, resets, restores of single entities, deleted and recreated names, tags, branches from commits and
+tags, optimize, cleanup and time travel. `make soak` runs 2,000 more histories. `OMNIGRAPH_HISTORIES` sets how many run,
+`OMNIGRAPH_HISTORIES_FROM` the number of the first one.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ from omnigraph.commit.manifest import Commit
 from omnigraph.errors import (
     Conflict,
     ConflictError,
+    ConstraintError,
+    InputError,
     MergeConflictsError,
     NotFoundError,
     VersionReclaimedError,
@@ -54,6 +58,34 @@ COLUMNS = {
     "B": {"k": pa.utf8(), "n": pa.int64()},
     EDGE: {"id": pa.utf8(), "from": pa.utf8(), "to": pa.utf8(), "n": pa.int64()},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A merge, a revert or a cherry-pick.
+
+    Attributes:
+        target: the branch that gets the commit.
+        base: the base.
+        source: the state that is merged.
+        parents: the parents of the commit.
+        level: the level of merging.
+        is_pick: whether it is a revert or a cherry-pick.
+        restoring: whether it is a revert.
+    """
+
+    target: str
+    base: model.Base
+    source: State
+    parents: tuple[str, ...]
+    level: str | None
+    is_pick: bool = False
+    restoring: bool = False
+
+    def merged(self, choices: Choice, strategy: str | None, target: State) -> model.Merged:
+        return model.merged(
+            self.base, self.source, target, choices, strategy, level=self.level, restoring=self.restoring
+        )
 
 
 @dataclass(slots=True)
@@ -92,6 +124,10 @@ class Machine:
             (self.branch, 8),
             (self.merge, 28),
             (self.cross, 8),
+            (self.revert, 10),
+            (self.pick, 8),
+            (self.reset, 4),
+            (self.restore, 6),
             (self.delete, 4),
             (self.tag, 4),
             (self.untag, 1),
@@ -299,7 +335,8 @@ class Machine:
         if len(self.known.heads) < 2:
             return
         source, target = self.random.sample(sorted(self.known.heads), 2)
-        self._merge(source, target, self.random.choice((None, None, None, "ours", "theirs")))
+        level = self.random.choice((None, "row", "property"))
+        self._merge(source, target, self.random.choice((None, None, None, "ours", "theirs")), level)
 
     def cross(self) -> None:
         """Merge two branches into each other. Each gets the state of the other before its merge."""
@@ -314,30 +351,43 @@ class Machine:
         self.graph.branches.delete(CROSSING)
         del self.known.heads[CROSSING]
 
-    def _merge(self, source: str, target: str, strategy: str | None) -> None:
-        best, base = self.known.merge_base(source, target)
-        self._say(f"merge {source} into {target}, strategy {strategy}, bases {best}")
-        states = base, self.known.state(source), self.known.state(target)
+    def _merge(self, source: str, target: str, strategy: str | None, level: str | None = None) -> None:
+        best, base = self.known.merge_base(source, target, level)
+        self._say(f"merge {source} into {target}, strategy {strategy}, level {level}, bases {best}")
         if self.known.is_up_to_date(source, target):
-            receipt = self.graph.merge(source, target, strategy=strategy)
+            receipt = self.graph.merge(source, target, strategy=strategy, level=level)
             assert (receipt.outcome, receipt.commit) == ("already_up_to_date", None)
             return
-        wanted = model.merged(*states, {}, strategy)
-        preview = self.graph.merge(source, target, preview=True, strategy=strategy)
-        assert list(preview.base_commits) == best
-        assert preview.outcome == ("fast_forward" if self.known.is_forward(source, target) else "merged")
-        self._same(preview, wanted, target)
-        self._check_values(preview.conflicts, *states)
+        parents = self.known.heads[target], self.known.heads[source]
+        work = Work(target, base, self.known.state(source), parents, level)
+        outcome = "fast_forward" if self.known.is_forward(source, target) else "merged"
+
+        def run(**options: Any) -> Any:
+            receipt = self.graph.merge(source, target, level=level, **options)
+            assert list(receipt.base_commits) == best
+            assert receipt.outcome == outcome
+            return receipt
+
+        self._act(run, work, strategy)
+
+    def _act(self, run: Callable[..., Any], work: Work, strategy: str | None) -> None:
+        """Run a merge, revert or cherry-pick: its preview, then itself, with choices if there are conflicts."""
+        wanted = work.merged({}, strategy, self.known.state(work.target))
+        preview = run(preview=True, strategy=strategy)
+        self._same(preview, wanted, work)
+        self._check_values(preview.conflicts, work)
         if not wanted.conflicts:
-            self._merged(source, target, wanted, strategy, {})
+            self._done(run, work, wanted, strategy=strategy)
             return
         with pytest.raises(MergeConflictsError) as caught:
-            self.graph.merge(source, target, strategy=strategy)
+            run(strategy=strategy)
         assert caught.value.conflicts == preview.conflicts
-        assert self.graph.branch(target).head.id == self.known.heads[target]
-        self._resolve(source, target, preview.conflicts, strategy)
+        assert self.graph.branch(work.target).head.id == self.known.heads[work.target]
+        self._resolve(run, work, preview.conflicts, strategy)
 
-    def _resolve(self, source: str, target: str, conflicts: tuple[Conflict, ...], strategy: str | None) -> None:
+    def _resolve(
+        self, run: Callable[..., Any], work: Work, conflicts: tuple[Conflict, ...], strategy: str | None
+    ) -> None:
         """Choose a side for each resolvable conflict, or for some of them, in random order."""
         chosen = [conflict for conflict in conflicts if conflict.kind.value in _SIDED]
         self.random.shuffle(chosen)
@@ -355,35 +405,134 @@ class Machine:
                 assert conflict.entity_id is not None
                 resolutions[conflict] = choices[conflict.type_name, conflict.entity_id]
         self._say(f"  resolve {choices}")
-        base = self.known.merge_base(source, target)[1]
-        wanted = model.merged(base, self.known.state(source), self.known.state(target), choices, strategy)
-        preview = self.graph.merge(source, target, preview=True, strategy=strategy, resolutions=resolutions)
-        self._same(preview, wanted, target)
+        wanted = work.merged(choices, strategy, self.known.state(work.target))
+        preview = run(preview=True, strategy=strategy, resolutions=resolutions)
+        self._same(preview, wanted, work)
         if wanted.conflicts:
             with pytest.raises(MergeConflictsError):
-                self.graph.merge(source, target, strategy=strategy, resolutions=resolutions)
-            assert self.graph.branch(target).head.id == self.known.heads[target]
+                run(strategy=strategy, resolutions=resolutions)
+            assert self.graph.branch(work.target).head.id == self.known.heads[work.target]
         else:
-            self._merged(source, target, wanted, strategy, resolutions)
+            self._done(run, work, wanted, strategy=strategy, resolutions=resolutions)
 
-    def _same(self, receipt: Any, wanted: model.Merged, target: str) -> None:
+    def _same(self, receipt: Any, wanted: model.Merged, work: Work) -> None:
         assert _found(receipt.conflicts) == wanted.conflicts
         undecided = {(c.type_name, c.entity_id) for c in receipt.conflicts if c.base_undecided and _is_torn(c)}
         assert undecided == wanted.undecided
         assert receipt.edges_kept == wanted.kept
+        if work.is_pick:
+            assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
-        assert changes == model.counts(self.known.state(target), wanted.state)
+        assert changes == model.counts(self.known.state(work.target), wanted.state)
 
-    def _merged(self, source: str, target: str, wanted: model.Merged, strategy: str | None, resolutions: Any) -> None:
-        heads = self.known.heads[target], self.known.heads[source]
-        receipt = self.graph.merge(source, target, strategy=strategy, resolutions=resolutions)
+    def _done(self, run: Callable[..., Any], work: Work, wanted: model.Merged, **options: Any) -> None:
+        receipt = run(**options)
+        if work.is_pick and wanted.state == self.known.state(work.target):
+            assert (receipt.commit, receipt.outcome) == (None, "nothing_to_do")
+            assert self.graph.branch(work.target).head.id == self.known.heads[work.target]
+            return
         assert receipt.commit is not None
-        assert (receipt.commit.parent, receipt.commit.merged_parent) == heads
-        self._record(target, wanted.state, *heads)
-        assert self._read(branch=target) == wanted.state
+        assert (receipt.commit.parent, receipt.commit.merged_parent) == (*work.parents, None)[:2]
+        self._record(work.target, wanted.state, *work.parents)
+        assert self._read(branch=work.target) == wanted.state
 
-    def _check_values(self, conflicts: tuple[Conflict, ...], base: model.Base, source: State, target: State) -> None:
+    # Undoing
+
+    def revert(self) -> None:
+        self._pick("revert", self._any_branch())
+
+    def pick(self) -> None:
+        self._pick("cherry_pick", self._any_branch())
+
+    def _pick(self, verb: str, commits_of: str) -> None:
+        """Revert or pick a commit of one branch on another, or on the same branch."""
+        target = self._any_branch()
+        commit = self.random.choice(self._listed(commits_of)[:8])
+        parents = self.known.commits[commit].parents
+        call = getattr(self.graph, verb)
+        where = {"branch": target} if verb == "revert" else {"into": target}
+        if not parents:
+            with pytest.raises(InputError, match="is the first of the graph"):
+                call(commit, **where)
+            return
+        number = self.random.randrange(len(parents)) + 1 if len(parents) > 1 else None
+        if number is not None:
+            with pytest.raises((InputError, VersionReclaimedError)):
+                call(commit, **where)
+        parent = parents[(number or 1) - 1]
+        strategy, level = self.random.choice((None, None, "ours", "theirs")), self.random.choice((None, "property"))
+        self._say(f"{verb} {commit} relative to {parent} on {target}, strategy {strategy}, level {level}")
+        if self._gone(commit) or self._gone(parent):
+            assert self.cleaned
+            with pytest.raises(VersionReclaimedError):
+                call(commit, parent=number, **where)
+            return
+        after, before = (self.known.commits[name].state for name in (commit, parent))
+        base, source = (after, before) if verb == "revert" else (before, after)
+        heads = (self.known.heads[target],)
+        work = Work(target, model.Base(base), source, heads, level, is_pick=True, restoring=verb == "revert")
+        self._act(lambda **options: call(commit, parent=number, level=level, **where, **options), work, strategy)
+
+    def reset(self) -> None:
+        names = sorted(self.known.heads.keys() - {"main"})
+        if not names:
+            return
+        name, old = self.random.choice(names), self._any_branch()
+        commit = self.random.choice(self._listed(old)[:8])
+        self._say(f"reset {name} to {commit}")
+        head, readable = self.known.heads[name], self._readable()
+        try:
+            done = self.graph.branches.reset(name, commit)
+        except VersionReclaimedError:
+            assert self.cleaned
+            return
+        assert (done.head, done.previous_head) == (commit, head)
+        assert done.commits_removed == len(self.known.ancestors(head) - self.known.ancestors(commit))
+        assert (done.tag is None) is (commit == head)
+        self.known.heads[name] = commit
+        if done.tag is not None:
+            self.known.tags[done.tag] = head
+        assert all(not self._gone(commit) for commit in self.known.needed() & readable)
+        assert self._read(branch=name) == self.known.state(name)
+
+    def restore(self) -> None:
+        branch, name = self._any_branch(), self.random.choice((*NODES, EDGE))
+        commit = self.random.choice(self._listed(self._any_branch())[:8])
+        now, before = self.known.state(branch), self.known.commits[commit].state
+        known = sorted(now[name].keys() | before[name].keys())
+        if not known:
+            return
+        ids = self.random.sample(known, min(len(known), self.random.randrange(1, 4)))
+        edges = name != EDGE and self.random.random() < 0.6
+        self._say(f"restore {name} {ids} at {commit} on {branch}, edges {edges}")
+
+        def run(**options: Any) -> Any:
+            return self.graph.restore(name, ids, commit, branch=branch, edges=edges, **options)
+
+        if self._gone(commit):
+            assert self.cleaned
+            with pytest.raises(VersionReclaimedError):
+                run()
+            return
+        wanted, omitted = model.restored(before, now, name, ids, edges=edges)
+        if model.broken(wanted):
+            with pytest.raises(ConstraintError):
+                run(preview=True)
+            with pytest.raises(ConstraintError):
+                run()
+            return
+        for receipt in (run(preview=True), run()):
+            changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
+            assert changes == model.counts(now, wanted)
+            assert receipt.edges_omitted == omitted
+        if wanted != now:
+            self._record(branch, wanted, self.known.heads[branch])
+        assert self.graph.branch(branch).head.id == self.known.heads[branch]
+        assert self._read(branch=branch) == wanted
+
+    def _check_values(self, conflicts: tuple[Conflict, ...], work: Work) -> None:
         """Check that conflicts have the values of the conflicting properties."""
+        base, source, target = work.base, work.source, self.known.state(work.target)
         for one in conflicts:
             if not _is_torn(one):
                 continue
@@ -398,6 +547,11 @@ class Machine:
                     stored = {"src" if c == "from" else "dst" if c == "to" else c: value for c, value in row.items()}
                     assert values
                     assert values.items() <= stored.items()
+            rows = [state[name].get(entity) for state in (base.state, source, target)]
+            if work.level == "property" and None not in rows and not one.base_undecided:
+                named = {"src" if c == "from" else "dst" if c == "to" else c for c in model.torn(name, *rows)}  # type: ignore[arg-type]
+                assert one.ours is not None
+                assert one.ours.keys() == named
 
     # Reading
 

@@ -67,17 +67,18 @@ def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> Merg
     return merge(graph.session, replace(request, engine="spark", spark=options))
 
 
+@pytest.mark.parametrize("level", [None, "property"])
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_partitioned_merge_gives_the_same_graph(
-    tmp_path: Path, seed: int, strategy: str | None, thresholds: Thresholds
+    tmp_path: Path, seed: int, strategy: str | None, level: str | None, thresholds: Thresholds
 ) -> None:
     world = _world(tmp_path / "graph", seed)
     kept = tmp_path / "kept"
     shutil.copytree(world.graph.uri, kept)
     target = "dev" if seed % 2 else "main"  # one has its own files, the other does not
-    wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy), target)
-    request = MergeRequest("side", target, strategy)
+    wanted = _told(world.graph, lambda graph: graph.merge("side", target, strategy=strategy, level=level), target)
+    request = MergeRequest("side", target, strategy, level=level)
     for tasks, threshold in ((1, None), (2, "1 B"), (7, "1 B")):
         thresholds(on_spark, MAX_CANDIDATES=0 if tasks == 2 else 1_000_000)
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
@@ -237,3 +238,44 @@ def test_a_virtual_base_is_merged_on_spark(
         options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)
         assert _told(graph, lambda graph, o=options: by_spark(graph, request, o)) == wanted, f"{tasks} tasks"
         assert graph.verify().ok
+
+
+BLOBS = "node Doc @merge(property) { name: String @key  n: I64?  a: Blob?  b: Blob? }"
+
+
+@pytest.mark.parametrize("strategy", [None, "ours"])
+def test_properties_and_blobs_of_both_sides_are_combined_by_tasks(tmp_path: Path, strategy: str | None) -> None:
+    def put(graph: Graph, branch: str, a: str, b: str, n: int) -> None:
+        rows = [{"type": "Doc", "data": {"name": f"d{i}", "n": n + i % 2, "a": a, "b": b}} for i in range(40)]
+        graph.load(rows, mode="merge", branch=branch)
+
+    found = []
+    for tasks in (0, 3):
+        with omnigraph.init(tmp_path / str(tasks), BLOBS) as graph:
+            put(graph, "main", "base64:YTA=", "base64:YjA=", 0)
+            graph.branches.create("side")
+            put(graph, "side", "base64:YTE=", "base64:YjA=", 1)
+            put(graph, "main", "base64:YTA=", "base64:YjE=", 0 if strategy is None else 2)
+            request, options = MergeRequest("side", "main", strategy), SparkOptions(InProcess(), tasks=tasks)
+            found.append(
+                _told(graph, lambda g, o=options, r=request, t=tasks: by_spark(g, r, o) if t else merge(g.session, r))
+            )
+            assert graph.blob("Doc", "d1", "a").read() + graph.blob("Doc", "d1", "b").read() == b"a1b1"
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("threshold", [None, "1 B"])
+def test_a_revert_by_tasks_gives_the_same_graph(tmp_path: Path, threshold: str | None) -> None:
+    found = []
+    for tasks in (0, 3):
+        graph = _fleet(tmp_path / str(tasks))
+        graph.mutate("query q() { update Ship set { tons: 77 } where tons > 50 }")
+        wrong = graph.branch("main").head.id
+        graph.mutate('query q() { delete Ship where name = "s101" }')
+        spark = {"engine": "spark", "spark": SparkOptions(InProcess(), tasks=tasks, merge_threshold=threshold)}
+        receipt = graph.revert(wrong, strategy="ours", **(spark if tasks else {}))  # type: ignore[arg-type]
+        assert receipt.commit is not None
+        assert receipt.engine == ("spark" if tasks else "local")
+        rows = graph.snapshot().scan("node:Ship").sort_by("id").to_pylist()
+        found.append((receipt.changes, receipt.resolved, receipt.total_conflicts, rows))
+    assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""The commands `branch create`, `branch list`, `branch merge` and `branch delete`."""
+"""The commands `branch create`, `branch list`, `branch merge`, `branch reset` and `branch delete`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.conditions import condition_options, conditions
+from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, resolution
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def branch() -> None:
-    """Create, list, merge and delete branches of a graph."""
+    """Create, list, merge, reset and delete branches of a graph."""
 
 
 @branch.command()
@@ -103,22 +104,53 @@ def delete(
 
 
 @branch.command()
+@click.argument("name")
+@address_options(positional=False)
+@click.option("--to", "commit_id", metavar="COMMIT|TAG", required=True, help="Commit that becomes the head.")
+@click.option("--if-commit", metavar="ID", help="Reset only if this commit is the head of the branch.")
+@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
+@write_options()
+@JSON
+def reset(
+    name: str,
+    uri_option: str | None,
+    store: str | None,
+    commit_id: str,
+    if_commit: str | None,
+    preview: bool,
+    actor: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Move a branch to another commit. A tag keeps its previous head readable.
+
+    The branch `main` cannot be reset: undo its commits with 'omnigraph revert'.
+    """
+    given = address(uri_option, store)
+    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+        try:
+            done = graph.branches.reset(name, commit_id, expect_head=if_commit, preview=preview)
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    if as_json:
+        print_json({"uri": uri, **done.to_json()} | ({"actor_id": actor} if actor else {}))
+        return
+    if not done.is_changed:
+        click.echo(f"branch {done.name} already is at {done.head}")
+        return
+    click.echo(f"{'would reset' if preview else 'reset'} branch {done.name} to {done.head}")
+    count = "1 commit leaves" if done.commits_removed == 1 else f"{done.commits_removed:,} commits leave"
+    click.echo(f"  {count} the branch; tag {done.tag} keeps its previous head {done.previous_head}")
+
+
+@branch.command()
 @click.argument("source")
 @address_options(positional=False)
 @click.option("--into", "target", metavar="BRANCH", default="main", help="Branch to merge into.  [default: main]")
-@click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
-@click.option(
-    "--strategy",
-    type=click.Choice(["ours", "theirs"]),
-    help="Resolve conflicts with the rows of BRANCH (ours) or SOURCE (theirs).",
-)
-@click.option(
-    "--resolve",
-    "resolutions",
-    multiple=True,
-    metavar="TYPE/ID=ours|theirs",
-    help="Resolve one conflict. Takes precedence over the strategy. Repeatable.",
-)
+@conflict_options("BRANCH", "SOURCE")
 @click.option("--delete-branch", is_flag=True, help="Delete SOURCE after the merge.")
 @click.option("--if-commit", metavar="ID", help="Merge only if this commit is the head of BRANCH.")
 @condition_options
@@ -135,6 +167,7 @@ def merge(
     preview: bool,
     strategy: str | None,
     resolutions: tuple[str, ...],
+    level: str | None,
     delete_branch: bool,
     if_commit: str | None,
     unchanged_since: str | None,
@@ -155,7 +188,8 @@ def merge(
     """
     options: dict[str, Any] = {
         "strategy": strategy,
-        "resolutions": dict(_resolution(text) for text in resolutions),
+        "resolutions": dict(resolution(text) for text in resolutions),
+        "level": level,
         "preview": preview,
         "delete_branch": delete_branch,
         "message": message,
@@ -186,29 +220,13 @@ def merge(
         raise SystemExit(1)
 
 
-def _resolution(text: str) -> tuple[tuple[str, str], str]:
-    name, slash, rest = text.partition("/")
-    entity, equals, side = rest.rpartition("=")
-    if not slash or not equals or side not in ("ours", "theirs"):
-        raise click.BadParameter(f"'{text}' is not TYPE/ID=ours or TYPE/ID=theirs", param_hint="--resolve")
-    return (name, entity), side
-
-
 def _print_receipt(receipt: MergeReceipt) -> None:
     if receipt.conflicts:
-        found = receipt.total_conflicts
-        count = "1 conflict has" if found == 1 else f"{found:,} conflicts have"
+        count = conflict_count(receipt.total_conflicts)
         click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
     else:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
-    for key, changes in receipt.changes.items():
-        click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
-    if receipt.edges_kept:
-        click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
-    for conflict in receipt.conflicts:
-        click.echo(f"  conflict: {conflict} ({conflict.values})")
-    if receipt.total_conflicts > len(receipt.conflicts):
-        click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
+    print_changes(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")

@@ -1,4 +1,4 @@
-"""The commands `backup`, `restore` and `relocate`."""
+"""The commands `backup` and `relocate`."""
 
 from __future__ import annotations
 
@@ -31,22 +31,10 @@ def backup(uri: str, dest: str, keep: int | None, read_only: bool, quiet: bool, 
     """
     with open_to_read(uri) if read_only else open_to_write(uri, None, quiet=quiet) as graph:
         receipt = graph.backup(dest, keep=keep)
-    _print_receipt("backup", receipt, as_json=as_json)
-
-
-@click.command()
-@click.argument("source")
-@click.argument("dest")
-@JSON
-def restore(source: str, dest: str, as_json: bool) -> None:
-    """Copy the backup at SOURCE to DEST, an empty directory or s3://bucket/prefix.
-
-    DEST becomes a graph when the copy is complete. An interrupted restore continues when it is started again.
-    """
-    from omnigraph.graph import restore as copy
-
-    begin_write()
-    _print_receipt("restore", copy(source, dest), as_json=as_json)
+    if as_json:
+        print_json(asdict(receipt))
+    else:
+        print_copy("backup", receipt)
 
 
 @click.command()
@@ -69,10 +57,8 @@ def relocate(uri: str, as_json: bool) -> None:
         click.echo(f"  unreadable, left unchanged: {path}")
 
 
-def _print_receipt(what: str, receipt: CopyReceipt, *, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(receipt))
-        return
+def print_copy(what: str, receipt: CopyReceipt) -> None:
+    """Print the result of a backup, or of a copy of one."""
     click.echo(
         f"{what} {receipt.source} → {receipt.uri} — "
         f"{receipt.files_copied} files ({receipt.bytes_copied} bytes) copied, {receipt.files_present} already there"

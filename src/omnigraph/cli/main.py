@@ -14,7 +14,7 @@ from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
-from omnigraph.cli.copies import backup, relocate, restore
+from omnigraph.cli.copies import backup, relocate
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -26,9 +26,11 @@ from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
 from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import print_json
+from omnigraph.cli.pick import cherry_pick, revert
 from omnigraph.cli.pipeline import pipeline
 from omnigraph.cli.query import query, read
 from omnigraph.cli.repair import repair
+from omnigraph.cli.restore import restore
 from omnigraph.cli.schema import schema
 from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
@@ -54,6 +56,8 @@ CAPABILITIES = {
             branch,
             tag,
             commit,
+            revert,
+            cherry_pick,
             snapshot,
             verify,
             recovery,
@@ -174,6 +178,8 @@ for command in (
     branch,
     tag,
     commit,
+    revert,
+    cherry_pick,
     snapshot,
     verify,
     recovery,

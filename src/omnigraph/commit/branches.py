@@ -28,10 +28,8 @@ from omnigraph.commit.refs import (
     confirm_branch_ref,
     create_branch_ref,
     delete_branch_ref,
-    find_branch,
     find_branch_ref,
     list_all_branch_refs,
-    list_branch_refs,
     list_tag_refs,
 )
 from omnigraph.commit.removal_list import ReferenceGuard
@@ -72,7 +70,7 @@ def list_branches(store: Store) -> list[Branch]:
     """All branches, `main` first, then by name."""
     main = store.capture(MAIN)
     found = [Branch(MAIN, None, main.head.id, main.version)]
-    for name, ref in list_branch_refs(store.objects).items():
+    for name, ref in store.branch_refs().items():
         if not ref.is_hidden:
             with suppress(BranchNotFoundError):  # deleted during the listing
                 view = store.capture(name)
@@ -132,7 +130,7 @@ def _confirm(store: Store, ref: BranchRef) -> BranchRef:
     try:
         return confirm_branch_ref(store.objects, ref)
     except ObjectChangedError:
-        found = find_branch(store.objects, ref.name)
+        found = store.find_branch(ref.name)
         if found is not None and found.incarnation == ref.incarnation:
             return found  # the request was sent twice: the first took effect, and its response was lost
         message = f"another process created a branch at the same time, and removed the reference of '{ref.name}'"
@@ -191,7 +189,7 @@ def _withdraw(store: Store, ref: BranchRef) -> bool:
 
 def _finish_deletion(store: Store, name: str) -> bool:
     """Finish an interrupted deletion: remove the reference if the manifest is closed."""
-    ref = find_branch(store.objects, name)
+    ref = store.find_branch(name)
     if ref is None or not store.is_closed(ref):
         return False
     _withdraw(store, ref)
@@ -255,7 +253,7 @@ def _close(store: Store, ref: BranchRef, held: Lease, head: str | None) -> None:
 
 def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
     """Check that no branch, tag or transaction depends on a branch. Returns its reference."""
-    existing = list_branch_refs(store.objects)
+    existing = store.branch_refs()
     ref = existing.get(name)
     if ref is None:
         raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))

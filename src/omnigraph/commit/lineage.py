@@ -12,7 +12,7 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, NotFoundError, cut
+from omnigraph.errors import BranchNotFoundError, NotFoundError, VersionReclaimedError, cut
 from omnigraph.lang.names import did_you_mean
 
 
@@ -43,7 +43,7 @@ def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
-    """Find a commit on any branch.
+    """Find a commit on any branch, or in the history of a tag.
 
     Args:
         store: the graph.
@@ -51,11 +51,17 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
         or_tag: the caller accepts a tag, too. The error then suggests the nearest tag name.
 
     Raises:
-        NotFoundError: no branch has it.
+        NotFoundError: no branch and no tag has it.
     """
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search
             found = find_in(store.capture(branch), commit_id)
+            if found is not None:
+                return found
+    for tag in list_tag_refs(store.objects).values():  # a tag keeps the history of a branch that was reset
+        with suppress(BranchNotFoundError, VersionReclaimedError):
+            view = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
+            found = None if view is None else find_ancestor(view, commit_id)
             if found is not None:
                 return found
     hint = "it may belong to a deleted branch; 'commit list' shows the commits"

@@ -116,8 +116,9 @@ class Manifest:
         tables: the table versions by type key, in key order.
         dropped: dropped tables, with their last version in the graph.
         recent: the commits in the last part of the manifest (the state), oldest first.
-        closed: the branch is deleted. Nothing can be published after this version.
+        closed: the branch is deleted or was reset. Nothing can be published after this version.
         ancestors: rows of merged commits in the last part of the manifest.
+        successor: if the branch was reset, its new incarnation.
     """
 
     branch: str
@@ -131,6 +132,7 @@ class Manifest:
     recent: tuple[Commit, ...]
     closed: bool = False
     ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
+    successor: str | None = None
 
     @property
     def version(self) -> int:
@@ -186,6 +188,16 @@ def default_ledger(branch: str) -> str | None:
 def models_of(members: Mapping[str, Iterable[Sequence[str]]]) -> Models:
     """The models by property, in a canonical order."""
     return tuple(sorted((name, tuple(sorted((m, s) for m, s in pairs))) for name, pairs in members.items()))
+
+
+def combined_models(one: Models, other: Models) -> Models:
+    """The models of a table that has vectors of two others.
+
+    >>> combined_models((("vec", (("a", "text"),)),), (("vec", (("b", "text"),)),))
+    (('vec', (('a', 'text'), ('b', 'text'))),)
+    """
+    left, right = dict(one), dict(other)
+    return models_of({name: {*left.get(name, ()), *right.get(name, ())} for name in {*left, *right}})
 
 
 def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:

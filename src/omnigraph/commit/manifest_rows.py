@@ -48,6 +48,7 @@ def state_rows(
     fence: int,
     *,
     closed: bool = False,
+    successor: str | None = None,
 ) -> pa.Table:
     """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
@@ -73,6 +74,7 @@ def state_rows(
             "metadata": _json(
                 {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
                 | ({"closed": True} if closed else {})
+                | ({"successor": successor} if successor is not None else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -195,6 +197,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
     recent: list[Commit] = []
     head: Commit | None = None
     fence, schema_hash, closed = 0, "", False
+    successor: str | None = None
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -210,7 +213,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
             members = orjson.loads(row["metadata"])
             head = _commit(members["head"], members["branch"], row["table_version"])
             fence, schema_hash = members["fence"], members["schema_hash"]
-            closed = members.get("closed", False)
+            closed, successor = members.get("closed", False), members.get("successor")
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -225,6 +228,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         tuple(recent),
         closed,
         ancestors,
+        successor,
     )
 
 

@@ -74,10 +74,16 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     return Successor(keep, add, says)
 
 
-def closing(manifest: Manifest, fence: int) -> Successor:
-    """The last manifest version of a deleted branch: the same state, marked as closed."""
+def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Successor:
+    """The last manifest version of an incarnation: the same state, marked as closed.
+
+    Args:
+        manifest: the newest version.
+        fence: the fencing number of the lease.
+        successor: the next incarnation of a branch that is reset; None for a branch that is deleted.
+    """
     keep = list(range(len(manifest.ledger.parts) - 1))
-    says = replace(manifest, fence=fence, closed=True)
+    says = replace(manifest, fence=fence, closed=True, successor=successor)
     state = state_rows(
         says.branch,
         says.schema_hash,
@@ -87,6 +93,7 @@ def closing(manifest: Manifest, fence: int) -> Successor:
         says.head,
         fence,
         closed=True,
+        successor=successor,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 

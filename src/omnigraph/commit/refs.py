@@ -34,6 +34,25 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Successor:
+    """An incarnation that a reset of a branch prepared. The closing version of the old one names it if it takes effect.
+
+    Attributes:
+        incarnation: the new incarnation, and the Lance branch of its manifest.
+        parent: name of the branch that it was created from.
+        parent_ledger: the Lance branch of the manifest with the commit; None for `main`.
+        parent_version: the manifest version of the commit.
+        created_at: microseconds since 1970, UTC.
+    """
+
+    incarnation: str
+    parent: str
+    parent_ledger: str | None
+    parent_version: int
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class BranchRef:
     """The reference of one branch.
 
@@ -45,6 +64,9 @@ class BranchRef:
         parent_version: the manifest version that it was created at.
         created_at: microseconds since 1970, UTC; None for a branch of an older format.
         pending: whether the branch is being created, and does not exist yet.
+        successors: incarnations that resets of the branch prepared.
+        reset_from: if a reset was interrupted, the Lance branch that the object still names: that of the previous
+            incarnation.
         etag: etag of the object that was read.
     """
 
@@ -56,12 +78,34 @@ class BranchRef:
     parent_version: int
     created_at: int | None
     pending: bool = False
+    successors: tuple[Successor, ...] = ()
+    reset_from: str | None = field(default=None, compare=False)
     etag: str = field(default="", compare=False)
 
     @property
     def is_hidden(self) -> bool:
         """Whether it is an internal branch."""
         return self.name.startswith(SYSTEM)
+
+    def after_reset(self, incarnation: str) -> BranchRef | None:
+        """The reference of one of the successors; None if there is no such successor."""
+        for one in self.successors:
+            if one.incarnation == incarnation:
+                return replace(self.of(one), reset_from=self.ledger)
+        return None
+
+    def of(self, successor: Successor) -> BranchRef:
+        """The reference that a successor would have."""
+        return BranchRef(
+            self.name,
+            successor.incarnation,
+            successor.incarnation,
+            successor.parent,
+            successor.parent_ledger,
+            successor.parent_version,
+            successor.created_at,
+            etag=self.etag,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +215,16 @@ def confirm_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
     return _with_etag(ref, objects.replace(branch_ref_path(ref.name), _dump(ref), ref.etag))
 
 
+def replace_branch_ref(objects: ObjectStore, ref: BranchRef) -> BranchRef:
+    """Replace a reference that was read, if it is unchanged.
+
+    Raises:
+        ObjectChangedError: another process has replaced or removed it.
+    """
+    ref = replace(ref, reset_from=None)
+    return _with_etag(ref, objects.replace(branch_ref_path(ref.name), _dump(ref), ref.etag))
+
+
 def create_tag_ref(objects: ObjectStore, ref: TagRef) -> TagRef:
     """Create a tag reference.
 
@@ -223,6 +277,8 @@ def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[
             raise ValueError("its checksum does not match")
         if members.pop("version") != _VERSION:
             raise ValueError("it was written by a later release")
+        if "successors" in members:
+            members["successors"] = tuple(Successor(**one) for one in members["successors"])
         found = kind(**members, etag=stored.etag)
         if path not in (branch_ref_path(found.name), tag_ref_path(found.name)):
             raise ValueError(f"it is the reference of '{found.name}'")
@@ -232,9 +288,12 @@ def _load(objects: ObjectStore, path: str, stored: StoredObject, kind: Callable[
 
 
 def _dump(ref: BranchRef | TagRef) -> bytes:
-    members = {"version": _VERSION} | {name: value for name, value in asdict(ref).items() if name != "etag"}
-    if not members.get("pending", True):
-        del members["pending"]
+    members = {"version": _VERSION} | asdict(ref)
+    for name in ("etag", "reset_from"):
+        members.pop(name, None)
+    for name in ("pending", "successors"):
+        if not members.get(name, True):
+            del members[name]
     return orjson.dumps(with_checksum(members), option=orjson.OPT_INDENT_2)
 
 

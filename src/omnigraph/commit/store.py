@@ -16,7 +16,7 @@ from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.manifest_successor import closing, successor
 from omnigraph.commit.process_locks import branch_lock
 from omnigraph.commit.ref_names import SYSTEM, branch_name
-from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch
+from omnigraph.commit.refs import BranchRef, branch_ref_names, find_branch, list_branch_refs
 from omnigraph.commit.sidecar import pending
 from omnigraph.errors import (
     BranchNotFoundError,
@@ -119,6 +119,8 @@ class Store:
                 raise self._no_ledger(branch, incarnation, name)
             view = read_manifest(branch, incarnation, ledger)
         if view.closed:
+            if view.successor is not None and self.branch_identifier(branch) not in (None, incarnation):
+                return self.capture(branch)  # it was reset meanwhile
             raise self._no_branch(branch)  # its deletion was interrupted before the reference was removed
         return self._remember(view)
 
@@ -257,10 +259,32 @@ class Store:
         branch_name(branch)
         if branch == MAIN:
             return MAIN, None
-        found = find_branch(self.objects, branch)
+        found = self.find_branch(branch)
         if found is None:
             raise self._no_branch(branch)
         return found.incarnation, found.ledger
+
+    def find_branch(self, name: str) -> BranchRef | None:
+        """The reference of a branch; None if there is no such branch. Follows a reset that was interrupted."""
+        found = find_branch(self.objects, name)
+        return None if found is None else self.current(found)
+
+    def branch_refs(self) -> dict[str, BranchRef]:
+        """All branches except `main`, including transaction branches, by name. Follows interrupted resets."""
+        return {name: self.current(ref) for name, ref in list_branch_refs(self.objects).items()}
+
+    def current(self, ref: BranchRef) -> BranchRef:
+        """The reference of the current incarnation of a branch.
+
+        A reset takes effect when the manifest of the old incarnation is closed. The reference is replaced afterwards.
+        """
+        if not ref.successors:
+            return ref
+        newest = self.manifest.open(ref.ledger)
+        view = None if newest is None else read_manifest(ref.name, ref.incarnation, newest)
+        if view is None or not view.closed or view.successor is None:
+            return ref
+        return ref.after_reset(view.successor) or ref
 
     def _check_open(self) -> None:
         if self.closed:
@@ -291,7 +315,7 @@ class Store:
         """The incarnation of a branch; None if there is no such branch."""
         if branch == MAIN:
             return MAIN
-        ref = find_branch(self.objects, branch)
+        ref = self.find_branch(branch)
         return None if ref is None else ref.incarnation
 
     def ledger_of(self, branch: str) -> str | None:
@@ -404,8 +428,13 @@ class Store:
                     return current
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
 
-    def close_branch(self, view: Manifest, held: Lease) -> None:
-        """Publish the last version of a branch that is deleted, so that no write can follow.
+    def close_branch(self, view: Manifest, held: Lease, successor: str | None = None) -> None:
+        """Publish the last version of an incarnation, so that no write can follow.
+
+        Args:
+            view: the newest state of the branch.
+            held: the lease of the branch.
+            successor: the next incarnation, if the branch is reset and not deleted.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
@@ -413,7 +442,7 @@ class Store:
         """
         if view.fence > held.fence:
             raise _overtaken(view.branch)
-        last = closing(view, held.fence)
+        last = closing(view, held.fence, successor)
         try:
             self.manifest.publish(view.ledger, last.keep, last.add)
         except TableConflictError as error:

@@ -1,10 +1,13 @@
-"""Creating and deleting branches."""
+"""Creating, deleting and resetting branches."""
 
 from __future__ import annotations
 
-from omnigraph.commit import branches, snapshots, transaction_branches
+from omnigraph.commit import branch_reset, branches, snapshots, transaction_branches
+from omnigraph.commit.branch_reset import BranchReset, preview_reset
 from omnigraph.commit.branches import Branch
+from omnigraph.commit.lineage import find_ancestor
 from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.ref_names import branch_name
 from omnigraph.engine.session import Session
 from omnigraph.errors import ConflictError, InputError
 
@@ -46,3 +49,31 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
     branches.delete_branch(session.store, name, expect_head, incarnation)
+
+
+def reset_branch(
+    session: Session, name: str, to: str, *, expect_head: str | None = None, preview: bool = False
+) -> BranchReset:
+    """Move a branch to another commit. A tag keeps its previous head.
+
+    Args:
+        session: the session.
+        name: the branch.
+        to: the commit or tag.
+        expect_head: reset the branch only if this commit is its head.
+        preview: report the result, but write nothing.
+
+    Raises:
+        InputError: the branch is `main`.
+        BranchNotFoundError: there is no such branch.
+        NotFoundError: there is no such commit.
+        PreconditionFailedError: the head is another commit.
+        VersionReclaimedError: cleanup has removed the commit.
+    """
+    store = session.store
+    if not preview:
+        session.require_writable()
+    known = find_ancestor(store.capture(branch_name(name)), to)
+    base = snapshots.at_commit(store, to).manifest if known is None else store.manifest_of(known)
+    reset = preview_reset if preview else branch_reset.reset_branch
+    return reset(store, name, base, expect_head)

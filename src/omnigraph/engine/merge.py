@@ -24,6 +24,7 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, OmnigraphError, PreconditionFailedError
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.merge import Merge, compared_bytes
+from omnigraph.merge.property_level import MergeLevel, merge_level
 from omnigraph.merge.receipt import LABEL, MergeReceipt, earlier_receipt
 from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.rules.constraints import MemoryLimit
@@ -46,7 +47,8 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         raise InputError(f"'{request.source}' cannot be merged into itself")
     write = write_request(session, request.into, WriterKind.BRANCH_MERGE, request)
     choices = Choices.given(request.strategy, request.resolutions, session.type_key)
-    digest = None if request.idempotency_key is None else _digest(request, choices)
+    level = merge_level(request.level)
+    digest = None if request.idempotency_key is None else _digest(request, choices, level)
     store = session.store
     if digest is not None and not request.preview:
         earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
@@ -68,7 +70,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         choice = choose_engine(session, request, size)
         budget = memory_budget(request.memory_budget)
         comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
-        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget))
+        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget), level=level)
         prepare = PrepareMerge(session, request, work, source, choice, digest)
         if request.preview:
             return prepare.receipt_of(work.against(target))
@@ -82,9 +84,12 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
 
 
-def _digest(request: MergeRequest, choices: Choices) -> str:
+def _digest(request: MergeRequest, choices: Choices, level: MergeLevel | None) -> str:
     """A digest of the request, for idempotency."""
-    parts = [request.source, choices.default, {key: dict(sides) for key, sides in choices.by_type.items()}]
+    parts: list[object] = [request.source, choices.default]
+    parts.append({key: dict(sides) for key, sides in choices.by_type.items()})
+    if level is not None:
+        parts.append(level)
     return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

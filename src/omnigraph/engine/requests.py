@@ -18,6 +18,7 @@ from omnigraph.engine.query_text import ListedRead, QueryText
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
 from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.merge.property_level import MergeLevel
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
@@ -99,6 +100,26 @@ class MergeOptions(WriteOptions, ExecutionOptions, total=False):
     resolutions: Resolutions | None
     preview: bool
     delete_branch: bool
+    level: MergeLevel | str | None
+    memory_budget: int | str | None
+
+
+class PickOptions(WriteOptions, ExecutionOptions, total=False):
+    """Options of `revert` and `cherry_pick`."""
+
+    parent: int | None
+    strategy: Strategy | str | None
+    resolutions: Resolutions | None
+    level: MergeLevel | str | None
+    preview: bool
+    memory_budget: int | str | None
+
+
+class RestoreOptions(WriteOptions, total=False):
+    """Options of `restore`."""
+
+    edges: bool
+    preview: bool
     memory_budget: int | str | None
 
 
@@ -236,8 +257,59 @@ class MergeRequest(WriteFields, ExecutionFields):
     resolutions: Resolutions | None = None
     preview: bool = False
     delete_branch: bool = False
+    level: MergeLevel | str | None = None
     memory_budget: int | str | None = None
     expect_source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickFields(WriteFields, ExecutionFields):
+    """The fields of `PickOptions`.
+
+    Attributes:
+        parent: for a merge commit, the parent that its changes are relative to: 1 is the head of the branch before the
+            merge, 2 the head of the merged branch.
+    """
+
+    parent: int | None = None
+    strategy: Strategy | str | None = None
+    resolutions: Resolutions | None = None
+    level: MergeLevel | str | None = None
+    preview: bool = False
+    memory_budget: int | str | None = None
+
+
+@dataclass(frozen=True)
+class RevertRequest(PickFields):
+    """A commit whose changes are undone on a branch."""
+
+    commit: str
+    branch: str | None = None
+
+
+@dataclass(frozen=True)
+class CherryPickRequest(PickFields):
+    """A commit whose changes are applied to a branch."""
+
+    commit: str
+    into: str | None = None
+
+
+@dataclass(frozen=True)
+class RestoreRequest(WriteFields):
+    """Entities to bring back to their state in a commit.
+
+    Attributes:
+        edges: whether to restore the edges of nodes, too.
+    """
+
+    type_name: str
+    ids: str | Sequence[str]
+    at: At
+    branch: str | None = None
+    edges: bool = False
+    preview: bool = False
+    memory_budget: int | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

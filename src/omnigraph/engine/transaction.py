@@ -29,6 +29,7 @@ from omnigraph.errors import InputError, PreconditionFailedError, ReadSetChanged
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
+from omnigraph.merge.property_level import MergeLevel
 from omnigraph.write.mutation import Mutation
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
@@ -122,6 +123,7 @@ def _commit(
         comparer,
         MemoryLimit(budget),
         "the transaction",
+        level=MergeLevel.ROW,
     )
 
     def matched(state: Snapshot) -> list[tuple[str, pa.Array]]:

@@ -49,6 +49,7 @@ from omnigraph.errors.merge import (
     ConflictKind,
     MergeConflictsError,
     MergeSchemaError,
+    PickConflictsError,
     TransactionConflictError,
 )
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
@@ -118,6 +119,7 @@ __all__ = [
     "OutcomeUnknownError",
     "ParameterError",
     "ParseError",
+    "PickConflictsError",
     "PipelineCheckError",
     "PlanError",
     "PreconditionFailedError",

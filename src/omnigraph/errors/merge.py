@@ -178,6 +178,25 @@ class TransactionConflictError(MergeConflictsError):
         return f"the transaction cannot be committed to '{target}'"
 
 
+class PickConflictsError(MergeConflictsError):
+    """A revert or a cherry-pick has conflicts without a decision. The branch is unchanged.
+
+    Attributes:
+        commit: the commit to revert or to pick.
+    """
+
+    _hint_without_sides = "nothing was written; choosing a side cannot solve this: change the branch, and try again"
+    _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or change the branch"
+
+    def __init__(self, verb: str, commit: str, branch: str, conflicts: Sequence[Conflict], total: int) -> None:
+        self.verb = verb
+        self.commit = commit
+        super().__init__(commit, branch, conflicts, total)
+
+    def _summarised(self, source: str, target: str) -> str:
+        return f"commit {source} cannot be {self.verb} on '{target}'"
+
+
 class MergeSchemaError(ConflictError):
     """The schemas of the branches differ so that rows cannot be merged. The target is unchanged.
 

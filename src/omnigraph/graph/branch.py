@@ -17,9 +17,11 @@ from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
+from omnigraph.engine.pick import cherry_pick, revert
 from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    CherryPickRequest,
     EmbedOptions,
     EmbedRequest,
     ExportOptions,
@@ -30,15 +32,22 @@ from omnigraph.engine.requests import (
     MergeRequest,
     MutateOptions,
     MutateRequest,
+    PickOptions,
     QueryOptions,
     QueryRequest,
+    RestoreOptions,
+    RestoreRequest,
+    RevertRequest,
     TransactionRequest,
     WriteOptions,
 )
-from omnigraph.engine.session import Session
+from omnigraph.engine.restore import restore_entities
+from omnigraph.engine.session import At, Session
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
+from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.merge.restore_receipt import RestoreReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.result.result import Result
@@ -151,6 +160,23 @@ class BranchHandle:
     def merge(self, source: str, **options: Unpack[MergeOptions]) -> MergeReceipt:
         """Merge another branch into this one. See `Graph.merge`."""
         return merge(self._session, MergeRequest(source, self.name, **options))
+
+    @takes(PickOptions)
+    def revert(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Undo the changes of one commit on this branch. See `Graph.revert`."""
+        return revert(self._session, RevertRequest(commit, self.name, **options))
+
+    @takes(PickOptions)
+    def cherry_pick(self, commit: str, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Apply the changes of one commit to this branch. See `Graph.cherry_pick`."""
+        return cherry_pick(self._session, CherryPickRequest(commit, self.name, **options))
+
+    @takes(RestoreOptions)
+    def restore(
+        self, type_name: str, ids: str | Sequence[str], at: At, **options: Unpack[RestoreOptions]
+    ) -> RestoreReceipt:
+        """Bring single entities of this branch back to an earlier state. See `Graph.restore`."""
+        return restore_entities(self._session, RestoreRequest(type_name, ids, at, self.name, **options))
 
     @takes(WriteOptions)
     def transaction(self, **options: Unpack[WriteOptions]) -> Transaction:

@@ -8,11 +8,12 @@ from itertools import islice
 
 from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
+from omnigraph.commit.branch_reset import BranchReset
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.tags import Tag
-from omnigraph.engine.branches import create_branch, delete_branch
+from omnigraph.engine.branches import create_branch, delete_branch, reset_branch
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
 
@@ -53,6 +54,35 @@ class Branches:
             PreconditionFailedError: the head is another commit.
         """
         delete_branch(self._session, name, expect_head)
+
+    def reset(self, name: str, to: str, *, expect_head: str | None = None, preview: bool = False) -> BranchReset:
+        """Move a branch to another commit. Its later commits leave the branch; a tag keeps them readable.
+
+        Args:
+            name: the branch. `main` cannot be reset: use `Graph.revert` there.
+            to: the commit that becomes its head, or a tag.
+            expect_head: reset the branch only if this commit is its head.
+            preview: report the result, but write nothing.
+
+        Example:
+            >>> import omnigraph, tempfile
+            >>> graph = omnigraph.init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }")
+            >>> _ = graph.branches.create("draft")
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann" } }', branch="draft")
+            >>> done = graph.branches.reset("draft", graph.branch("main").head.id)
+            >>> done.commits_removed, graph.branch("draft").entity("Person", "ann")
+            (1, None)
+            >>> graph.entity("Person", "ann", at=done.tag)["name"]
+            'ann'
+
+        Raises:
+            InputError: the branch is `main`.
+            BranchNotFoundError: there is no such branch.
+            NotFoundError: there is no such commit.
+            PreconditionFailedError: the head is another commit.
+            VersionReclaimedError: cleanup has removed the commit.
+        """
+        return reset_branch(self._session, name, to, expect_head=expect_head, preview=preview)
 
 
 @dataclass(frozen=True, slots=True)

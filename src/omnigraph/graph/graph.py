@@ -26,9 +26,11 @@ from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
+from omnigraph.engine.pick import cherry_pick, revert
 from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    CherryPickRequest,
     EmbedOptions,
     EmbedRequest,
     ExplainOptions,
@@ -43,15 +45,22 @@ from omnigraph.engine.requests import (
     MutateRequest,
     OptimizeOptions,
     OptimizeRequest,
+    PickOptions,
     QueryOptions,
     QueryRequest,
+    RestoreOptions,
+    RestoreRequest,
+    RevertRequest,
 )
+from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
 from omnigraph.lang.schema import AcceptedSchema, Catalog
+from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
+from omnigraph.merge.restore_receipt import RestoreReceipt
 from omnigraph.read.blobs import Blob
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, Target
 from omnigraph.read.plan.explanation import Explanation
@@ -564,6 +573,8 @@ class Graph:
             resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
                 conflict
                 from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
             preview: report the changes and conflicts, but write nothing.
             delete_branch: delete the source afterwards. A failure to delete it does not undo the merge.
             message: the message of the commit.
@@ -596,6 +607,169 @@ class Graph:
             PreconditionFailedError: the head of the target is not the expected one.
         """
         return merge(self.session, MergeRequest(source, into, **options))
+
+    @takes(PickOptions)
+    def revert(self, commit: str, *, branch: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Undo the changes of one commit on a branch, as a new commit. Later changes stay.
+
+        This is a three-way merge. Its base is the commit, and the parent of the commit is merged into the branch. If
+        the branch has changed a row of the commit since then, this is a conflict. Restoring a node restores its edges,
+        unless the node at their other end no longer exists.
+
+        Args:
+            commit: the commit to undo, or a tag.
+            branch: the branch that gets the new commit; by default the handle's branch.
+            parent: for a merge commit, the parent that its changes are relative to: 1 is the head of the branch before
+                the merge, 2 the head of the merged branch.
+            strategy: the side that wins every conflict: `ours` is the branch, `theirs` the parent of the commit.
+            resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
+                conflict from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
+            preview: report the changes and conflicts, but write nothing.
+            message: the message of the commit; by default `Revert "<message>"`.
+            labels: the labels of the commit, a mapping of names to texts. The label `reverted_commit` has the id of
+                the given commit.
+            expect_head: write only if this commit is the head of the branch.
+            unchanged_since: write only if the data that the request depends on is unchanged since this commit. This
+                data is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written.
+            memory_budget: the memory for rows. Rows beyond it spill to temporary files.
+            engine: `local`, `spark`, or `auto`, which chooses Spark if many rows have to be compared.
+            spark: the settings of Spark jobs.
+            cancel: cancels the Spark jobs from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
+            options: the keyword arguments listed above, from `parent` to `chosen`.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> wrong = graph.mutate('query q() { insert Person { name: "ann" } }', message="add ann").commit
+            >>> graph.revert(wrong.id).commit.message
+            'Revert "add ann"'
+            >>> graph.entity("Person", "ann") is None
+            True
+
+        Raises:
+            NotFoundError: there is no such branch or commit.
+            InputError: the commit is the first of the graph, or it is a merge and no parent is given.
+            PickConflictsError: there are unresolved conflicts.
+            MergeSchemaError: the commit changed the schema, or the schemas of commit and branch are incompatible.
+            PreconditionFailedError: the head of the branch is not the expected one.
+            VersionReclaimedError: cleanup has removed the commit or its parent.
+        """
+        return revert(self.session, RevertRequest(commit, branch, **options))
+
+    @takes(PickOptions)
+    def cherry_pick(self, commit: str, into: str | None = None, **options: Unpack[PickOptions]) -> PickReceipt:
+        """Apply the changes of one commit to a branch, as a new commit.
+
+        This is a three-way merge. Its base is the parent of the commit, and the commit is merged into the branch. Only
+        its own changes are applied, not those of earlier commits.
+
+        Args:
+            commit: the commit to apply, or a tag.
+            into: the branch that gets the new commit; by default the handle's branch.
+            parent: for a merge commit, the parent that its changes are relative to: 1 is the head of the branch before
+                the merge, 2 the head of the merged branch.
+            strategy: the side that wins every conflict: `ours` is the branch, `theirs` the commit.
+            resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
+                conflict from a preview, or a pair of type and id. These choices override the strategy.
+            level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
+                the schema decides for each type (`@merge(property)`).
+            preview: report the changes and conflicts, but write nothing.
+            message: the message of the commit; by default that of the commit.
+            labels: the labels of the commit, a mapping of names to texts. The label `picked_commit` has the id of
+                the given commit.
+            expect_head: write only if this commit is the head of the branch.
+            unchanged_since: write only if the data that the request depends on is unchanged since this commit. This
+                data is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written.
+            memory_budget: the memory for rows. Rows beyond it spill to temporary files.
+            engine: `local`, `spark`, or `auto`, which chooses Spark if many rows have to be compared.
+            spark: the settings of Spark jobs.
+            cancel: cancels the Spark jobs from another thread, until the commit.
+            chosen: a callback for the chosen engine and the reason.
+            options: the keyword arguments listed above, from `parent` to `chosen`.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> _ = graph.branches.create("draft")
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann" } }', branch="draft")
+            >>> fix = graph.mutate('query q() { insert Person { name: "bob" } }', branch="draft").commit
+            >>> _ = graph.cherry_pick(fix.id)
+            >>> graph.entity("Person", "ann") is None, graph.entity("Person", "bob") is None
+            (True, False)
+
+        Raises:
+            NotFoundError: there is no such branch or commit.
+            InputError: the commit is the first of the graph, or it is a merge and no parent is given.
+            PickConflictsError: there are unresolved conflicts.
+            MergeSchemaError: the commit changed the schema, or the schemas of commit and branch are incompatible.
+            PreconditionFailedError: the head of the branch is not the expected one.
+            VersionReclaimedError: cleanup has removed the commit or its parent.
+        """
+        return cherry_pick(self.session, CherryPickRequest(commit, into, **options))
+
+    @takes(RestoreOptions)
+    def restore(
+        self,
+        type_name: str,
+        ids: str | Sequence[str],
+        at: At,
+        *,
+        branch: str | None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> RestoreReceipt:
+        """Bring single entities of a branch back to their state in a commit, a tag or a time, as one commit.
+
+        An entity that exists in that state gets the row that it has there. An entity that does not exist there is
+        deleted, a node with its edges. All constraints are checked.
+
+        Args:
+            type_name: the node type or edge type.
+            ids: the ids of the entities.
+            at: the state to take the rows from: a snapshot, commit id or tag; or a time or manifest version of the
+                branch.
+            branch: the branch that gets the commit; by default the handle's branch.
+            edges: give the nodes the edges that they have in that state: missing ones return, changed ones are
+                restored, and later ones are deleted. An edge whose other node does not exist is left out.
+            preview: report the changes, but write nothing.
+            message: the message of the commit.
+            labels: the labels of the commit, a mapping of names to texts. The label `restored_from` has the id of the
+                commit that the rows were taken from.
+            expect_head: write only if this commit is the head of the branch.
+            unchanged_since: write only if the data that the request depends on is unchanged since this commit. This
+                data is the rows that it touches, and the results of `reads`.
+            reads: a list of queries for `unchanged_since`, each as a text or as (text, parameters).
+            timeout: the maximum time in seconds to wait for other writers and to retry; by default 60.
+            idempotency_key: if a commit of the branch has this key, nothing is written.
+            memory_budget: the memory for rows. Rows beyond it spill to temporary files.
+            options: the keyword arguments listed above, from `edges` to `memory_budget`.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> good = graph.mutate('query q() { insert Person { name: "ann", age: 41 } }').commit
+            >>> _ = graph.mutate('query q() { update Person set { age: 14 } where name = "ann" }')
+            >>> _ = graph.restore("Person", ["ann"], good.id)
+            >>> graph.entity("Person", "ann")["age"]
+            41
+
+        Raises:
+            InputError: there are no ids, or `edges` is given for an edge type.
+            NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
+            ConstraintError: the result breaks a constraint of the schema.
+            MergeSchemaError: the type has other properties in that state.
+            PreconditionFailedError: the head of the branch is not the expected one.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return restore_entities(self.session, RestoreRequest(type_name, ids, at, branch, **options))
 
     @property
     def pipeline(self) -> Pipeline:

@@ -21,6 +21,7 @@ from omnigraph.errors import BranchNotFoundError, CorruptionError, DamagedFileEr
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer
+from omnigraph.merge.property_level import Levels
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
 from omnigraph.merge.three_way import SchemaOf, ThreeWay
@@ -47,6 +48,7 @@ class Bases:
         schema_of: returns the schema of a state.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
+        levels: the level of each type.
         by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without a base, rows
             that only one side has would be conflicts, and the strategy could delete them.
     """
@@ -56,6 +58,7 @@ class Bases:
     schema_of: SchemaOf
     comparer: Comparer
     memory: MemoryLimit
+    levels: Levels | None = None
     by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
@@ -103,7 +106,9 @@ class Bases:
         """Merge one state into another. Rows in conflict become undecided."""
         accepted = self.schema_of(target)
         budget = self.memory.limit
-        work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True, budget=budget)
+        work = ThreeWay(
+            self.store.tables, self.comparer, base, source, target, self.levels, virtual=True, budget=budget
+        )
         tables = work.compare(Choices(), accepted)
         undecided = {key: [one.conflict_rows["id"].combine_chunks()] for key, one in tables.compared.items()}
         for key in source.overlays:

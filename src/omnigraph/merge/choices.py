@@ -175,12 +175,13 @@ class Resolved:
     resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
 
 
-def resolved(answer: pa.Table, choice: Choice) -> Resolved:
+def resolved(answer: pa.Table, choice: Choice, both_sides: Mask | None = None) -> Resolved:
     """Resolve the conflicts for which there is a choice.
 
     Args:
         answer: the result of `classify`.
         choice: the choices for the type.
+        both_sides: mask of the conflicts whose row has values of both sides. If the target wins, it is updated, too.
     """
     verdicts = answer[VERDICT].to_numpy()
     conflicting = verdicts >= Verdict.DIVERGENT_INSERT
@@ -191,9 +192,10 @@ def resolved(answer: pa.Table, choice: Choice) -> Resolved:
         conflicting & choice.of(answer["id"], Strategy.OURS),
     )
     left = conflicting & ~theirs & ~ours
-    new_verdicts = np.where(theirs, _THEIRS[verdicts], verdicts)
+    updated = theirs if both_sides is None else theirs | (ours & both_sides)
+    new_verdicts = np.where(updated, _THEIRS[verdicts], verdicts)
     place = answer.schema.get_field_index(VERDICT)
-    done = answer.set_column(place, VERDICT, pa.array(new_verdicts)).filter(pa.array(~ours & ~left))
+    done = answer.set_column(place, VERDICT, pa.array(new_verdicts)).filter(pa.array(updated | ~conflicting))
     used = answer["id"].filter(pa.array(theirs | ours))
     one_sided = pa.array((theirs | ours) & (verdicts >= Verdict.DELETED_BY_SOURCE))
     resolved_deletes = answer.select(["id", VERDICT]).append_column(BY_THEIRS, pa.array(theirs)).filter(one_sided)

@@ -182,6 +182,11 @@ def _differing(
         for i, name in enumerate(names):
             left, right = _column(source, name, places[conflicting]), _column(target, name, others[conflicting])
             found[conflicting, i] = ~identical(left, right)
+    return column_indexes(found)
+
+
+def column_indexes(found: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> pa.Array:
+    """For each row of a mask, the indexes of the columns that are set."""
     offsets = np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32)
     numbers = np.nonzero(found)[1].astype(np.int16)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(numbers, pa.int16()))

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.table_writes import Change, TableWrite
-from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved, resolved
-from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, compared
+from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved
+from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, compared
+from omnigraph.merge.property_level import compare_rows
 from omnigraph.merge.sides import TakenRows, Versions, differing_fragments, fragment_rows, lookup_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.storage.table_ref import TableRef
@@ -43,7 +44,7 @@ class Compared:
 
     Attributes:
         versions: the three versions of the table.
-        rows: the rows of the source to take.
+        rows: the rows to take: of the source, or with properties of both sides.
         inserted: number of those rows that the target does not have.
         deleted: the ids of the rows to delete.
         conflict_rows: the conflicts without a choice, sorted by id; only the first 10,000, except for a virtual base.
@@ -74,7 +75,9 @@ class Compared:
 
     def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
         """The rows to take, as the input of a write."""
-        return TakenRows(tables, self.versions.source, self.rows, self.versions.columns, tuple(names))
+        versions = self.versions
+        other = None if versions.groups is None else versions.target
+        return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other)
 
     def differing(self, places: list[int]) -> list[str]:
         """The names of the compared columns at some indexes."""
@@ -97,6 +100,10 @@ class Compared:
     def _with(self, rows: pa.Table, inserted: int) -> Compared:
         """A copy with more rows to take. The target does not have `inserted` of them."""
         return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
+
+    def with_more(self, rows: pa.Table, inserted: int) -> Compared:
+        """A copy with more rows to take. The target does not have `inserted` of them."""
+        return self._with(rows, inserted)
 
     # Effects of a resolved conflict
 
@@ -219,7 +226,7 @@ class LocalComparer:
         for sides in self._sides(versions, touched_ids):
             self.parts += 1
             base, source, target = map(versions.without_separate_ids, sides)
-            collected.add(resolved(classify(base, source, target, unknown=versions.unknown), choice))
+            collected.add(compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:

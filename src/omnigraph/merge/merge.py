@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.ancestors import History
-from omnigraph.commit.manifest import Manifest, models_of
+from omnigraph.commit.manifest import Manifest, TablePin, combined_models
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import TableWrite
@@ -26,6 +26,7 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
+from omnigraph.merge.property_level import Levels, MergeLevel
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
 from omnigraph.merge.sides import differing_fragments
@@ -48,6 +49,7 @@ class Merged:
         conflicts: the remaining conflicts; at most the first 10,000.
         total: number of remaining conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
+        edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
         new_commits: the commits that the target does not have yet, as rows of the manifest.
     """
 
@@ -58,6 +60,7 @@ class Merged:
     conflicts: tuple[Conflict, ...] = ()
     total: int = 0
     edges_kept: int = 0
+    edges_omitted: int = 0
     new_commits: pa.Table | None = None
 
     @property
@@ -86,6 +89,8 @@ class Merge:
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
         name: the name of the source in conflicts; by default that of its branch.
+        restoring: whether the merge undoes a commit. Then an edge is not restored if its other node no longer exists.
+        level: the level of all types; by default, the schema of the target decides.
     """
 
     def __init__(
@@ -97,6 +102,9 @@ class Merge:
         comparer: Comparer,
         memory: MemoryLimit,
         name: str | None = None,
+        *,
+        restoring: bool = False,
+        level: MergeLevel | None = None,
     ) -> None:
         self._name = name or source.branch
         self._store = store
@@ -105,6 +113,8 @@ class Merge:
         self._choices = choices
         self._comparer = comparer
         self._memory = memory
+        self._restoring = restoring
+        self._level = level
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
         """Compute the merge.
@@ -128,7 +138,8 @@ class Merge:
         if target.head.id in common.best:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, by_strategy)
+        levels = self._levels(target)
+        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, levels, by_strategy)
         base_state = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 
@@ -147,17 +158,32 @@ class Merge:
             plain = _Comparison(self, base, target, Choices(), unchecked=False)
             unused.unused(plain.listed()).refuse()
         conflicts = comparison.found.first(self._store.tables, base, self._source, target)
-        tables, resolved, kept = comparison.tables, comparison.resolved, comparison.edges_kept
-        return Merged(outcome, bases, tables, resolved, conflicts, comparison.found.total, kept, new_commits)
+        return Merged(
+            outcome,
+            bases,
+            comparison.tables,
+            comparison.resolved,
+            conflicts,
+            comparison.found.total,
+            comparison.edges_kept,
+            comparison.edges_omitted,
+            new_commits,
+        )
 
-    def weight(self, target: Manifest) -> int:
-        """The approximate number of bytes to compare."""
-        history = History(self._store, self._source, target)
-        best = history.common().best
-        if self._source.head.id in best:
-            return 0
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory)
-        base_state = State(target) if target.head.id in best else bases.of(best[-1:])
+    def _levels(self, target: Manifest) -> Levels:
+        return Levels(self._schema_of(target), self._level)
+
+    def weight(self, target: Manifest, base: Manifest | None = None) -> int:
+        """The approximate number of bytes to compare. `base` is the base, if the caller knows it."""
+        if base is not None:
+            base_state = State(base)
+        else:
+            history = History(self._store, self._source, target)
+            best = history.common().best
+            if self._source.head.id in best:
+                return 0
+            bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory)
+            base_state = State(target) if target.head.id in best else bases.of(best[-1:])
         tables = self._store.tables
         size = 0
         for versions in ThreeWay(tables, self._comparer, base_state, State(self._source), target).versions(Tables()):
@@ -172,9 +198,7 @@ class Merge:
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
-                ours, theirs = dict(target.tables[key].models), dict(self._source.tables[key].models)
-                models = models_of({name: {*ours.get(name, ()), *theirs.get(name, ())} for name in {*ours, *theirs}})
-                changes.append((compared, models))
+                changes.append((compared, combined_models(target.tables[key].models, self._source.tables[key].models)))
         return self._comparer.writes(changes, target)
 
 
@@ -187,6 +211,7 @@ class _Comparison:
         named: by type key, the ids of resolved conflicts for which the caller chose a side individually.
         resolved: number of resolved conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
+        edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
     """
 
     def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:
@@ -202,6 +227,7 @@ class _Comparison:
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
         self.resolved = sum(compared.resolved for compared in self.tables.values())
         self.edges_kept = 0
+        self.edges_omitted = 0
         # A fast-forward needs no check: the same rules checked the rows of the source when they were written.
         if not unchecked or merge._source.schema_hash != target.schema_hash:
             self._check()
@@ -211,16 +237,18 @@ class _Comparison:
         base_state = target if self._base.manifest is None else self._base.manifest
         if source.schema_hash not in (base_state.schema_hash, target.schema_hash):
             raise MergeSchemaError(
-                f"'{source.branch}' has a schema that '{target.branch}' does not have",
+                f"'{self._merge._name}' has a schema that '{target.branch}' does not have",
                 hint="a merge does not change schemas: apply the schema to the target first",
             )
         merge, budget = self._merge, self._merge._memory.limit
-        comparison = ThreeWay(merge._store.tables, merge._comparer, self._base, State(source), target, budget=budget)
+        levels = merge._levels(target)
+        states = self._base, State(source), target
+        comparison = ThreeWay(merge._store.tables, merge._comparer, *states, levels, budget=budget)
         found = comparison.compare(self._choices, self._accepted)
         if found.incompatible:
             names = ", ".join(TypeKey.parse(key).name for key in found.incompatible)
             raise MergeSchemaError(
-                f"'{source.branch}' has changed {names}, which '{target.branch}' does not have with the same columns",
+                f"'{merge._name}' has changed {names}, which '{target.branch}' does not have with the same columns",
                 found.incompatible,
                 hint="copy the rows to a branch with the schema of the target, and merge that branch",
             )
@@ -236,6 +264,7 @@ class _Comparison:
             self.edges_kept += restorer.restore(self.tables, decisions)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
             orphans = Orphans(store, source, target, accepted, self.tables, self._choices, decisions)
+            orphans.restoring = self._merge._restoring
             wrong: list[tuple[pa.Table, Describe]] = []
             for rows, describe in violations(accepted, changes, snapshot, self._merge._memory):
                 if rows.num_rows:
@@ -243,6 +272,7 @@ class _Comparison:
             if not orphans.changed:
                 break
             self.resolved += orphans.resolved
+            self.edges_omitted += orphans.omitted
             for key, ids in orphans.named.items():
                 self.named.setdefault(key, set()).update(ids)
             self.tables.update(orphans.tables)
@@ -255,17 +285,28 @@ class _Comparison:
 
 
 def compared_bytes(
-    store: Store, schema_of: SchemaOf, source: Manifest, target: Manifest, exact_from: Callable[[], int]
+    store: Store,
+    schema_of: SchemaOf,
+    source: Manifest,
+    target: Manifest,
+    exact_from: Callable[[], int],
+    base: Manifest | None = None,
 ) -> int:
     """The approximate size of the rows that a merge compares, in bytes.
 
     The size of the differing tables is an upper bound. It is returned if it is below `exact_from`; else the changes
-    from the base are read, and their size is returned.
+    from the base are read, and their size is returned. `base` is the base, if the caller knows it.
     """
     tables = store.tables
-    pairs = [(pin.ref, target.tables[key].ref) for key, pin in source.tables.items() if key in target.tables]
+    changed = source.tables if base is None else _changed(source, base)
+    pairs = [(pin.ref, target.tables[key].ref) for key, pin in changed.items() if key in target.tables]
     refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
     bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
     if bound < exact_from():
         return bound
-    return Merge(store, source, schema_of, Choices(), LocalComparer(tables), MemoryLimit()).weight(target)
+    return Merge(store, source, schema_of, Choices(), LocalComparer(tables), MemoryLimit()).weight(target, base)
+
+
+def _changed(source: Manifest, base: Manifest) -> dict[str, TablePin]:
+    """The tables of the source with another version in the base."""
+    return {key: pin for key, pin in source.tables.items() if key not in base.tables or base.tables[key].ref != pin.ref}

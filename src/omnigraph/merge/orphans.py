@@ -3,6 +3,8 @@
 One branch deleted a node, and the other has an edge to it. If the side with the edge wins, the node stays, or is
 restored from that side. If the side without the node wins, the edge is deleted. The edge is also deleted, without a
 conflict, if a choice for the node itself deletes the node.
+
+A revert that restores a node also restores its edges. An edge whose other node no longer exists is not restored.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Orphans:
         tables: the changes of each table now.
         resolved: number of resolved conflicts: missing endpoints that were restored, or whose edge is deleted.
         changed: whether any table changed.
+        restoring: whether the merge undoes a commit.
+        omitted: number of edges that are not restored, because one of their nodes no longer exists.
         named: by type key, the ids of resolved edges for which the caller chose a side individually.
     """
 
@@ -64,6 +68,8 @@ class Orphans:
         self.tables = dict(tables)
         self.resolved = 0
         self.changed = False
+        self.restoring = False
+        self.omitted = 0
         self.named: dict[str, set[str]] = {}
 
     def resolve(self, rows: pa.Table, violation: Violation) -> pa.Table:
@@ -76,10 +82,14 @@ class Orphans:
         Returns:
             The rows that no choice resolves.
         """
-        if violation.kind != "endpoint" or not self._choices:
+        if violation.kind != "endpoint":
             return rows
         edge, _, end = violation.subject.rpartition(".")
         key = edge_key(edge)
+        if self.restoring:
+            rows = self._omit(edge, end, rows)
+        if not self._choices:
+            return rows
         choice = self._choices.of(key)
         theirs, ours = choice.of(rows["id"], Strategy.THEIRS), choice.of(rows["id"], Strategy.OURS)
         from_source = self._from_source(key, rows["id"])
@@ -99,6 +109,30 @@ class Orphans:
         self.changed |= bool(done.any())
         self.named.setdefault(key, set()).update(choice.named(_ids(rows, "id", done)).to_pylist())
         return rows.filter(pa.array(~done))
+
+    def _omit(self, edge: str, end: str, rows: pa.Table) -> pa.Table:
+        """Drop edges that return only because a node at one end returns, if the node at `end` no longer exists.
+
+        Returns:
+            The other rows.
+        """
+        declared = self._accepted.catalog.edges[edge]
+        other_end, other = ("dst", declared.to_type) if end == "src" else ("src", declared.from_type)
+        nodes, key = self._before.get(node_key(other)), edge_key(edge)
+        if nodes is None or key not in self._before:
+            return rows
+        taken = self._before[key].rows.select(["id", other_end])
+        stored = self._store.tables.at(self._target.tables[node_key(other)].ref)
+        restored = nodes.rows["id"].filter(pc.is_in(nodes.rows["id"], value_set=taken[other_end]))
+        known = stored.lookup("id", restored, columns=["id"])["id"]
+        restored = restored.filter(pc.invert(pc.is_in(restored, value_set=known)))
+        edges = taken["id"].filter(pc.is_in(taken[other_end], value_set=restored))
+        mask = _in(rows["id"], edges)
+        ids = _ids(rows, "id", mask)
+        self._drop_source_edges(key, ids)
+        self.omitted += len(ids)
+        self.changed |= bool(mask.any())
+        return rows.filter(pa.array(~mask))
 
     def _from_source(self, key: str, ids: pa.ChunkedArray) -> Mask:
         """Mask of the edges that the merge takes from the source."""

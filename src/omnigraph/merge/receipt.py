@@ -37,6 +37,9 @@ class MergedChanges:
     updated: int
     deleted: int
 
+    def to_json(self) -> dict[str, int]:
+        return {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
+
 
 @dataclass(frozen=True, slots=True)
 class MergeReceipt:
@@ -98,7 +101,7 @@ class MergeReceipt:
             "base_commit_id": self.base_commit,
             "base_commit_ids": list(self.base_commits),
             "preview": self.preview,
-            "changes": {key: _counts(changes) for key, changes in self.changes.items()},
+            "changes": {key: changes.to_json() for key, changes in self.changes.items()},
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
@@ -120,7 +123,7 @@ class MergeReceipt:
             "source_commit": self.source_commit,
             "base_commits": list(self.base_commits),
             "outcome": self.outcome.value,
-            "changes": {key: list(_counts(changes).values()) for key, changes in self.changes.items()},
+            "changes": {key: list(changes.to_json().values()) for key, changes in self.changes.items()},
             "resolved": self.resolved,
         }
         if self.edges_kept:
@@ -131,10 +134,6 @@ class MergeReceipt:
 
     def committed(self, commit: Commit | None) -> MergeReceipt:
         return replace(self, commit=commit, actor=self.actor if commit is None else commit.actor)
-
-
-def _counts(changes: MergedChanges) -> dict[str, int]:
-    return {"inserted": changes.inserted, "updated": changes.updated, "deleted": changes.deleted}
 
 
 def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeReceipt:

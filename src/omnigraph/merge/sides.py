@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,6 +75,7 @@ class Versions:
         separate_ids: ids of rows in overlays (see `Overlay`), which are compared separately.
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
         virtual: whether the result becomes part of a virtual base: it needs all rows and all conflicts.
+        groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
     """
 
     key: str
@@ -85,6 +87,7 @@ class Versions:
     separate_ids: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
     unknown: bool = False
     virtual: bool = False
+    groups: tuple[tuple[str, ...], ...] | None = None
 
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
@@ -167,8 +170,10 @@ class TakenRows:
     """Rows of a table version, as the input of a write. The content of blobs is read during the write.
 
     Attributes:
+        ref: the version that blobs are read from, by row id.
         rows: the rows, with hashes in place of blobs.
         names: the columns of the table.
+        other: for rows that were merged by property, the version with the blobs whose hash is not that of `ref`.
     """
 
     tables: TableStorage
@@ -176,6 +181,7 @@ class TakenRows:
     rows: pa.Table
     columns: Columns
     names: tuple[str, ...]
+    other: TableRef | None = None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         wanted = list(self.names if columns is None else columns)
@@ -184,6 +190,61 @@ class TakenRows:
             yield from self.rows.select(wanted).to_batches()
             return
         for batch in self.rows.to_batches():
+            if self.other is not None:
+                yield from self._combined(pa.Table.from_batches([batch]), wanted, blobs)
+                continue
             other_columns = [name for name in wanted if name not in blobs]
             for part in blob_cells(self.tables, self.ref, batch.column(ROW_ID), blobs, other_columns):
                 yield from part.select(wanted).to_batches()
+
+    def _combined(self, rows: pa.Table, wanted: list[str], blobs: list[str]) -> Iterator[pa.RecordBatch]:
+        """Batches of rows whose blobs come from two versions: the hash of a blob tells which one. Keeps the order."""
+        first = 0
+        for part in blob_cells(self.tables, self.ref, rows[ROW_ID].combine_chunks(), blobs):
+            chunk = rows.slice(first, part.num_rows)
+            first += part.num_rows
+            foreign = {name: _other_content(part[name], chunk[name]) for name in blobs}
+            places = np.flatnonzero(np.any(list(foreign.values()), axis=0))
+            done = 0
+            for cells in self._other_cells(chunk["id"].take(pa.array(places)), blobs):
+                here = places[: cells.num_rows]
+                places = places[cells.num_rows :]
+                end = int(here[-1]) + 1
+                some = part.slice(done, end - done)
+                for name in blobs:
+                    taken = foreign[name][here]
+                    some = _replaced(some, name, here[taken] - done, cells[name].filter(pa.array(taken)))
+                yield from _assembled(chunk.slice(done, end - done), some, wanted, blobs)
+                done = end
+            yield from _assembled(chunk.slice(done), part.slice(done), wanted, blobs)
+
+    def _other_cells(self, ids: pa.ChunkedArray, blobs: list[str]) -> Iterator[pa.Table]:
+        """The blobs of some entities in the other version, in order, in chunks."""
+        assert self.other is not None
+        if len(ids) == 0:
+            return
+        found = self.tables.at(self.other).lookup("id", ids, columns=["id", ROW_ID])
+        row_ids = found[ROW_ID].combine_chunks().take(pc.index_in(ids, value_set=found["id"]).combine_chunks())
+        yield from blob_cells(self.tables, self.other, row_ids, blobs)
+
+
+def _other_content(cells: pa.ChunkedArray, hashes: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mask of the blobs whose content does not have the given hash."""
+    pairs = zip(cells.to_pylist(), hashes.to_pylist(), strict=True)
+    return np.array([_blob_hash(cell) != expected for cell, expected in pairs], bool)
+
+
+def _replaced(rows: pa.Table, name: str, places: np.ndarray[Any, Any], values: pa.ChunkedArray) -> pa.Table:
+    """Rows with other values of a column at some places."""
+    if len(places) == 0:
+        return rows
+    order = np.arange(rows.num_rows)
+    order[places] = rows.num_rows + np.arange(len(places))
+    column = pa.concat_arrays([*rows[name].chunks, *values.cast(rows[name].type).chunks]).take(pa.array(order))
+    return rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+
+
+def _assembled(rows: pa.Table, cells: pa.Table, wanted: list[str], blobs: list[str]) -> Iterator[pa.RecordBatch]:
+    columns = {name: cells[name] if name in blobs else rows[name] for name in wanted}
+    if rows.num_rows:
+        yield from pa.table(columns).combine_chunks().to_batches()

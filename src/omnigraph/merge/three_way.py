@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
-from omnigraph.merge.choices import Choices, resolved
-from omnigraph.merge.classify import classify
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.classify import compared
 from omnigraph.merge.compare import Collected, Compared, Comparer
+from omnigraph.merge.property_level import Levels, compare_rows
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
 from omnigraph.merge.touched import MAX_LOOKUP_IDS
@@ -48,6 +49,7 @@ class ThreeWay:
         base: the state of the base.
         source: the state that is merged.
         target: the stored state that it is merged into.
+        levels: the level of each type; by default whole rows are merged.
         virtual: whether the result becomes part of a virtual base.
         budget: bytes of rows that stay in memory.
     """
@@ -59,6 +61,7 @@ class ThreeWay:
         base: State,
         source: State,
         target: Manifest,
+        levels: Levels | None = None,
         *,
         virtual: bool = False,
         budget: int = DEFAULT_BUDGET,
@@ -68,6 +71,7 @@ class ThreeWay:
         self._base = base
         self._source = source
         self._target = target
+        self._levels = levels
         self._virtual = virtual
         self._budget = budget
 
@@ -125,9 +129,10 @@ class ThreeWay:
         columns = Columns.of(schemas[0])
         base = target.ref if unknown or before is None or self._same(target.ref, before.ref) else before.ref
         # If the target has not changed since the base, both are the same version, which is read once.
-        return Versions(
-            key, base, pin.ref, target.ref, columns, columns.schema(schemas[0]), separate_ids, unknown, self._virtual
-        )
+        schema = columns.schema(schemas[0])
+        groups = None if self._levels is None else self._levels.groups(key, compared(schema.empty_table()))
+        refs = base, pin.ref, target.ref
+        return Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
 
     def _is_plain(self, key: str) -> bool:
         """Whether the table has no overlay and is known, in the source and in the base."""
@@ -165,8 +170,8 @@ class ThreeWay:
             if not versions.unknown:
                 assert before is not None
                 base = self._base.rows(self._tables, key, before.ref, some, columns)
-            answer = classify(base, source, target, undecided, unknown=versions.unknown)
-            collected.add(resolved(answer, choice))
+            found = compare_rows(base, source, target, choice, versions.groups, undecided, unknown=versions.unknown)
+            collected.add(found)
         return collected.compared()
 
 

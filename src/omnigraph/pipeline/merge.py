@@ -21,9 +21,10 @@ from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeFragments, TableWrite
 from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey
-from omnigraph.merge.choices import Choice, Resolved, resolved
-from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify
+from omnigraph.merge.choices import Choice, Resolved
+from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict
 from omnigraph.merge.compare import CONFLICT_SCHEMA, MAX_CONFLICTS, Collected, Compared, rows_write
+from omnigraph.merge.property_level import compare_rows
 from omnigraph.merge.sides import Columns, Versions, differing_fragments, fragment_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.pipeline.load.partition_task import PartRows
@@ -234,7 +235,7 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
 
     def compare(*sides: pa.Table) -> pa.Table:
         base, source, target = (versions.without_separate_ids(sides[number]) for number in order)
-        found = resolved(classify(base, source, target, unknown=versions.unknown), choice)
+        found = compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown)
         done, conflicts = found.done, found.conflict_rows
         is_delete = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, deleted_rows = (

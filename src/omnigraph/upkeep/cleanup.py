@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from omnigraph.commit import removal_list, transaction_branches
+from omnigraph.commit.branch_reset import finish_resets
 from omnigraph.commit.branches import withdraw_pending
 from omnigraph.commit.drift import settle_late_versions
 from omnigraph.commit.failpoints import Failpoint, reach
@@ -530,6 +531,7 @@ def _recover(store: Store) -> None:
     """
     transaction_branches.reclaim(store, watch=True)
     withdraw_pending(store)
+    finish_resets(store)
     recover_all(store)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):

@@ -82,7 +82,7 @@ class Refs:
     """The branches and tags of a graph.
 
     Attributes:
-        pending: the references of branches that are being created.
+        pending: the references of branches that are being created or reset.
     """
 
     branches: dict[str, BranchRef]
@@ -92,8 +92,11 @@ class Refs:
     @classmethod
     def of(cls, store: Store) -> Refs:
         found = list_all_branch_refs(store.objects)
-        live = {name: ref for name, ref in found.items() if not ref.pending}
-        return cls(live, list_tag_refs(store.objects), [ref for ref in found.values() if ref.pending])
+        live = {name: store.current(ref) for name, ref in found.items() if not ref.pending}
+        pending = [ref for ref in found.values() if ref.pending]
+        # The incarnations that resets prepared. Each of them may take effect later.
+        pending += [ref.of(successor) for ref in found.values() for successor in ref.successors]
+        return cls(live, list_tag_refs(store.objects), pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,7 @@ def reach_from(
     for view in views:
         keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
     needed = {ref.ledger for ref in (*refs.branches.values(), *refs.pending)} | {view.ledger.branch for view in views}
+    needed |= {ref.reset_from for ref in refs.branches.values()}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
     only_recorded = frozenset(ref for ref in recorded - kept_by_name if ref.path != MANIFEST_PATH)
     return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)

@@ -52,6 +52,7 @@ SCHEMA_CHECKS = (
     _schema(30, "@allow has no code, or no reason."),
     _schema(31, "An annotation does not exist, and its name is similar to an existing one."),
     _schema(32, "The pattern of @check has a construct that RE2 lacks or interprets differently."),
+    _schema(33, "@merge is on a property, is repeated, or names neither `property` nor `row`."),
     # stored schemas
     _schema(40, "A stored schema is damaged: its parts contradict each other."),
     _schema(41, "The schema files of a graph do not belong together."),

@@ -16,12 +16,15 @@ from omnigraph.lang.schema.problems import Problems
 PROPERTY_FORMS = ("index", "key", "unique")
 _BODY_ONLY = ("check", "range")
 _ONCE = frozenset({*PROPERTY_FORMS, "embed", "default", "description", "instruction", "rename_from"})
+MERGE_LEVELS = ("property", "row")
+"""The values of `@merge`."""
+
 _CODE = re.compile(r"OG-[A-Z]{2}-[0-9]{3}|[A-Z]+[0-9]+")
 
 
 KNOWN_ANNOTATIONS = (
     *("key", "unique", "index", "range", "check", "card", "card_in"),
-    *("embed", "default", "description", "instruction", "rename_from", "allow"),
+    *("embed", "default", "description", "instruction", "rename_from", "allow", "merge"),
 )
 _OTHER_NAMES = {"pk": "key", "pkey": "key", "primary": "key", "primarykey": "key", "uniq": "unique", "idx": "index"}
 """Names of annotations in other databases, without underscores."""
@@ -100,7 +103,24 @@ def _read(problems: Problems, owner: Owner, annotations: tuple[ast.Annotation, .
             problems.report("OG-SC-012", message, annotation.span, hint=misplaced)
             continue
         _READERS.get(annotation.name, _read_opaque)(problems, annotation, result)
+    _check_merge(problems, annotations, on_property=on_property)
     return result
+
+
+def _check_merge(problems: Problems, annotations: tuple[ast.Annotation, ...], *, on_property: bool) -> None:
+    """Check `@merge`. It is kept like an unknown annotation, because stored schemas may have one of that name."""
+    found = [annotation for annotation in annotations if annotation.name == "merge"]
+    for number, annotation in enumerate(found):
+        values, example = [value.text for value in annotation.values], "@merge(property)"
+        if on_property:
+            message, hint = "@merge is not allowed on a property", f"write {example} after the name of the type"
+        elif number:
+            message, hint = "@merge is repeated", "remove one of them"
+        elif len(values) != 1 or values[0] not in MERGE_LEVELS or annotation.arguments:
+            message, hint = "@merge names no level of merging", f"write {example}, or @merge(row)"
+        else:
+            continue
+        problems.report("OG-SC-033", message, annotation.span, hint=hint)
 
 
 def _misplaced(owner: Owner, name: str, on_property: bool) -> str | None:

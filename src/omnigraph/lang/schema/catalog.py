@@ -163,6 +163,11 @@ class NodeType:
         """The properties of the key, sorted by name; None if the type has no key."""
         return _key_of(self.constraints)
 
+    @property
+    def merges_by_property(self) -> bool:
+        """Whether a merge combines changes of different properties of one entity: `@merge(property)`."""
+        return _merges_by_property(self.annotations)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
@@ -186,6 +191,11 @@ class EdgeType:
         return _key_of(self.constraints)
 
     @property
+    def merges_by_property(self) -> bool:
+        """Whether a merge combines changes of different properties of one entity: `@merge(property)`."""
+        return _merges_by_property(self.annotations)
+
+    @property
     def word(self) -> str:
         """The name of the edge in traversals."""
         return self.name[0].lower() + self.name[1:]
@@ -198,6 +208,10 @@ class EdgeType:
 
 def _key_of(constraints: tuple[Constraint, ...]) -> tuple[str, ...] | None:
     return next((c.fields for c in constraints if isinstance(c, Key)), None)
+
+
+def _merges_by_property(annotations: tuple[Annotation, ...]) -> bool:
+    return any(found.name == "merge" and found.value == "property" for found in annotations)
 
 
 class Catalog:

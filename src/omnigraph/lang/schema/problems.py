@@ -12,7 +12,7 @@ from omnigraph.lang.names import did_you_mean
 MAX_REPORTED = 100
 """Maximum number of reported errors. It limits the time, because each error may search for a similar name."""
 
-NEWER_RULES = frozenset({"OG-SC-031", "OG-SC-032"})
+NEWER_RULES = frozenset({"OG-SC-031", "OG-SC-032", "OG-SC-033"})
 """Rules that did not exist when the first graphs were created. They apply only to new schema texts."""
 
 

@@ -1,0 +1,68 @@
+"""Options and output of commands that merge: conflicts, their resolutions, and the changes of each type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from omnigraph.merge.pick_receipt import PickReceipt
+    from omnigraph.merge.receipt import MergeReceipt
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def conflict_options(ours: str, theirs: str) -> Callable[[F], F]:
+    """Add the options `--preview`, `--strategy`, `--resolve` and `--level`.
+
+    Args:
+        ours: the side that wins with `ours`, for the help text.
+        theirs: the side that wins with `theirs`.
+    """
+    preview = click.option("--preview", is_flag=True, help="Show the result, and write nothing.")
+    strategy = click.option(
+        "--strategy",
+        type=click.Choice(["ours", "theirs"]),
+        help=f"Resolve conflicts with the rows of {ours} (ours) or {theirs} (theirs).",
+    )
+    resolve = click.option(
+        "--resolve",
+        "resolutions",
+        multiple=True,
+        metavar="TYPE/ID=ours|theirs",
+        help="Resolve one conflict. Takes precedence over the strategy. Repeatable.",
+    )
+    level = click.option(
+        "--level",
+        type=click.Choice(["row", "property"]),
+        help="Merge whole rows, or single properties.  [default: by the schema, @merge(property)]",
+    )
+    return lambda command: preview(strategy(resolve(level(command))))
+
+
+def resolution(text: str) -> tuple[tuple[str, str], str]:
+    """Parse the value of `--resolve`."""
+    name, slash, rest = text.partition("/")
+    entity, equals, side = rest.rpartition("=")
+    if not slash or not equals or side not in ("ours", "theirs"):
+        raise click.BadParameter(f"'{text}' is not TYPE/ID=ours or TYPE/ID=theirs", param_hint="--resolve")
+    return (name, entity), side
+
+
+def conflict_count(total: int) -> str:
+    """The beginning of the sentence about conflicts without a decision."""
+    return "1 conflict has" if total == 1 else f"{total:,} conflicts have"
+
+
+def print_changes(receipt: MergeReceipt | PickReceipt) -> None:
+    """Print the changes of each type, and the conflicts of a preview."""
+    for key, changes in receipt.changes.items():
+        click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    if receipt.edges_kept:
+        click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
+    for conflict in receipt.conflicts:
+        click.echo(f"  conflict: {conflict} ({conflict.values})")
+    if receipt.total_conflicts > len(receipt.conflicts):
+        click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")

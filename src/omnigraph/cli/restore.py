@@ -1,0 +1,140 @@
+"""The command `restore`: copies a backup, or brings single entities back to an earlier state."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from omnigraph.cli.conditions import condition_options, conditions
+from omnigraph.cli.copies import print_copy
+from omnigraph.cli.mutate import precondition_json
+from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.scope import address, address_options, begin_write, open_to_read, open_to_write, write_options
+from omnigraph.errors import PreconditionFailedError
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.merge.restore_receipt import RestoreReceipt
+
+_ENTITY_OPTIONS = ("--id", "--at", "--branch", "--edges", "--preview", "--if-commit", "--idempotency-key", "--message")
+
+
+@click.command()
+@click.argument("source", required=False)
+@click.argument("dest", required=False)
+@address_options(positional=False)
+@click.option("--type", "type_name", metavar="TYPE", help="Restore entities of this node or edge type.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="Id of an entity to restore. Repeatable.")
+@click.option("--at", metavar="COMMIT|TAG|TIME", help="State to take the rows from. A time is one of the branch.")
+@click.option("--branch", metavar="BRANCH", help="Branch that gets the commit.  [default: main]")
+@click.option("--edges", is_flag=True, help="Also give the nodes the edges that they have in that state.")
+@click.option("--preview", is_flag=True, help="Show the changes, and write nothing.")
+@click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of the branch.")
+@condition_options
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if the branch has a commit with this key.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@write_options()
+@JSON
+def restore(
+    source: str | None,
+    dest: str | None,
+    uri_option: str | None,
+    store: str | None,
+    type_name: str | None,
+    ids: tuple[str, ...],
+    at: str | None,
+    branch: str | None,
+    edges: bool,
+    preview: bool,
+    if_commit: str | None,
+    unchanged_since: str | None,
+    reads: tuple[str, ...],
+    timeout: float | None,
+    idempotency_key: str | None,
+    message: str | None,
+    actor: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    r"""Copy the backup at SOURCE to DEST; or, with --type, bring single entities back to an earlier state.
+
+    \b
+    omnigraph restore SOURCE DEST
+    omnigraph restore URI --type TYPE --id ID --at COMMIT
+
+    DEST is an empty directory or s3://bucket/prefix. It becomes a graph when the copy is complete. An interrupted copy
+    continues when it is started again.
+
+    Entities get the rows that they have in the given state, as one commit. Entities that do not exist there are
+    deleted, nodes with their edges.
+    """
+    if type_name is None:
+        given = (ids, at, branch, edges, preview, if_commit, idempotency_key, message)
+        given_names = [name for name, value in zip(_ENTITY_OPTIONS, given, strict=True) if value]
+        if given_names:
+            raise click.UsageError(f"{given_names[0]} restores single entities: give --type, too")
+        if source is None or dest is None or uri_option is not None or store is not None:
+            raise click.UsageError("give the backup and the new graph: SOURCE DEST; or --type, to restore entities")
+        _copy(source, dest, as_json=as_json)
+        return
+    if dest is not None:
+        raise click.UsageError("entities are restored in one graph: omit DEST")
+    if not ids or at is None:
+        raise click.UsageError("give the entities (--id) and the state to take their rows from (--at)")
+    options = {
+        "branch": branch,
+        "edges": edges,
+        "preview": preview,
+        "expect_head": if_commit,
+        "idempotency_key": idempotency_key,
+        "message": message,
+        **conditions(unchanged_since, reads, timeout),
+    }
+    uri = address(source, uri_option, store)
+    with open_to_read(uri) if preview else open_to_write(uri, actor, quiet=quiet) as graph:
+        try:
+            receipt = graph.restore(type_name, list(ids), _state(graph, at), **options)
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    if as_json:
+        print_json({"uri": uri, **receipt.to_json()})
+    else:
+        _print_receipt(type_name, len(ids), receipt)
+
+
+def _copy(source: str, dest: str, *, as_json: bool) -> None:
+    from omnigraph.graph import restore as copy
+
+    begin_write()
+    done = copy(source, dest)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        print_copy("restore", done)
+
+
+def _state(graph: Graph, text: str) -> str | datetime:
+    """A time if the text is one and not the name of a tag, else a commit or tag."""
+    try:
+        found = datetime.fromisoformat(text) if "-" in text and text[:4].isdecimal() else None
+    except ValueError:
+        found = None
+    return text if found is None or text in [tag.name for tag in graph.tags] else found
+
+
+def _print_receipt(type_name: str, count: int, receipt: RestoreReceipt) -> None:
+    if not receipt.is_changed:
+        click.echo(f"nothing to restore: {receipt.branch} has the same rows as commit {receipt.from_commit}")
+        return
+    done = "would restore" if receipt.preview else "restored"
+    click.echo(f"{done} {count:,} {type_name} on {receipt.branch} from commit {receipt.from_commit}")
+    for key, changes in receipt.changes.items():
+        click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    if receipt.edges_omitted:
+        click.echo(f"  {receipt.edges_omitted:,} edges not restored, because one of their nodes does not exist")

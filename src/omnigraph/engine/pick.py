@@ -1,0 +1,276 @@
+"""Revert and cherry-pick: three-way merges whose base is known.
+
+A revert merges the parent of a commit, with the commit as the base: it undoes the changes of the commit. A cherry-pick
+merges the commit, with its parent as the base: it applies the changes of the commit. The result is an ordinary commit
+with one parent. Later merges treat it like any other commit.
+"""
+
+# See docs/decisions/0170-an-undo-is-a-merge-with-a-known-base.md
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+
+import orjson
+
+from omnigraph.commit import snapshots
+from omnigraph.commit.lineage import find_ancestor, find_idempotent
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.recovery import recovered_view
+from omnigraph.commit.removal_list import check_present, state_refs
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.commit.write_request import Prepared
+from omnigraph.engine.backends import backend_of
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engine_choice import choose_engine
+from omnigraph.engine.engines import Choice
+from omnigraph.engine.requests import CherryPickRequest, PickFields, RevertRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import (
+    InputError,
+    MergeSchemaError,
+    PickConflictsError,
+    PreconditionFailedError,
+    VersionReclaimedError,
+    shown,
+)
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.merge import Merge, Merged, compared_bytes
+from omnigraph.merge.pick_receipt import PICKED, REVERTED, PickOutcome, PickReceipt, earlier_pick
+from omnigraph.merge.property_level import merge_level
+from omnigraph.settings import SPARK_THRESHOLD
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.spill import memory_budget
+
+_LONGEST_SUBJECT = 200
+"""Maximum length of the quoted message in a default message."""
+
+
+def revert(session: Session, request: RevertRequest) -> PickReceipt:
+    """Undo the changes of one commit on a branch, as one commit.
+
+    Raises:
+        NotFoundError: there is no such branch or commit.
+        InputError: the commit is the first of the graph, or a merge and no parent is given.
+        PickConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeSchemaError: the commit changed the schema, or the schemas of the commit and the branch are incompatible.
+        PreconditionFailedError: the head of the branch is not the expected one.
+        VersionReclaimedError: cleanup has removed the commit or its parent.
+    """
+    return _Pick(session, request, WriterKind.REVERT, request.branch).run(request.commit)
+
+
+def cherry_pick(session: Session, request: CherryPickRequest) -> PickReceipt:
+    """Apply the changes of one commit to a branch, as one commit.
+
+    Raises:
+        NotFoundError: there is no such branch or commit.
+        InputError: the commit is the first of the graph, or a merge and no parent is given.
+        PickConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeSchemaError: the commit changed the schema, or the schemas of the commit and the branch are incompatible.
+        PreconditionFailedError: the head of the branch is not the expected one.
+        VersionReclaimedError: cleanup has removed the commit or its parent.
+    """
+    return _Pick(session, request, WriterKind.CHERRY_PICK, request.into).run(request.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The change of one commit.
+
+    Attributes:
+        commit: the commit.
+        after: the state of the commit.
+        before: the state of the parent that the change is relative to.
+    """
+
+    commit: Commit
+    after: Manifest
+    before: Manifest
+
+
+class _Pick:
+    """One revert or cherry-pick. `prepare` creates the table writes of one attempt.
+
+    Attributes:
+        receipt: the receipt of the last attempt, without a commit; None before the first.
+    """
+
+    def __init__(self, session: Session, request: PickFields, kind: WriterKind, branch: str | None) -> None:
+        self._session = session
+        self._kind = kind
+        self._branch = session.branch_or_default(branch)
+        self._request = request
+        self._choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+        self._level = merge_level(request.level)
+        self.receipt: PickReceipt | None = None
+
+    @property
+    def _reverts(self) -> bool:
+        return self._kind is WriterKind.REVERT
+
+    @property
+    def _verb(self) -> str:
+        return "reverted" if self._reverts else "picked"
+
+    def run(self, commit_id: str) -> PickReceipt:
+        session, request = self._session, self._request
+        if not request.preview:
+            session.require_writable()
+        store = session.store
+        write = write_request(session, self._branch, self._kind, request)
+        target = store.capture(self._branch) if request.preview else recovered_view(store, self._branch)
+        change = _change(session, target, commit_id, request.parent, self._verb)
+        self._change = change
+        self._source, self._base = (change.before, change.after) if self._reverts else (change.after, change.before)
+        self._digest = None if request.idempotency_key is None else self._request_digest()
+        if not request.preview:
+            earlier = find_idempotent(target, request.idempotency_key)
+            if earlier is not None:
+                return earlier_pick(self._kind, self._branch, self._digest, earlier)
+        self._check_schemas()
+        named = (REVERTED if self._reverts else PICKED, change.commit.id)
+        message = self._message() if write.message is None else write.message
+        write = replace(write, message=message, labels=(*write.labels, named))
+        with ExitStack() as held:
+            # The work record protects the states from cleanup, also while the engine is chosen and started.
+            if request.preview:
+                if request.expect_head not in (None, target.head.id):
+                    raise PreconditionFailedError(self._branch, str(request.expect_head), target.head.id)
+                needed = state_refs(self._source) | state_refs(self._base)
+                held.enter_context(reading(store.leases, WorkKind.MERGE, needed))
+                check_present(store.objects, needed, certain=False)
+            else:
+                work = held.enter_context(at_work(store.leases, WorkKind.MERGE, self._source, self._base, target))
+                write = replace(write, work=work)
+            exact_from = SPARK_THRESHOLD.amount
+            size = partial(compared_bytes, store, session.schemas.of, self._source, target, exact_from, self._base)
+            self._choice: Choice = choose_engine(session, request, size)
+            budget = memory_budget(request.memory_budget)
+            comparer = held.enter_context(backend_of(self._choice, request).comparer(session, budget))
+            self._work = Merge(
+                store,
+                self._source,
+                session.schemas.of,
+                self._choices,
+                comparer,
+                MemoryLimit(budget),
+                f"the {'revert' if self._reverts else 'cherry-pick'} of {change.commit.id}",
+                restoring=self._reverts,
+                level=self._level,
+            )
+            if request.preview:
+                return self._receipt_of(self._work.against(target, self._base))
+            commit = write_tables(session, write, self._prepare)
+        last = self.receipt
+        label = None if last is None else last.label(self._kind, self._digest)
+        if last is not None and (commit is None or label in commit.labels):
+            return last.committed(commit)
+        assert commit is not None  # a commit with the idempotency key of this request existed before
+        return earlier_pick(self._kind, self._branch, self._digest, commit)
+
+    def _prepare(self, view: Manifest) -> Prepared:
+        merged = self._work.against(view, self._base)
+        receipt = self._receipt_of(merged)
+        self.receipt = receipt
+        if merged.total:
+            raise PickConflictsError(self._verb, receipt.commit_id, view.branch, merged.conflicts, merged.total)
+        # The commit checks that cleanup has not removed the versions that were compared.
+        needs = state_refs(self._source) | state_refs(self._base)
+        return Prepared(self._work.writes(merged, view), (receipt.label(self._kind, self._digest),), needs=needs)
+
+    def _receipt_of(self, merged: Merged) -> PickReceipt:
+        """The receipt, without a commit."""
+        done = PickOutcome.REVERTED if self._reverts else PickOutcome.PICKED
+        return PickReceipt(
+            self._change.commit.id,
+            self._change.before.head.id,
+            self._branch,
+            done if merged.changes or merged.total else PickOutcome.NOTHING_TO_DO,
+            merged.changes,
+            merged.resolved,
+            merged.edges_kept,
+            merged.edges_omitted,
+            merged.conflicts,
+            merged.total,
+            self._request.preview,
+            self._session.actor,
+            engine=self._choice.engine.value,
+        )
+
+    def _check_schemas(self) -> None:
+        change = self._change
+        changes_schema = change.before.schema_hash != change.after.schema_hash
+        if not changes_schema and change.commit.writer != WriterKind.SCHEMA_APPLY:
+            return
+        hint = "to go back, apply the former schema" if self._reverts else "apply the schema to the branch instead"
+        raise MergeSchemaError(
+            f"commit {change.commit.id} changed the schema, so it cannot be {self._verb}",
+            hint=f"{hint}; rows that a schema change dropped can be read at the commit before it",
+        )
+
+    def _message(self) -> str:
+        commit = self._change.commit
+        subject = (commit.message or "").strip().partition("\n")[0][:_LONGEST_SUBJECT]
+        if not self._reverts:
+            return commit.message or f"Pick commit {commit.id}"
+        if not subject:
+            return f"Revert commit {commit.id}"
+        if subject.startswith('Revert "') and REVERTED in dict(commit.labels):
+            return f"Reapply {subject.removeprefix('Revert ')}"
+        return f'Revert "{subject}"'
+
+    def _request_digest(self) -> str:
+        """A digest of the request, for idempotency."""
+        sides = {key: dict(by_id) for key, by_id in self._choices.by_type.items()}
+        ids = self._change.commit.id, self._change.before.head.id
+        parts = [*ids, self._choices.default, sides, self._level]
+        return sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _change(session: Session, target: Manifest, name: str, parent: int | None, verb: str) -> _Change:
+    """The change of a commit.
+
+    Raises:
+        NotFoundError: there is no such commit or tag.
+        InputError: the commit has no parent, or several and none is chosen.
+        VersionReclaimedError: cleanup has removed the commit or its parent.
+    """
+    store = session.store
+    if not isinstance(name, str):
+        raise InputError(f"{shown(name)} is not a commit", hint="give the id of a commit, or a tag")
+    # A merged commit of a deleted branch is found in the lineage of the branch only.
+    found = find_ancestor(target, name)
+    after = snapshots.at_commit(store, name).manifest if found is None else store.manifest_of(found)
+    commit = after.head
+    parents = [one for one in (commit.parent, commit.merged_parent) if one is not None]
+    if not parents:
+        raise InputError(
+            f"commit {commit.id} is the first of the graph, so it cannot be {verb}", hint="choose a later commit"
+        )
+    if parent is not None and (isinstance(parent, bool) or parent not in range(1, len(parents) + 1)):
+        raise InputError(
+            f"commit {commit.id} has no parent {shown(parent)}",
+            hint="a merge commit has the parents 1 and 2" if len(parents) > 1 else "it has one parent: omit the number",
+        )
+    if parent is None and len(parents) > 1:
+        raise InputError(
+            f"commit {commit.id} is a merge, so it can be {verb} only relative to one of its parents",
+            hint=f"give the parent: 1 is {parents[0]}, the head of '{commit.branch}' before the merge, "
+            f"and 2 is {parents[1]}, the head of the merged branch",
+        )
+    name = parents[(parent or 1) - 1]
+    before = find_ancestor(after, name)
+    try:
+        if before is None:
+            raise VersionReclaimedError(f"commit {name} no longer exists")
+        return _Change(commit, after, store.manifest_of(before))
+    except VersionReclaimedError as error:
+        raise VersionReclaimedError(
+            f"commit {commit.id} cannot be {verb}: its parent {name} no longer exists",
+            hint="cleanup has removed it; tags and a larger number of kept commits keep states readable",
+        ) from error
