@@ -8,6 +8,7 @@ the fields of the request are the same. `Graph` documents them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Required, TypedDict
@@ -17,6 +18,7 @@ from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.query_text import ListedRead, QueryText
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
+from omnigraph.migrate.receipt import Allow
 from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
@@ -123,6 +125,13 @@ class OptimizeOptions(ExecutionOptions, total=False):
     """Options of `optimize`."""
 
     rows_per_fragment: int
+
+
+class SchemaApplyOptions(CommitOptions, ExecutionOptions, total=False):
+    """Options of `schema.apply`."""
+
+    allow: Allow | str
+    memory_budget: int | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,3 +278,12 @@ class OptimizeRequest(ExecutionFields):
     """Options of one compaction."""
 
     rows_per_fragment: int = ROWS_PER_FRAGMENT
+
+
+@dataclass(frozen=True)
+class SchemaApplyRequest(CommitFields, ExecutionFields):
+    """A schema to apply to `main`."""
+
+    schema: str | os.PathLike[str]
+    allow: Allow | str = Allow.DROPS
+    memory_budget: int | str | None = None

@@ -266,6 +266,9 @@ class _Plan:
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
         staged = staging_directories(store.objects)
+        if policy.tables is not None:
+            listed = {path: infos for path, infos in listed.items() if path in policy.tables}
+            trees, staged = {}, []
         records = read_records(store.leases)
         if only_alive:
             records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
@@ -302,7 +305,7 @@ class _Plan:
             for name in sorted({*found.ledgers, *trees})
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
-        ledgers = found.deletable(unnamed)
+        ledgers = found.deletable(unnamed) if policy.tables is None else []
         return cls(found, _in_parallel(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
