@@ -18,8 +18,8 @@ from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.query_text import ListedRead, QueryText
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
-from omnigraph.migrate.receipt import Allow
 from omnigraph.merge.choices import Resolutions, Strategy
+from omnigraph.migrate.receipt import Allow
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT

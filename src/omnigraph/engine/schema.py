@@ -15,13 +15,22 @@ from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
-from omnigraph.engine.session import Session
+from omnigraph.engine.session import At, Session
 from omnigraph.errors import ReadSetChangedError
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
 from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
+
+
+def schema_source(session: Session, branch: str | None, at: At | None) -> str:
+    """The source text of the schema of a state. `branch` and `at` are those of `Session.snapshot_at`.
+
+    Raises:
+        NotFoundError: there is no such branch or commit.
+    """
+    return session.schemas.version_at(session.snapshot_at(branch, at))[0]
 
 
 def plan_schema(session: Session, source: str | os.PathLike[str], *, allow: Allow | str = Allow.DROPS) -> SchemaPlan:

@@ -7,8 +7,8 @@ from typing import Unpack
 
 from omnigraph.engine.options import takes
 from omnigraph.engine.requests import SchemaApplyOptions, SchemaApplyRequest
-from omnigraph.engine.schema import apply_schema, plan_schema
-from omnigraph.engine.session import Session
+from omnigraph.engine.schema import apply_schema, plan_schema, schema_source
+from omnigraph.engine.session import At, Session
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt
 
@@ -38,9 +38,17 @@ class Schema:
         """The accepted schema of the handle's branch, with its stable identities."""
         return self._session.accepted
 
-    def show(self) -> str:
-        """The source text of the accepted schema of the handle's branch; the same as `source`."""
-        return self.source
+    def show(self, *, branch: str | None = None, at: At | None = None) -> str:
+        """The source text of the schema of a state.
+
+        Args:
+            branch: the newest state of this branch; by default the handle's branch.
+            at: another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+
+        Raises:
+            NotFoundError: there is no such branch or commit.
+        """
+        return schema_source(self._session, branch, at)
 
     def plan(self, schema: str | os.PathLike[str], *, allow: Allow | str = Allow.DROPS) -> SchemaPlan:
         """Plan a change of the schema of `main`, with the estimated cost of each step. Changes nothing.
@@ -52,8 +60,8 @@ class Schema:
         Example:
             >>> import omnigraph, tempfile
             >>> with omnigraph.init(tempfile.mkdtemp() + "/g", "node Ship { name: String @key }") as graph:
-            ...     print("\\n".join(graph.schema.plan("node Ship { name: String @key  built: I32? }").lines()))
-            add node property 'Ship.built': I32? [safe] — metadata only
+            ...     graph.schema.plan("node Ship { name: String @key  built: I32? }").lines()[0]
+            "add node property 'Ship.built': I32? [safe] — metadata only"
 
         Raises:
             CompileError: the new schema does not compile.
