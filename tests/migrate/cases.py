@@ -132,10 +132,11 @@ CASES = {
     "add a required enum, date and float with defaults": Case(
         edit(
             "old: String?",
-            'old: String?  kind: enum(tree, bush) @default(bush)  born: Date @default("2020-02-29")  f: F32 @default(0.5)',
+            "old: String?  form: enum(tree, bush) @default(bush)  f: F32 @default(0.5)"
+            '  born: Date @default("2020-02-29")',
         ),
         ("add_property",) * 3,
-        each("Plant", lambda row: row.update(kind="bush", born=18321, f=0.5)),
+        each("Plant", lambda row: row.update(form="bush", born=18321, f=0.5)),
         metadata_only=False,
     ),
     "add a required property to edges": Case(

@@ -1,30 +1,13 @@
-"""Every row of the migration tables, applied to data: rows, values, indexes and other branches are as they should be."""
+"""Every row of the migration tables, applied to data: rows, values, indexes and other branches are right."""
 
 from __future__ import annotations
-
-import shutil
-from pathlib import Path
 
 import pytest
 from tests.commit.graphs import assert_whole
 from tests.migrate.cases import CASES, Case
-from tests.migrate.garden import SCHEMA, content, create, modelled
+from tests.migrate.garden import SCHEMA, content, modelled
 
 from omnigraph.graph import Graph, open
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("template") / "garden"
-    create(place).close()
-    return place
-
-
-@pytest.fixture
-def graph(template: Path, tmp_path: Path) -> Graph:
-    place = tmp_path / "garden"
-    shutil.copytree(template, place)
-    return open(place)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -60,7 +43,6 @@ def test_a_schema_change_has_the_effect_of_its_model(graph: Graph, case: Case) -
     assert content(graph) == expected
     assert graph.verify().ok
     assert_whole(graph)
-    graph.close()
     with open(graph.uri) as reopened:
         assert content(reopened) == expected
         assert_whole(reopened)
