@@ -277,7 +277,8 @@ class _Plan:
         pins = found.versions()
         limit = began - policy.orphans
         cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
-        planner = TablePlanner(store.tables, found.identifiers, cutoff, _tables_in_flight(sidecars))
+        busy, dropped = _tables_in_flight(sidecars), policy.tables or ()
+        planner = TablePlanner(store.tables, found.identifiers, cutoff, busy, dropped)
 
         def plan(path: str) -> TableSweep:
             infos = listed[path]

@@ -47,7 +47,8 @@ class Policy:
         keep: number of newest commits of each branch that stay.
         older_than: commits younger than this stay.
         orphans: minimum age of orphan files to remove.
-        tables: paths of the tables to clean up; None for all tables, manifests and staged files.
+        tables: paths of the tables to clean up; None for all tables, manifests and staged files. The tables were
+            published before, so a table that nothing needs belongs to a dropped type and is removed at any age.
     """
 
     keep: int | None
