@@ -1,6 +1,6 @@
 """The verbs `schema plan` and `schema apply`."""
 
-# See docs/decisions/0191-a-schema-change-is-planned-under-the-lease.md
+# See docs/decisions/0191-a-schema-change-is-not-planned-again.md
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The results of planning and applying a schema change."""
 
+# See docs/decisions/0194-soft-drops-need-no-permission.md
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Indexes of a table: their specification, coverage and build."""
 
+# See docs/decisions/0193-indexes-are-known-by-their-column.md
+
 from __future__ import annotations
 
 import re
