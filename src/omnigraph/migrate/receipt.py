@@ -83,7 +83,7 @@ class SchemaPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as the JSON object that all user interfaces return."""
         members = self.plan.to_json()
-        steps = [step.to_json() for step in self.plan.steps]
+        steps: list[dict[str, Any]] = [step.to_json() for step in self.plan.steps]
         if self.costs:
             steps = [step | {"cost": cost.to_json()} for step, cost in zip(steps, self.costs, strict=True)]
         return {"supported": members["supported"], "step_count": len(steps)} | members | {"steps": steps}

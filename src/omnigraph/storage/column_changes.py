@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
@@ -271,7 +272,8 @@ def _numbers(field: _Field) -> Iterator[int]:
 
 def _top_level(schema: LanceSchema) -> tuple[str, dict[str, _Field]]:
     """The metadata of a schema, and its top-level fields by name."""
-    _, (metadata, *messages) = schema.__reduce__()
+    parts: Any = schema.__reduce__()
+    metadata, *messages = parts[1]
     found: dict[str, list[bytes]] = {}
     current: list[bytes] = []
     for message in messages:

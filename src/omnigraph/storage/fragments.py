@@ -67,9 +67,10 @@ def read_fragments(
 
 def column_bytes(dataset: LanceDataset) -> dict[str, int]:
     """Bytes on disk of each column of a version, with its nested fields."""
-    sizes = {field.id: field.bytes_on_disk for field in dataset.stats.data_stats().fields}
+    measured: Any = dataset.stats.data_stats().fields  # declared as one value, but it is a list
+    sizes: dict[int, int] = {field.id: field.bytes_on_disk for field in measured}
 
     def total(field: Any) -> int:
-        return sizes.get(field.id(), 0) + sum(total(child) for child in field.children())
+        return sizes.get(int(field.id()), 0) + sum(total(child) for child in field.children())
 
     return {field.name(): total(field) for field in dataset.lance_schema.fields()}
