@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.schema import LanceSchema
-from lance.udf import batch_udf
+from lance.udf import BatchUDF, batch_udf
 from tests.lance_guards.small import append, commit, create, newest
 
 from omnigraph.lang.arrow import PROPERTY_ID
@@ -21,6 +22,7 @@ from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import stage_append, stage_delete_ids, stage_indexes, stage_upsert
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.table_view import TableView
 from omnigraph.storage.tables import TableStorage
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -79,7 +81,7 @@ class Table:
         )
 
     @property
-    def view(self):  # type: ignore[no-untyped-def]
+    def view(self) -> TableView:
         return self.tables.at(self.ref)
 
 
@@ -318,16 +320,18 @@ def test_a_merge_marks_all_rows_as_updated_and_a_projection_none(tmp_path: Path)
 def test_a_field_message_has_the_expected_layout(tmp_path: Path) -> None:
     """`column_changes` edits these messages."""
     made: LanceDataset = create(tmp_path)
-    _, (metadata, *messages) = made.lance_schema.__reduce__()
+    reduced: Any = made.lance_schema.__reduce__()
+    metadata, *messages = reduced[1]
     assert metadata == "{}"
     again = LanceSchema._from_protos(metadata, *messages)
     assert again == made.lance_schema
     assert messages[1].startswith(b"\x12\x01n\x18\x01")
 
 
-def _one():  # type: ignore[no-untyped-def]
+def _one() -> BatchUDF:
     @batch_udf(output_schema=pa.schema([pa.field("x", pa.int64())]))
     def values(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch([pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)], ["x"])
 
-    return values
+    made: BatchUDF = values
+    return made

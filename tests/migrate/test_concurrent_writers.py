@@ -14,7 +14,7 @@ from tests.commit.graphs import assert_whole
 from tests.migrate.garden import SCHEMA, content
 from tests.patience import PATIENCE
 
-from omnigraph.commit import attempts
+from omnigraph.commit import attempts, failpoints
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import CompileError, ConstraintError, OmnigraphError, PlanError, ReadSetChangedError
 from omnigraph.graph import Graph, open
@@ -29,7 +29,7 @@ DROPPED = SCHEMA.replace("    old: String?\n", "")
 def at(monkeypatch: pytest.MonkeyPatch, point: Failpoint, do: Callable[[], object]) -> None:
     """Run something once when the next write of this thread reaches a failpoint."""
     mine = threading.get_ident()
-    reach = attempts.reach
+    reach = failpoints.reach
 
     def reached(found: Failpoint) -> None:
         if found is point and threading.get_ident() == mine:

@@ -19,7 +19,7 @@ from omnigraph.graph import Graph, open
 
 
 def _every() -> list[object]:
-    found = []
+    found: list[object] = []
     for change in schema_changes():
         points = list(kills(change))
         if change.steps > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commit.graphs import assert_whole
@@ -93,7 +95,7 @@ def offending(graph: Graph, subject: str, edit: tuple[str, str]) -> set[str]:
     plants, edges = found["Plant"], list(found["In"].values())
     ends: dict[str, list[str]] = {"from": [edge["from"] for edge in edges], "to": [edge["to"] for edge in edges]}
     new = edit[1]
-    tests = {
+    tests: dict[str, Callable[[dict[str, Any]], bool]] = {
         "Plant.height": lambda row: row["height"] is None if "..30" not in new else (row["height"] or 0) > 30,
         "Plant.count": lambda row: (row["count"] or 0) > 100,
         "Plant.note": lambda row: row["note"] is not None and "oak" not in row["note"],
