@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import RecoveryRequiredError as RecoveryRequiredError
     from omnigraph.errors import ResourceLimitError as ResourceLimitError
     from omnigraph.errors import RetryableError as RetryableError
+    from omnigraph.errors import SchemaDataError as SchemaDataError
     from omnigraph.errors import Span as Span
     from omnigraph.errors import SparkError as SparkError
     from omnigraph.errors import SparkUnavailableError as SparkUnavailableError
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from omnigraph.graph.graph import init as init
     from omnigraph.graph.graph import open as open
     from omnigraph.graph.pipelines import Pipeline as Pipeline
+    from omnigraph.graph.schema import Schema as Schema
     from omnigraph.graph.transaction import Transaction as Transaction
     from omnigraph.lang.query import compile_query as compile_query
     from omnigraph.lang.schema import Catalog as Catalog
@@ -132,6 +134,11 @@ if TYPE_CHECKING:
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
     from omnigraph.merge.restore_receipt import RestoreReceipt as RestoreReceipt
+    from omnigraph.migrate.costs import StepCost as StepCost
+    from omnigraph.migrate.receipt import Allow as Allow
+    from omnigraph.migrate.receipt import HardDrop as HardDrop
+    from omnigraph.migrate.receipt import SchemaPlan as SchemaPlan
+    from omnigraph.migrate.receipt import SchemaReceipt as SchemaReceipt
     from omnigraph.pipeline.analytics import Analysis as Analysis
     from omnigraph.pipeline.declared import RunReceipt as RunReceipt
     from omnigraph.pipeline.declared import RunRequest as RunRequest
@@ -261,6 +268,7 @@ _HOMES = {
         "RecoveryRequiredError",
         "ResourceLimitError",
         "RetryableError",
+        "SchemaDataError",
         "Span",
         "SparkError",
         "SparkUnavailableError",
@@ -282,6 +290,7 @@ _HOMES = {
         "open",
     ),
     "graph.pipelines": ("Pipeline",),
+    "graph.schema": ("Schema",),
     "graph.transaction": ("Transaction",),
     "lang.query": ("compile_query",),
     "lang.schema": (
@@ -302,6 +311,13 @@ _HOMES = {
         "MergeReceipt",
     ),
     "merge.restore_receipt": ("RestoreReceipt",),
+    "migrate.costs": ("StepCost",),
+    "migrate.receipt": (
+        "Allow",
+        "HardDrop",
+        "SchemaPlan",
+        "SchemaReceipt",
+    ),
     "pipeline.analytics": ("Analysis",),
     "pipeline.declared": (
         "RunReceipt",

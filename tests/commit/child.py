@@ -173,6 +173,12 @@ def change_schema(job: Job) -> object:
     return commit and commit.id
 
 
+def apply_schema(job: Job) -> object:
+    """Apply a schema. The result says whether it was applied."""
+    done = _graph(job).schema.apply(job["source"], allow=job.get("allow", "drops"))
+    return done.applied
+
+
 def create_branch(job: Job) -> object:
     return _graph(job).branches.create(job["name"], commit=job.get("commit")).head
 
@@ -385,7 +391,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(create_tag, delete_tag, reset_branch, pick),
+        *(create_tag, delete_tag, reset_branch, pick, apply_schema),
         *(clean_many, name_many, merge_many, export_many, load_many),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )

@@ -13,12 +13,14 @@ from typing import Protocol
 
 from tests.commit.graphs import NODES, SEED, TABLES, Operation
 from tests.merge.merges import merges, picks
+from tests.migrate.changes import schema_changes
 from tests.write.requests import requests
 
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.table_writes import (
     AppendFragments,
+    ChangeColumns,
     ChangeFragments,
     Compact,
     DeleteIds,
@@ -128,8 +130,11 @@ class Kill:
         return f"{self.point.value}#{self.pass_}=kill"
 
 
-ELSEWHERE = (AppendFragments, OverwriteFragments, ChangeFragments, Compact, DropDamagedIndexes, DeleteIds)
-"""Table writes that need prepared files. The tests of loads, merges and upkeep kill them."""
+ELSEWHERE = (
+    *(AppendFragments, OverwriteFragments, ChangeFragments, ChangeColumns),
+    *(Compact, DropDamagedIndexes, DeleteIds),
+)
+"""Table writes that need prepared files. The tests of loads, merges, schema changes and upkeep kill them."""
 
 
 def writes() -> Iterator[Write]:
@@ -295,7 +300,7 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     Failpoint.TAG_DELETE_CHECKED: ("deleting a tag", "deletes it and creates it again", "the new tag stays"),
     Failpoint.LEASED: (
         "changing the schema; writing to a branch",
-        "changes the schema and writes to the new table; deletes the branch and creates it again",
+        "changes the schema and writes; deletes the branch and creates it again",
         "the late write is refused or retried; no row is lost",
     ),
     Failpoint.SIDECAR_WRITTEN: (
@@ -406,14 +411,15 @@ def page() -> str:
         "a sidecar, `omnigraph recovery list` has exactly one record of it, otherwise none.",
         "",
         "`python -m tests.commit.matrix` writes this page. `tests/commit/test_kill_matrix.py`,",
-        "`tests/write/test_kill_matrix.py` and `tests/merge/test_kill_matrix.py` test it.",
+        "`tests/write/test_kill_matrix.py`, `tests/merge/test_kill_matrix.py` and",
+        "`tests/migrate/test_kill_matrix.py` test it.",
         "",
         "In the tables, each row is a write and each column is a failpoint; `#2` is the second time that the write",
         "passes the failpoint. The column *writer* is the kind of write that the sidecar contains. All kinds use the",
         "same commit protocol. For the first two tables, the tests kill writes that apply one operation to one, two",
-        "or five tables. For the next two tables, they kill complete loads, mutations and merges. These tests also",
-        "compare the values of all entities. Then they send the request again, with its idempotency key, and check",
-        "that the graph is the same as after one successful request.",
+        "or five tables. For the next two tables, they kill complete loads, mutations, merges and schema changes.",
+        "These tests also compare the values of all entities. Then they send the request again, with its idempotency",
+        "key, and check that the graph is the same as after one successful request.",
         "",
         "- **none**: nothing of the write is visible, and there was nothing to recover.",
         "- **none, undone**: nothing of the write is visible; recovery has rolled it back.",
@@ -425,8 +431,8 @@ def page() -> str:
         lines += [f"## Operations, {where}", ""]
         lines += _rows([write for write in writes() if write.forks is forks])
     for forks, where in ((False, "on `main`"), (True, "first write on a branch")):
-        lines += [f"## Loads, mutations, merges, reverts and cherry-picks, {where}", ""]
-        whole: list[Killable] = [*requests(), *merges(), *picks()]
+        lines += [f"## Loads, mutations, merges, reverts, cherry-picks and schema changes, {where}", ""]
+        whole: list[Killable] = [*requests(), *merges(), *picks(), *schema_changes()]
         lines += _rows([write for write in whole if write.forks is forks])
     lines += [
         "## Recovery, branches, transactions, cleanup, creation and copies",
@@ -455,6 +461,8 @@ def page() -> str:
         " the whole transaction is visible |",
         "| `cleanup_versions_removed` | the same as without cleanup; the next cleanup removes the unneeded files |",
         "| `table_packed`, in `optimize`, after the compaction and before the indexes are built | none, undone |",
+        "| `table_packed`, in a schema change, after new columns and before other columns become required or nullable |"
+        " none, undone |",
         "| `init_claimed` | no graph; creating it again works |",
         "| `init_schema_written`, `init_tables_created` | no graph; creating it again works with `--force` |",
         "| `init_committed` | the graph exists |",

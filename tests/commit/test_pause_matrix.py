@@ -17,6 +17,7 @@ from datetime import timedelta
 from itertools import zip_longest
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.commit import raw
 from tests.commit.child import Children, Ending, end
@@ -289,6 +290,34 @@ def test_a_paused_schema_change_keeps_the_schema_change_of_another_process(
         assert sorted(after.snapshot().scan("node:Extra")["id"].to_pylist()) == MANY
         put(after, ["more"], ["node:Extra"])
         assert len(ids(after)) == len(set(ids(after)))
+        assert_whole(after)
+
+
+CHANGED = SCHEMA.replace(
+    "node A { k: String @key n: I64? }", 'node A { k: String @key m: I64? @rename_from("n") s: String @default("x") }'
+)
+
+
+@pytest.mark.parametrize("point", [Failpoint.TABLE_COMMITTED, *SCHEMA_POINTS])
+def test_a_paused_column_change_keeps_later_writes_of_another_process(
+    paused: Callable[..., Paused], graph: Graph, point: Failpoint
+) -> None:
+    """The other process recovers the change of columns, and then applies it itself if it was undone."""
+    child = paused("apply_schema", point, source=CHANGED)
+    graph.refresh()  # recovers the child's interrupted change
+    graph.schema.apply(CHANGED)
+    with open(graph.uri) as other:
+        other.load({"A": pa.table({"k": MANY, "m": range(len(MANY))})}, mode="append")
+    child.go_on()
+    with open(graph.uri) as after:
+        assert after.schema.source == CHANGED
+        after.mutate('query add() { insert A { k: "last", m: 1 } }')
+        rows = after.snapshot().scan("node:A").to_pylist()
+        assert sorted(row["id"] for row in rows) == sorted([*SEED, *MANY, "last"])
+        assert {row["s"] for row in rows} == {"x"}
+        assert {row["id"]: row["m"] for row in rows}[MANY[7]] == 7
+        assert after.schema.apply(CHANGED).applied is False
+        assert after.verify().ok
         assert_whole(after)
 
 

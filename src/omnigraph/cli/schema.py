@@ -1,34 +1,113 @@
-"""The command `schema plan`."""
+"""The commands `schema show`, `schema plan` and `schema apply`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from omnigraph.cli.files import read_schema
-from omnigraph.cli.output import print_json
+from omnigraph.cli.output import JSON, print_json
+from omnigraph.cli.progress import progress_display
+from omnigraph.cli.scope import (
+    address,
+    address_options,
+    confirm,
+    engine_options,
+    execution,
+    open_to_read,
+    open_to_write,
+    write_options,
+)
+
+if TYPE_CHECKING:
+    from omnigraph.migrate.receipt import SchemaReceipt
 
 _NO_GRAPH = "0" * 26
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_LEVELS = ["safe", "validated", "drops", "data-loss"]
 
 
 @click.group()
 def schema() -> None:
-    """Plan schema changes."""
+    """Show the schema of a graph, plan changes, and apply them."""
 
 
 @schema.command()
-@click.option("--from", "old_path", type=_FILE, required=True, metavar="OLD.pg", help="Current schema.")
-@click.option("--to", "new_path", type=_FILE, required=True, metavar="NEW.pg", help="New schema.")
+@address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", help="Schema of this branch.  [default: main]")
+@click.option("--snapshot", "snapshot_id", metavar="COMMIT|TAG", help="Schema of this commit.")
+@JSON
+def show(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    branch: str | None,
+    snapshot_id: str | None,
+    as_json: bool,
+) -> None:
+    """Print the schema of a graph, as it was applied."""
+    if branch is not None and snapshot_id is not None:
+        raise click.UsageError("give --branch or --snapshot, not both")
+    with open_to_read(address(uri, uri_option, store)) as graph:
+        source = graph.schema.show(branch=branch, at=snapshot_id)
+        where = graph.uri
+    if as_json:
+        print_json({"uri": where, "schema_source": source})
+    else:
+        click.echo(source, nl=not source.endswith("\n"))
+
+
+schema.add_command(show, "get")
+
+
+@schema.command()
+@address_options(positional=True)
+@click.option("--schema", "schema_path", type=_FILE, metavar="FILE", help="New schema of the graph.")
+@click.option("--from", "old_path", type=_FILE, metavar="OLD.pg", help="Without a graph: the current schema.")
+@click.option("--to", "new_path", type=_FILE, metavar="NEW.pg", help="Without a graph: the new schema.")
 @click.option("--allow-data-loss", is_flag=True, help="Plan drops that also remove the data from the history.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan(old_path: Path, new_path: Path, allow_data_loss: bool, as_json: bool) -> None:
-    """Show the steps from one schema to another, and whether each is safe.
+def plan(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    schema_path: Path | None,
+    old_path: Path | None,
+    new_path: Path | None,
+    allow_data_loss: bool,
+    as_json: bool,
+) -> None:
+    """Show the steps to a new schema, whether each is safe, and what it costs.
+
+    Give a graph and --schema, or two files with --from and --to. Without a graph there are no costs.
 
     Changes nothing. The exit code is 1 if a step is not supported; the plan names an alternative.
     """
+    if old_path is not None or new_path is not None:
+        if old_path is None or new_path is None or schema_path is not None or (uri, uri_option, store) != (None,) * 3:
+            raise click.UsageError("give a graph and --schema FILE, or --from OLD.pg and --to NEW.pg")
+        members, supported, lines = _offline(old_path, new_path, allow_data_loss)
+    else:
+        if schema_path is None:
+            raise click.UsageError("give a graph and --schema FILE, or --from OLD.pg and --to NEW.pg")
+        source = _source(schema_path)
+        with open_to_read(address(uri, uri_option, store)) as graph:
+            planned = graph.schema.plan(source, allow="data_loss" if allow_data_loss else "drops")
+            members = {"uri": graph.uri} | planned.to_json()
+        supported, lines = planned.supported, planned.lines()
+    if as_json:
+        print_json(members)
+    else:
+        click.echo(f"supported: {'yes' if supported else 'no'}")
+        click.echo("\n".join(lines))
+    if not supported:
+        raise SystemExit(1)
+
+
+def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dict[str, Any], bool, list[str]]:
     from omnigraph.lang.schema import accept, compile_schema
     from omnigraph.lang.schema import plan as plan_change
 
@@ -36,11 +115,76 @@ def plan(old_path: Path, new_path: Path, allow_data_loss: bool, as_json: bool) -
     new = compile_schema(read_schema(new_path), str(new_path))
     # Without a graph there are no stored identities, so the old schema gets temporary ones.
     made = plan_change(accept(old, _NO_GRAPH), new, allow_data_loss=allow_data_loss)
+    members = {"from": str(old_path), "to": str(new_path), "step_count": len(made.steps)}
+    return members | made.to_json(), made.supported, made.lines()
+
+
+@schema.command()
+@address_options(positional=True)
+@click.option("--schema", "schema_path", type=_FILE, required=True, metavar="FILE", help="New schema of the graph.")
+@click.option(
+    "--allow",
+    type=click.Choice(_LEVELS),
+    default="drops",
+    show_default=True,
+    help="Most severe effect on data. A plan with more severe steps is refused.",
+)
+@click.option("--allow-data-loss", is_flag=True, help="Same as --allow data-loss: drops also change the history.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@engine_options("the size of the columns to read and write")
+@write_options(destructive=True)
+@JSON
+def apply(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    schema_path: Path,
+    allow: str,
+    allow_data_loss: bool,
+    message: str | None,
+    engine: str,
+    master: str | None,
+    actor: str | None,
+    quiet: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Change the schema of 'main' and its rows, as one commit.
+
+    Other branches keep their schema, and old commits are read with theirs. Rows that do not fit the new schema stop the
+    change before it has any effect.
+    """
+    target = address(uri, uri_option, store)
+    source = _source(schema_path)
+    level = "data_loss" if allow_data_loss else allow.replace("-", "_")
+    if level == "data_loss":
+        confirm("applying a schema with hard drops", target, yes=yes, as_json=as_json)
+    with (
+        open_to_write(target, actor, quiet=quiet) as graph,
+        progress_display(shown=not quiet and not as_json) as shown,
+        execution("applying", engine, master, shown) as execute,
+    ):
+        receipt = graph.schema.apply(source, allow=level, message=message, **execute)
+        where = graph.uri
     if as_json:
-        members = {"from": str(old_path), "to": str(new_path), "step_count": len(made.steps)}
-        print_json(members | made.to_json())
+        print_json({"uri": where} | receipt.to_json())
     else:
-        click.echo(f"supported: {'yes' if made.supported else 'no'}")
-        click.echo("\n".join(made.lines()))
-    if not made.supported:
-        raise SystemExit(1)
+        _print_receipt(receipt)
+    for warning in receipt.warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _print_receipt(receipt: SchemaReceipt) -> None:
+    click.echo("supported: yes")
+    click.echo("\n".join(receipt.planned.lines()))
+    click.echo(f"applied: {'yes' if receipt.applied else 'no'}")
+    click.echo(f"graph_manifest_version: {receipt.graph_manifest_version}")
+
+
+def _source(path: Path) -> str:
+    """The text of a schema file. Compiled here, so that errors have the name of the user's file."""
+    from omnigraph.lang.schema import compile_schema
+
+    source = read_schema(path)
+    compile_schema(source, str(path))
+    return source.decode()

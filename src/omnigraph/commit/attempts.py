@@ -242,7 +242,13 @@ class _Write:
         tracked_view, reads = tracked(view)
         staging.begin(view)
         try:
-            prepared = self._prepare(tracked_view)
+            try:
+                prepared = self._prepare(tracked_view)
+            except ReadSetChangedError as error:
+                # The branch has a new state, for example with another schema. If not, another attempt does not help.
+                if _is_same(view, self._store.capture(view.branch)):
+                    raise
+                raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
             if not isinstance(prepared, Prepared):
                 prepared = Prepared(prepared)
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Models
 from omnigraph.commit.read_set import ReadSet
 from omnigraph.errors import KeyConflictError
+from omnigraph.storage.column_changes import NewValues, has_columns, stage_columns
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, stage_layout
 from omnigraph.storage.row_changes import RemovedRows, RowSource
@@ -363,3 +364,36 @@ class Compact(TableWrite):
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
         return _NO_IDS
+
+
+class WriteColumns(Protocol):
+    """Writes the new values of a table's columns, in this process or in tasks on Spark. See `write_columns`."""
+
+    def __call__(self, table: TableView, schema: pa.Schema, values: NewValues) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumns(TableWrite):
+    """Change the columns of a table: add, drop, rename, retype or refill them. The rows stay.
+
+    Attributes:
+        schema: the columns afterwards.
+        values: the columns with new values; None if all columns keep theirs.
+        write: writes the new values; None to write them in this process.
+    """
+
+    schema: pa.Schema
+    values: NewValues | None = None
+    write: WriteColumns | None = None
+
+    def is_empty(self, table: TableView, row_count: int) -> bool:
+        return self.values is None and has_columns(table.schema(), self.schema)
+
+    def stage(self, table: TableView) -> Staged | None:
+        written = None
+        if self.values is not None and self.write is not None and table.count():
+            written = self.write(table, self.schema, self.values)
+        return stage_columns(table, self.schema, self.values, written)
+
+    def note_reads(self, reads: ReadSet) -> None:
+        reads.whole.add(self.key)

@@ -70,6 +70,7 @@ class WorkKind(StrEnum):
     OPTIMIZE = "optimize"
     INDEXES = "indexes"
     EMBED = "embed"
+    SCHEMA = "schema"
     PIPELINE = "pipeline"
     EXPORT = "export"
     BACKUP = "backup"
@@ -90,6 +91,7 @@ _WRITERS = (
     WorkKind.OPTIMIZE,
     WorkKind.INDEXES,
     WorkKind.EMBED,
+    WorkKind.SCHEMA,
 )
 
 

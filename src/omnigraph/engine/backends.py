@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.table_writes import TableWrite
+from omnigraph.commit.table_writes import TableWrite, WriteColumns
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
@@ -150,6 +150,10 @@ class Backend(Protocol):
 
     def workers(self, session: Session) -> AbstractContextManager[Workers]:
         """Compact fragments and build index segments."""
+        ...
+
+    def columns(self, session: Session) -> AbstractContextManager[WriteColumns | None]:
+        """Write the new columns of a schema change; None to write them in this process."""
         ...
 
     def write_export(

@@ -58,6 +58,10 @@ class LocalBackend:
     def workers(self, session: Session) -> Iterator[LocalWorkers]:
         yield LocalWorkers(session.store.tables)
 
+    @contextmanager
+    def columns(self, session: Session) -> Iterator[None]:
+        yield None
+
     def write_export(
         self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
     ) -> ExportReceipt:

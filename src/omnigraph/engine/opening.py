@@ -48,7 +48,7 @@ def create_session(
     check_actor(actor)
     blobs = BlobPolicy.allowing(blob_sources, storage_options)
     store = store_at(uri, storage_options)
-    create_graph(store, _schema_text(schema), force=force)
+    create_graph(store, schema_text(schema), force=force)
     return Session(store, actor=actor, embedder=embedder, blobs=blobs)
 
 
@@ -163,8 +163,12 @@ def store_at(uri: Uri, storage_options: Mapping[str, str] | None) -> Store:
     return Store.at(address, durable=FSYNC.text() != "0")
 
 
-def _schema_text(schema: str | os.PathLike[str]) -> str:
-    """The source text of a schema. Reads the file if a path is given."""
+def schema_text(schema: str | os.PathLike[str]) -> str:
+    """The source text of a schema. Reads the file if a path is given.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     if isinstance(schema, str) and ("{" in schema or "\n" in schema or not schema.strip()):
         return schema
     path = Path(schema)

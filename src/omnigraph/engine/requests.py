@@ -8,6 +8,7 @@ the fields of the request are the same. `Graph` documents them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Required, TypedDict
@@ -19,6 +20,7 @@ from omnigraph.engine.session import At
 from omnigraph.errors import InputError, shown
 from omnigraph.merge.choices import Resolutions, Strategy
 from omnigraph.merge.property_level import MergeLevel
+from omnigraph.migrate.receipt import Allow
 from omnigraph.read.budget import Budget, Cancellation
 from omnigraph.read.export.files import ExportFormat, Target
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
@@ -144,6 +146,13 @@ class OptimizeOptions(ExecutionOptions, total=False):
     """Options of `optimize`."""
 
     rows_per_fragment: int
+
+
+class SchemaApplyOptions(CommitOptions, ExecutionOptions, total=False):
+    """Options of `schema.apply`."""
+
+    allow: Allow | str
+    memory_budget: int | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,3 +350,12 @@ class OptimizeRequest(ExecutionFields):
     """Options of one compaction."""
 
     rows_per_fragment: int = ROWS_PER_FRAGMENT
+
+
+@dataclass(frozen=True)
+class SchemaApplyRequest(CommitFields, ExecutionFields):
+    """A schema to apply to `main`."""
+
+    schema: str | os.PathLike[str]
+    allow: Allow | str = Allow.DROPS
+    memory_budget: int | str | None = None

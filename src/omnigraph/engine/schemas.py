@@ -46,12 +46,16 @@ class Schemas:
 
     def at(self, snapshot: Snapshot) -> AcceptedSchema:
         """The schema of a snapshot. It may be older than the schema of the branch."""
+        return self.version_at(snapshot)[1]
+
+    def version_at(self, snapshot: Snapshot) -> SchemaVersion:
+        """The source text and the accepted form of the schema of a snapshot."""
         key = snapshot.schema_hash
         found = self._current.get(key) or self._past.get(key)
         if found is None:
             found = past_contract(self._store.objects, key) or self.version_of(snapshot.manifest)
             self._past[key] = found
-        return found[1]
+        return found
 
     def checked(self, view: Manifest) -> AcceptedSchema:
         """The schema of a branch state. Checks that the schema files were not edited by hand.

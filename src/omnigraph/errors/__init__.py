@@ -68,7 +68,14 @@ from omnigraph.errors.storage import (
     WriteUndoneError,
 )
 from omnigraph.errors.table import REPORTS, Report, report_for
-from omnigraph.errors.write import BadRowsError, ConstraintError, Problem, ResourceLimitError, Violation
+from omnigraph.errors.write import (
+    BadRowsError,
+    ConstraintError,
+    Problem,
+    ResourceLimitError,
+    SchemaDataError,
+    Violation,
+)
 
 __all__ = [
     "DAMAGED_FILE_HINT",
@@ -130,6 +137,7 @@ __all__ = [
     "Report",
     "ResourceLimitError",
     "RetryableError",
+    "SchemaDataError",
     "SourceText",
     "Span",
     "SparkError",

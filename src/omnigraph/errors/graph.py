@@ -25,10 +25,10 @@ class ReadSetChangedError(ConflictError):
 
     code = "read_set_changed"
 
-    def __init__(self, member: str, expected: object, actual: object) -> None:
+    def __init__(self, member: str, expected: object, actual: object, *, hint: str | None = None) -> None:
         super().__init__(
             f"{member} changed while the write was prepared: expected {expected}, found {actual}",
-            hint="read again, then decide whether the write is still correct",
+            hint=hint or "read again, then decide whether the write is still correct",
         )
         self.member = member
         self.expected = expected

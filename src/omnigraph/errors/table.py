@@ -50,7 +50,7 @@ from omnigraph.errors.merge import MergeConflictsError, MergeSchemaError, Transa
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.spark import PipelineCheckError, SparkError, SparkUnavailableError
 from omnigraph.errors.storage import ClockError, DamagedFileError, FlushFailedError, StorageError
-from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError
+from omnigraph.errors.write import BadRowsError, ConstraintError, ResourceLimitError, SchemaDataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     CancelledError: Report(503, "too_many_requests", 1, "cancelled"),
     BadRowsError: Report(400, "bad_request", 1, "bad_rows"),
     ConstraintError: Report(400, "bad_request", 1, "constraint"),
+    SchemaDataError: Report(400, "bad_request", 1, "schema_data"),
     ResourceLimitError: Report(413, "bad_request", 1, "resource_limit"),
     ExternalBlobPolicyError: Report(400, "bad_request", 1, "external_blob_policy"),
     ExternalBlobSourceError: Report(424, "failed_dependency", 1, "external_blob_source"),

@@ -54,7 +54,7 @@ class Violation:
     """One broken constraint.
 
     Attributes:
-        kind: `value`, `unique`, `endpoint` or `cardinality`.
+        kind: `value`, `required`, `unique`, `endpoint` or `cardinality`.
         subject: the type and property or group of properties.
         entity_id: the entity that breaks the constraint, or the node whose edges break it.
         other_id: for `unique`, the entity with the same value.
@@ -85,15 +85,29 @@ class ConstraintError(InputError):
 
     code = "constraint"
 
-    def __init__(self, violations: tuple[Violation, ...], total: int) -> None:
+    def __init__(self, violations: tuple[Violation, ...], total: int, *, hint: str | None = None) -> None:
         more = f" (and {total - 1} more)" if total > 1 else ""
-        super().__init__(f"{violations[0]}{more}", hint="nothing was written; correct the input and send it again")
+        hint = hint or "nothing was written; correct the input and send it again"
+        super().__init__(f"{violations[0]}{more}", hint=hint)
         self.violations = violations
         self.total = total
 
     def render(self) -> str:
         """The violations of this error, one per line."""
         return _listed(self.violations, self.total, self.hint)
+
+
+class SchemaDataError(ConstraintError):
+    """Stored rows do not fit a new schema. Nothing was changed."""
+
+    code = "schema_data"
+
+    def __init__(self, violations: tuple[Violation, ...], total: int, *, hint: str | None = None) -> None:
+        super().__init__(
+            violations,
+            total,
+            hint=hint or "the schema and the rows are unchanged; correct these rows, then apply the schema again",
+        )
 
 
 def _listed(items: Sequence[Problem | Violation], total: int, hint: str | None) -> str:

@@ -57,6 +57,7 @@ from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
+from omnigraph.graph.schema import Schema
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
@@ -177,6 +178,7 @@ class Graph:
         commits: the history of the graph.
         tags: the tags of the graph.
         recovery: interrupted writes, pending and recovered.
+        schema: the schema of the graph: its text, plans and changes.
     """
 
     def __init__(self, session: Session) -> None:
@@ -185,6 +187,7 @@ class Graph:
         self.commits = Commits(session, session.default_branch)
         self.tags = Tags(session)
         self.recovery = Recovery(session)
+        self.schema = Schema(session)
 
     @property
     def uri(self) -> str:

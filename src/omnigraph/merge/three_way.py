@@ -18,6 +18,7 @@ from omnigraph.merge.property_level import Levels, compare_rows
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
 from omnigraph.merge.touched import MAX_LOOKUP_IDS
+from omnigraph.storage.column_changes import property_number
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.constraints import value_rules
@@ -186,8 +187,10 @@ def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
 
 
 def _same_columns(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns. Ignores field metadata."""
-    return [(f.name, f.type, f.nullable) for f in left] == [(f.name, f.type, f.nullable) for f in right]
+    """Whether two tables have the same columns, of the same properties. Names alone can be swapped or reused."""
+    return [(f.name, f.type, f.nullable, property_number(f)) for f in left] == [
+        (f.name, f.type, f.nullable, property_number(f)) for f in right
+    ]
 
 
 SchemaOf = Callable[[Manifest], AcceptedSchema]

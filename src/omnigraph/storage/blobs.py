@@ -69,7 +69,8 @@ class StoredBlob:
     Attributes:
         info: its metadata; None if it is null.
         row_id: the row id in Lance.
-        file: the data file of the row. Files never change, so its name and the position in it identify the content.
+        file: the data file of the row; empty if the cell is null. Files never change, so its name and the position in
+            it identify the content.
         descriptor: the position in the file, from Lance.
     """
 
@@ -339,7 +340,9 @@ def find_blob(dataset: LanceDataset, column: str, entity_id: str) -> StoredBlob 
     check_descriptors(found[column].combine_chunks(), column)
     row = found.slice(0, 1).to_pylist()[0]
     said = row[column]
-    place = (said["kind"], said["blob_id"], said["position"], said["size"]) if said is not None else (0, 0, 0, 0)
+    if said is None:  # a fragment that is older than the column has no file for it
+        return StoredBlob(None, row[ROW_ID], "", (0, 0, 0, 0))
+    place = (said["kind"], said["blob_id"], said["position"], said["size"])
     return StoredBlob(blob_info(said), row[ROW_ID], _data_file(dataset, column, row[_ROW_ADDRESS]), place)
 
 

@@ -1,7 +1,10 @@
 """Indexes of a table: their specification, coverage and build."""
 
+# See docs/decisions/0193-indexes-are-known-by-their-column.md
+
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -37,6 +40,9 @@ After a row is replaced, a segment of these kinds still finds the row by its old
 row with the condition again. With a second segment for the new value, the row would match both values.
 """
 
+
+_NAME = re.compile(rf".+_(?P<spec>({'|'.join(kind.value for kind in _LANCE_KINDS)})(_[0-9a-f]{{12}})?)(-\d+)?")
+"""Name of an index in Lance: column, kind and digest of `IndexSpec.name`, and a field number if the name was taken."""
 
 _SMALL = 2
 _LARGER = 4
@@ -87,7 +93,7 @@ class Coverage:
 
 
 def coverage(dataset: LanceDataset, spec: IndexSpec) -> Coverage:
-    built = any(index.name == spec.name for index in dataset.describe_indices())
+    built = any(spec_name(index) == spec.name for index in dataset.describe_indices())
     left = set(uncovered_fragments(dataset, spec))
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     outside = sum(count for fragment, count in rows.items() if fragment in left)
@@ -104,7 +110,7 @@ def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
 def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
     """The segments of indexes that are not among the specifications."""
     names = {spec.name for spec in specs}
-    yield from (segment for segment in _segments(dataset) if segment.name not in names)
+    yield from (segment for name, segment in _named_segments(dataset) if name not in names)
 
 
 def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]:
@@ -150,9 +156,9 @@ def segments_to_merge(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list
     rows = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
     names = {spec.name: spec for spec in specs if spec.kind is not IndexKind.VECTOR}
     found: dict[str, list[Index]] = {}
-    for segment in _segments(dataset):
-        if segment.name in names and segment.fragment_ids:
-            found.setdefault(segment.name, []).append(segment)
+    for name, segment in _named_segments(dataset):
+        if name in names and segment.fragment_ids:
+            found.setdefault(name, []).append(segment)
     chosen: list[Index] = []
     for name, segments in found.items():
         sizes = {s.uuid: sum(rows.get(fragment, 0) for fragment in s.fragment_ids) for s in segments}
@@ -166,16 +172,47 @@ def segments_to_merge(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> list
     return chosen
 
 
+def spec_name(index: Any) -> str:
+    """The name of the specification that an index was built for.
+
+    Lance identifies the column of an index by its field number. The index keeps its name when the column is renamed, so
+    the column in the name is replaced by the current name of the column.
+    """
+    named = _NAME.fullmatch(index.name)
+    return str(index.name) if named is None else f"{index.field_names[0]}_{named['spec']}"
+
+
+def _lance_name(dataset: LanceDataset, spec: IndexSpec) -> str:
+    """The name of an index in Lance. An index of a renamed column may have the name of the specification."""
+    present = list(dataset.describe_indices())
+    own = next((index.name for index in present if spec_name(index) == spec.name), None)
+    if own is not None:
+        return str(own)
+    if all(index.name != spec.name for index in present):
+        return spec.name
+    number = next(field.id() for field in dataset.lance_schema.fields() if field.name() == spec.column)
+    return f"{spec.name}-{number}"
+
+
 def _segments(dataset: LanceDataset) -> Iterator[Index]:
+    yield from (segment for _, segment in _named_segments(dataset))
+
+
+def _named_segments(dataset: LanceDataset) -> Iterator[tuple[str, Index]]:
+    """The segments of all indexes, each with the name of its specification."""
     for index in dataset.describe_indices():
+        name = spec_name(index)
         for segment in index.segments:
-            yield Index(
-                segment.uuid,
-                index.name,
-                index.fields,
-                segment.dataset_version_at_last_update,
-                segment.fragment_ids,
-                segment.index_version,
+            yield (
+                name,
+                Index(
+                    segment.uuid,
+                    index.name,
+                    index.fields,
+                    segment.dataset_version_at_last_update,
+                    segment.fragment_ids,
+                    segment.index_version,
+                ),
             )
 
 
@@ -184,7 +221,7 @@ def uncovered_fragments(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
     covered = {
         fragment
         for index in dataset.describe_indices()
-        if index.name == spec.name
+        if spec_name(index) == spec.name
         for segment in index.segments
         for fragment in segment.fragment_ids
     }
@@ -212,7 +249,7 @@ def build_segment(dataset: LanceDataset, spec: IndexSpec, fragments: Sequence[in
     built = dataset.create_index_uncommitted(
         spec.column,
         parameters.pop("method", _LANCE_KINDS[spec.kind]),
-        name=spec.name,
+        name=_lance_name(dataset, spec),
         fragment_ids=list(fragments),
         replace=True,
         **parameters,

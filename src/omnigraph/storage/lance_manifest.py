@@ -167,6 +167,11 @@ def encoded(number: int, content: bytes) -> bytes:
     return _varint_bytes(number << 3 | _BYTES) + _varint_bytes(len(content)) + content
 
 
+def encoded_number(number: int, value: int) -> bytes:
+    """Encode a field with a number."""
+    return _varint_bytes(number << 3 | _VARINT) + _varint_bytes(value)
+
+
 def _varint_bytes(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:

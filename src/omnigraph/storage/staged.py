@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,7 +68,15 @@ class Staged:
             step = step.then
 
 
-def staged(root: str, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
+def staged(
+    root: str,
+    base: TableRef,
+    transaction: Transaction,
+    *,
+    added: int = 0,
+    removed: int = 0,
+    known: Collection[str] = (),
+) -> Staged:
     """Mark a transaction as one of this engine, and list its files.
 
     Args:
@@ -77,9 +85,10 @@ def staged(root: str, base: TableRef, transaction: Transaction, *, added: int = 
         transaction: the transaction, which was not committed yet.
         added: the number of rows that the table gains.
         removed: the number of rows that the table loses.
+        known: data files of the base that the transaction lists again.
     """
     transaction.transaction_properties = {ENGINE_MARK: "1"}
-    paths = [f"{base.directory}/{name}" for name in _new_files(transaction.operation)]
+    paths = [f"{base.directory}/{name}" for name in _new_files(transaction.operation, known)]
     # Large blobs are in a directory beside their data file.
     blobs = [path.removesuffix(".lance") for path in paths if path.endswith(".lance")]
     paths += [path for path in blobs if os.path.isdir(f"{root}/{path}")]
@@ -95,11 +104,11 @@ def _files_at(root: str, path: str) -> list[str]:
     return [f"{path}{found[len(place) :]}/{file}" for found, _, files in os.walk(place) for file in files]
 
 
-def _new_files(operation: Any) -> list[str]:
+def _new_files(operation: Any, known: Collection[str]) -> list[str]:
     """Files and directories below the dataset that a staged operation wrote."""
     groups = [fragment for group in getattr(operation, "groups", ()) for fragment in group.new_fragments]
     fragments = [*getattr(operation, "fragments", ()), *getattr(operation, "new_fragments", ()), *groups]
-    files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
+    files = [f"data/{file.path}" for fragment in fragments for file in fragment.files if file.path not in known]
     for fragment in getattr(operation, "updated_fragments", ()):
         if fragment.deletion_file is not None:
             files.append(fragment.deletion_file.path(fragment.id))

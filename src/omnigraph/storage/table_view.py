@@ -17,7 +17,7 @@ from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.difference import Difference, difference, last_restore, touched_ids
 from omnigraph.storage.file_checks import FileDamage, VerifiedFiles
 from omnigraph.storage.fingerprints import fingerprint
-from omnigraph.storage.fragments import Fragment, fragments, read_fragments
+from omnigraph.storage.fragments import Fragment, column_bytes, fragments, read_fragments
 from omnigraph.storage.indexes import (
     Coverage,
     IndexSpec,
@@ -120,6 +120,11 @@ class TableView:
         with self.datasets.reporting(self.ref):
             schema: pa.Schema = self.dataset.schema
         return schema
+
+    def column_bytes(self) -> dict[str, int]:
+        """Bytes on disk of each column, with its nested fields. Reads the metadata of all data files."""
+        with self.reading():
+            return column_bytes(self.dataset)
 
     def count(self, where: pc.Expression | None = None) -> int:
         """Number of rows, or of rows that match a condition."""

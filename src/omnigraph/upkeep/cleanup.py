@@ -267,6 +267,9 @@ class _Plan:
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
         trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
         staged = staging_directories(store.objects)
+        if policy.tables is not None:
+            listed = {path: infos for path, infos in listed.items() if path in policy.tables}
+            trees, staged = {}, []
         records = read_records(store.leases)
         if only_alive:
             records = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
@@ -275,7 +278,8 @@ class _Plan:
         pins = found.versions()
         limit = began - policy.orphans
         cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
-        planner = TablePlanner(store.tables, found.identifiers, cutoff, _tables_in_flight(sidecars))
+        busy, dropped = _tables_in_flight(sidecars), policy.tables or ()
+        planner = TablePlanner(store.tables, found.identifiers, cutoff, busy, dropped)
 
         def plan(path: str) -> TableSweep:
             infos = listed[path]
@@ -303,7 +307,7 @@ class _Plan:
             for name in sorted({*found.ledgers, *trees})
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
-        ledgers = found.deletable(unnamed)
+        ledgers = found.deletable(unnamed) if policy.tables is None else []
         return cls(found, _in_parallel(plan, listed), dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:

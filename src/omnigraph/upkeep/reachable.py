@@ -47,11 +47,14 @@ class Policy:
         keep: number of newest commits of each branch that stay.
         older_than: commits younger than this stay.
         orphans: minimum age of orphan files to remove.
+        tables: paths of the tables to clean up; None for all tables, manifests and staged files. The tables were
+            published before, so a table that nothing needs belongs to a dropped type and is removed at any age.
     """
 
     keep: int | None
     older_than: timedelta | None
     orphans: timedelta
+    tables: frozenset[str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Validate the policy.

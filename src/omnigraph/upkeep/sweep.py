@@ -117,15 +117,22 @@ class TablePlanner:
         identifiers: the name prefixes of the forks of existing branches.
         cutoff: orphan files older than this are removed.
         busy: tables that a write in flight is about to change. Orphan files there may belong to it.
+        dropped: tables of dropped types. No running write creates them, so they are removed at any age.
     """
 
     def __init__(
-        self, tables: TableStorage, identifiers: set[str], cutoff: datetime, busy: Collection[str] = ()
+        self,
+        tables: TableStorage,
+        identifiers: set[str],
+        cutoff: datetime,
+        busy: Collection[str] = (),
+        dropped: Collection[str] = (),
     ) -> None:
         self._tables = tables
         self._identifiers = identifiers
         self._cutoff = cutoff
         self._busy = busy
+        self._dropped = dropped
 
     def plan(self, path: str, listed: Sequence[ObjectInfo], pins: Mapping[str | None, set[int]]) -> TableSweep:
         """Plan the removals of a table.
@@ -137,7 +144,8 @@ class TablePlanner:
         """
         sweep = TableSweep(path)
         if not pins:
-            if all(self._is_old(path, info) for info in listed):
+            dropped = path in self._dropped and path not in self._busy
+            if dropped or all(self._is_old(path, info) for info in listed):
                 # A type that was dropped before all reachable states, or whose creation never completed.
                 sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
             return sweep

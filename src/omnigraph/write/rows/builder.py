@@ -257,15 +257,23 @@ def _missing(column: pa.Array, wrong: _Mask) -> pa.Array:
 
 def _filled(column: pa.Array, prop: Property, now: int) -> pa.Array:
     """Replace nulls by the default of the property."""
+    return column.fill_null(default_value(prop, now))
+
+
+def default_value(prop: Property, now: int) -> pa.Scalar:
+    """The default of a property in its Arrow type.
+
+    Args:
+        prop: a property with a default.
+        now: the value of `now()` in milliseconds.
+    """
     assert prop.default is not None
     value = now if prop.default.now else prop.default.value
     kind = arrow_type(prop.type)
     if prop.type.scalar is Scalar.DATETIME:
         moment = parse_datetime(value) if isinstance(value, str) else value
-        fill = pa.array([moment], pa.int64()).view(kind)[0]
-    elif prop.type.scalar is Scalar.DATE:
+        return pa.array([moment], pa.int64()).view(kind)[0]
+    if prop.type.scalar is Scalar.DATE:
         day = parse_date(value) if isinstance(value, str) else now // MS_PER_DAY
-        fill = pa.array([day], pa.int32()).cast(kind)[0]
-    else:
-        fill = pa.scalar(value, kind)
-    return column.fill_null(fill)
+        return pa.array([day], pa.int32()).cast(kind)[0]
+    return pa.scalar(value, kind)

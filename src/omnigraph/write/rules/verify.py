@@ -7,7 +7,7 @@ compare stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -109,7 +109,7 @@ def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None 
         ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
-    check = _Verification(accepted, stored, memory or MemoryLimit(), found)
+    check = Verification(accepted, stored, memory or MemoryLimit(), found)
     catalog = accepted.catalog
     types: list[tuple[TypeKind, NodeType | EdgeType]] = [
         *((TypeKind.NODE, declared) for _, declared in sorted(catalog.nodes.items())),
@@ -126,7 +126,16 @@ def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None 
     return found
 
 
-class _Verification:
+class Verification:
+    """Checks constraints on the rows of a stored state, and collects the violations.
+
+    Args:
+        accepted: the accepted schema.
+        stored: the state.
+        memory: the memory limit of each check.
+        found: collects the violations.
+    """
+
     def __init__(self, accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit, found: Violations) -> None:
         self.accepted = accepted
         self.stored = stored
@@ -153,10 +162,12 @@ class _Verification:
         if first is not None:
             self.found.add(first, describe, total)
 
-    def values(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """Check enum, range and pattern rules."""
+    def values(self, kind: TypeKind, declared: NodeType | EdgeType, properties: Collection[str] | None = None) -> None:
+        """Check enum, range and pattern rules, of all properties or of some."""
         key = type_key(kind, declared.name)
         for rule in value_rules(declared):
+            if properties is not None and rule.property not in properties:
+                continue
             tables = self._tables(key, ["id", rule.property])
             self._add((wrong_values(rule, rows) for rows in tables), describe_value(declared.name, rule))
 
@@ -181,9 +192,25 @@ class _Verification:
                 ),
             )
 
-    def uniques(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
+    def required(self, kind: TypeKind, declared: NodeType | EdgeType, name: str) -> None:
+        """Check that a property has a value in every row."""
+        tables = self._tables(type_key(kind, declared.name), ["id", name])
+        self._add(
+            (rows.filter(rows[name].is_null()).select(["id"]) for rows in tables),
+            lambda row: Violation("required", f"{declared.name}.{name}", row["id"], "has no value"),
+        )
+
+    def uniques(
+        self,
+        kind: TypeKind,
+        declared: NodeType | EdgeType,
+        groups: Collection[tuple[str, ...]] | None = None,
+    ) -> None:
+        """Check unique constraints, of all groups of properties or of some."""
         key = type_key(kind, declared.name)
         for fields in unique_groups(declared):
+            if groups is not None and fields not in groups:
+                continue
             subject = unique_subject(declared.name, fields)
             rows = self._sharing(key, ["id", *fields], fields, subject)
             self._add(
@@ -209,6 +236,7 @@ class _Verification:
         return pa.concat_tables(candidates)
 
     def endpoints(self, edge: EdgeType) -> None:
+        """Check that both endpoints of every edge exist."""
         key = edge_key(edge.name)
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
             nodes = self._column(node_key(node), "id")
@@ -219,6 +247,7 @@ class _Verification:
             )
 
     def cardinalities(self, edge: EdgeType) -> None:
+        """Check `@card` and `@card_in`."""
         for end, card, node in bounded_ends(edge):
             ends = self._column(edge_key(edge.name), end)
             wrong = cardinality_violations(card, self._column(node_key(node), "id"), ends, self.memory)

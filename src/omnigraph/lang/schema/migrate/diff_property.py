@@ -137,10 +137,11 @@ def _enum_steps(change: Change, old: Property, new: Property) -> Iterator[Step]:
     where = change.kind, change.new.name, new.name
     before, after = set(old.type.enum_values or ()), set(new.type.enum_values or ())
     label = change.property_label(new.name)
+    stored = frozenset(before)
     for to, from_ in new.enum_renames:
-        if to in before:
+        if to in stored:
             continue
-        if from_ not in before:
+        if from_ not in stored or from_ not in before:
             reason = f"{label}: there was no value '{from_}' that could become '{to}'"
             yield refuse("OG-NM-101", label, reason, did_you_mean(from_, before) or "remove @rename_from", new.name)
         elif new.name in _key(change):

@@ -1,0 +1,104 @@
+"""The verbs `schema plan` and `schema apply`."""
+
+# See docs/decisions/0191-a-schema-change-is-not-planned-again.md
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.engine.backends import backend_of
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engine_choice import choose_engine
+from omnigraph.engine.opening import schema_text
+from omnigraph.engine.requests import SchemaApplyRequest
+from omnigraph.engine.session import At, Session
+from omnigraph.errors import ReadSetChangedError
+from omnigraph.migrate.hard_drops import remove_dropped
+from omnigraph.migrate.migration import Migration, PrepareMigration
+from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.spill import memory_budget
+
+
+def schema_source(session: Session, branch: str | None, at: At | None) -> str:
+    """The source text of the schema of a state. `branch` and `at` are those of `Session.snapshot_at`.
+
+    Raises:
+        NotFoundError: there is no such branch or commit.
+    """
+    return session.schemas.version_at(session.snapshot_at(branch, at))[0]
+
+
+def plan_schema(session: Session, source: str | os.PathLike[str], *, allow: Allow | str = Allow.DROPS) -> SchemaPlan:
+    """Plan the change of the schema of `main`, with the cost of each step. Changes nothing.
+
+    Args:
+        session: the graph.
+        source: the text of the new schema, or the path of a `.pg` file.
+        allow: with `data_loss`, drops are planned as hard drops.
+
+    Raises:
+        CompileError: the new schema does not compile.
+    """
+    view = session.store.capture(MAIN)
+    hard = parse_allow(allow) is Allow.DATA_LOSS
+    return Migration.of(session.schemas.of(view), schema_text(source), hard=hard).planned(session.store, view)
+
+
+def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
+    """Change the schema of `main`, as one commit.
+
+    Raises:
+        CompileError: the new schema does not compile.
+        PlanError: a step is refused, or more severe than `allow` permits.
+        SchemaDataError: stored rows do not fit the new schema.
+        ReadSetChangedError: another process has changed the schema meanwhile.
+    """
+    session.require_writable()
+    allow = parse_allow(request.allow)
+    request = replace(request, allow=allow, schema=schema_text(request.schema))
+    try:
+        return _apply(session, request)
+    except ReadSetChangedError as error:
+        if error.member != "schema":
+            raise
+        # Another process may have applied the same schema.
+        again, view = _migration(session, request)
+        if again.plan.steps:
+            hint = "nothing of this change was applied; plan the change again"
+            raise ReadSetChangedError(error.member, error.expected, error.actual, hint=hint) from error
+        return SchemaReceipt(again.planned(session.store, view), False, view.version)
+
+
+def _migration(session: Session, request: SchemaApplyRequest) -> tuple[Migration, Manifest]:
+    view = session.store.capture(MAIN)
+    hard = request.allow is Allow.DATA_LOSS
+    return Migration.of(session.schemas.checked(view), str(request.schema), hard=hard), view
+
+
+def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
+    store = session.store
+    migration, view = _migration(session, request)
+    migration.check_allowed(Allow(request.allow))
+    planned = migration.planned(store, view)
+    if planned.is_empty:
+        return SchemaReceipt(planned, False, view.version)
+    cost = planned.cost
+    choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
+    write = replace(
+        write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
+        schema=migration.schema_change(),
+    )
+    memory = MemoryLimit(memory_budget(request.memory_budget))
+    with backend_of(choice, request).columns(session) as columns:
+        now = time.time_ns() // 1_000_000
+        prepare = PrepareMigration(store, migration, now, lambda: session.embedder, memory, columns)
+        commit = write_tables(session, write, prepare)
+    assert commit is not None, "the schemas differ, so there is a commit"
+    dropped = migration.dropped_data(view) if request.allow is Allow.DATA_LOSS else {}
+    removed = remove_dropped(store, dropped)
+    return SchemaReceipt(planned, True, commit.manifest_version, commit, removed, choice.engine.value)

@@ -1,0 +1,116 @@
+"""Checks of stored rows against a new schema, before the change has any effect.
+
+Only the steps of tier *validated* read rows. The rows are read with the names, types and values that they get, and
+checked by the same rules as `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph.commit.manifest import TablePin
+from omnigraph.errors import SchemaDataError
+from omnigraph.lang.schema import AcceptedSchema, Plan, TypeKind
+from omnigraph.lang.schema.catalog import Check, Range, Unique
+from omnigraph.lang.schema.migrate.steps import (
+    AddConstraint,
+    ChangeCardinality,
+    ChangeConstraint,
+    ChangeNullability,
+    ChangePropertyType,
+    NarrowEnum,
+    Step,
+    Tier,
+)
+from omnigraph.migrate.columns import TypeColumns, declared_type
+from omnigraph.storage.tables import TableStorage
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.validator import Violations
+from omnigraph.write.rules.verify import Verification
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedRows:
+    """The stored rows as they are after a schema change. New types have none.
+
+    Attributes:
+        tables: the table storage.
+        pins: the stored tables, by stored key.
+        columns: the columns of each type, by new key.
+    """
+
+    tables: TableStorage
+    pins: Mapping[str, TablePin]
+    columns: Mapping[str, TypeColumns]
+
+    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Stream columns of a type, by their new names."""
+        after = self.columns.get(key)
+        if after is None:
+            return pa.RecordBatchReader.from_batches(pa.schema([(name, pa.utf8()) for name in columns or ["id"]]), [])
+        names = list(after.schema.names if columns is None else columns)
+        # Null values are what some checks look for, so the columns are nullable here.
+        schema = pa.schema([after.schema.field(name).with_nullable(True) for name in names])
+        stored = self.tables.at(self.pins[after.former_key].ref)
+        reads = after.reads(names) or ("id",)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in stored.batches(columns=list(reads)):
+                yield pa.record_batch([after.sources[name].values(batch) for name in names], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def check_rows(after: AcceptedSchema, plan: Plan, rows: MigratedRows, memory: MemoryLimit | None = None) -> None:
+    """Check the stored rows against a new schema.
+
+    Args:
+        after: the new schema.
+        plan: the steps. Only steps of tier *validated* are checked.
+        rows: the stored rows.
+        memory: the memory limit of each check.
+
+    Raises:
+        SchemaDataError: rows do not fit. It has the first violations, and the number of all.
+        ResourceLimitError: a check exceeds its memory limit.
+    """
+    found = Violations()
+    check = Verification(after, rows, memory or MemoryLimit(), found)
+    done: set[tuple[object, ...]] = set()
+    for step in plan.steps:
+        if step.tier is Tier.VALIDATED:
+            _check_step(check, after, step, done)
+    if found.total:
+        raise SchemaDataError(tuple(found.first), found.total)
+
+
+def _check_step(check: Verification, after: AcceptedSchema, step: Step, done: set[tuple[object, ...]]) -> None:
+    match step:
+        case ChangeNullability():
+            check.required(step.type_kind, declared_type(after, step.type_kind, step.type_name), step.property_name)
+        case NarrowEnum() | ChangePropertyType():
+            _check_values(check, after, step.type_kind, step.type_name, step.property_name, done)
+        case AddConstraint(constraint=Unique(fields)):
+            check.uniques(step.type_kind, declared_type(after, step.type_kind, step.type_name), [fields])
+        case AddConstraint(constraint=Range(name) | Check(name)) | ChangeConstraint(to=Range(name) | Check(name)):
+            _check_values(check, after, step.type_kind, step.type_name, name, done)
+        case ChangeCardinality() if (step.type_name, "card") not in done:
+            done.add((step.type_name, "card"))
+            check.cardinalities(after.catalog.edges[step.type_name])
+
+
+def _check_values(
+    check: Verification,
+    after: AcceptedSchema,
+    kind: TypeKind,
+    owner: str,
+    name: str,
+    done: set[tuple[object, ...]],
+) -> None:
+    """Check all value rules of a property, once."""
+    if (kind, owner, name) not in done:
+        done.add((kind, owner, name))
+        check.values(kind, declared_type(after, kind, owner), [name])

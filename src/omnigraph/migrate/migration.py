@@ -1,0 +1,155 @@
+"""One schema change: the plan, and the table writes that execute it on a state of `main`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from omnigraph.commit.manifest import Manifest, Models, TablePin, models_of
+from omnigraph.commit.read_set import untracked
+from omnigraph.commit.store import Store
+from omnigraph.commit.table_writes import ChangeColumns, WriteColumns
+from omnigraph.commit.write_request import Prepared, SchemaChange
+from omnigraph.embed import Embedder
+from omnigraph.errors import PlanError, ReadSetChangedError
+from omnigraph.lang.schema import AcceptedSchema, Plan, Tier, TypeKind, compile_schema, evolve, ir_hash, plan, resolve
+from omnigraph.lang.schema.migrate.steps import DropProperty, DropType
+from omnigraph.lang.schema.type_key import type_key
+from omnigraph.migrate.checks import MigratedRows, check_rows
+from omnigraph.migrate.columns import TypeColumns, Values, columns_after
+from omnigraph.migrate.costs import Costs
+from omnigraph.migrate.receipt import Allow, SchemaPlan
+from omnigraph.write.rules.constraints import MemoryLimit
+
+_LEVELS = list(Allow)
+_NEEDED = {Tier.SAFE: Allow.SAFE, Tier.VALIDATED: Allow.VALIDATED, Tier.DESTRUCTIVE: Allow.DROPS}
+_SOURCE = "the new schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The change from one schema to another.
+
+    Attributes:
+        source: the text of the new schema.
+        before: the accepted schema.
+        after: the new schema; None if the plan is refused.
+        plan: the steps.
+        names: the former name of each type that already existed.
+    """
+
+    source: str
+    before: AcceptedSchema
+    after: AcceptedSchema | None
+    plan: Plan
+    names: dict[tuple[TypeKind, str], str]
+
+    @classmethod
+    def of(cls, before: AcceptedSchema, source: str, *, hard: bool = False) -> Migration:
+        """Plan a change.
+
+        Args:
+            before: the accepted schema.
+            source: the text of the new schema.
+            hard: whether drops also remove the data from earlier commits.
+
+        Raises:
+            CompileError: the new schema does not compile.
+        """
+        desired = compile_schema(source, _SOURCE)
+        made = plan(before, desired, allow_data_loss=hard)
+        after = evolve(before, desired) if made.supported else None
+        return cls(source, before, after, made, dict(resolve(before.catalog, desired).types))
+
+    def check_allowed(self, allow: Allow) -> None:
+        """Check that the change is possible, and that the caller allows its effect on data.
+
+        Raises:
+            PlanError: a step is refused, or has a more severe effect than allowed.
+        """
+        self.plan.raise_refusal()
+        for step in self.plan.steps:
+            if _LEVELS.index(_NEEDED[step.tier]) > _LEVELS.index(allow):
+                needed = _NEEDED[step.tier].value
+                raise PlanError(
+                    f"{step.describe()}: this step is {step.tier.value}, and only '{allow.value}' is allowed",
+                    diagnostic=step.code,
+                    hint=f"nothing has changed; to apply it, allow '{needed}' (--allow {needed.replace('_', '-')})",
+                )
+
+    def schema_change(self) -> SchemaChange:
+        """The schema change of the commit."""
+        assert self.after is not None
+        return SchemaChange(self.source, self.after, ir_hash(self.before))
+
+    def planned(self, store: Store, view: Manifest) -> SchemaPlan:
+        """The plan with the cost of each step on a state."""
+        if self.after is None:
+            return SchemaPlan(self.plan, (), view.schema_hash)
+        costs = Costs(store.tables, view.tables, self.names, self.before, self.after)
+        return SchemaPlan(self.plan, costs.of(self.plan), view.schema_hash)
+
+    def dropped_data(self, view: Manifest) -> dict[str, TablePin]:
+        """The tables whose earlier versions have data that the change drops, by stored key."""
+        found: dict[str, TablePin] = {}
+        for step in self.plan.steps:
+            if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
+                key = type_key(step.type_kind, step.name)
+            elif isinstance(step, DropProperty) and step.type_kind is not TypeKind.INTERFACE:
+                key = type_key(step.type_kind, self.names[step.type_kind, step.type_name])
+            else:
+                continue
+            found[key] = view.tables[key]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareMigration:
+    """Check the stored rows, and create the table writes of a schema change.
+
+    Attributes:
+        store: the graph.
+        migration: the change.
+        now: the time of the change in milliseconds, for `now()`.
+        embedder: returns the embedder. Called only if vectors have to be computed.
+        memory: the memory limit of each check.
+        write: writes new columns; None to write them in this process.
+    """
+
+    store: Store
+    migration: Migration
+    now: int
+    embedder: Callable[[], Embedder]
+    memory: MemoryLimit | None = None
+    write: WriteColumns | None = None
+
+    def __call__(self, view: Manifest) -> Prepared:
+        migration, view = self.migration, untracked(view)
+        assert migration.after is not None
+        if view.schema_hash != ir_hash(migration.before):
+            raise ReadSetChangedError("schema", ir_hash(migration.before), view.schema_hash)
+        rows_by_key = {key: pin.row_count for key, pin in view.tables.items()}
+        values = Values(self.now, self.embedder, rows_by_key)
+        columns = columns_after(migration.before, migration.after, migration.names, migration.plan, values)
+        rows = MigratedRows(self.store.tables, view.tables, {each.key: each for each in columns})
+        check_rows(migration.after, migration.plan, rows, self.memory)
+        writes = []
+        for each in columns:
+            pin = view.tables[each.former_key]
+            if each.changes(self.store.tables.at(pin.ref).schema()):
+                writes.append(
+                    ChangeColumns(pin.key, each.schema, each.new_values(), self.write, models=_models(pin.models, each))
+                )
+        return Prepared(writes, on_head=True)
+
+
+def _models(before: Models, columns: TypeColumns) -> Models:
+    """The recorded models of a table after the change: renamed properties are renamed, dropped ones are left out."""
+    current = {old: new for new, old in columns.former_names.items()}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, pairs in before:
+        if name in current:
+            found[current[name]] = [(model, current.get(source, f"{source} (dropped)")) for model, source in pairs]
+    for name, pair in columns.embedded.items():
+        found[name] = [pair]
+    return models_of(found)

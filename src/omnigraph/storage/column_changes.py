@@ -1,0 +1,307 @@
+"""Column changes of a table: one staged transaction adds, drops, renames, retypes and refills columns.
+
+Columns are matched by the property number in their field metadata, so a renamed column keeps its Lance field, its data
+and its indexes. A change without new values only replaces the schema of the table (Lance's `Project`). New values are
+written to one additional data file per fragment (Lance's `Merge`); all other data files stay. A column with other
+values gets a new field number, because Lance would read the old files with the new type.
+"""
+
+# See docs/decisions/0190-columns-change-in-one-transaction.md
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.fragment import FragmentMetadata, LanceFragment
+from lance.schema import LanceSchema
+from lance.udf import batch_udf
+
+from omnigraph.errors import CorruptionError
+from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.storage.blobs import stored_schema
+from omnigraph.storage.lance_manifest import encoded, encoded_number, fields
+from omnigraph.storage.staged import Staged, staged
+from omnigraph.storage.table_view import TableView
+
+_NAME, _ID, _PARENT, _NULLABLE = 2, 3, 4, 6
+"""Field numbers in Lance's message of a schema field."""
+
+_NO_PARENT = 2**64 - 1
+_TEMPORARY = "0new"
+"""Prefix of the names of new columns while they are written. No property name starts with a digit."""
+
+BATCH_BYTES = 32 << 20
+"""Approximate bytes of the rows that are computed at once."""
+
+_LEAST_ROWS, _MOST_ROWS = 16, 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class NewValues:
+    """Values of columns that are computed from the stored rows.
+
+    Attributes:
+        names: the columns that get the values, by their names after the change.
+        reads: the columns to read, by their stored names.
+        compute: computes the columns in `names` from a batch with the columns in `reads`.
+    """
+
+    names: tuple[str, ...]
+    reads: tuple[str, ...]
+    compute: Callable[[pa.RecordBatch], Sequence[pa.Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A top-level field of a Lance schema: its message, followed by the messages of its children."""
+
+    messages: tuple[bytes, ...]
+
+    @property
+    def number(self) -> int:
+        return _members(self.messages[0]).get(_ID, 0)
+
+    @property
+    def last_number(self) -> int:
+        return max(_members(message).get(_ID, 0) for message in self.messages)
+
+
+def property_number(field: pa.Field) -> str | None:
+    """The number of the property in a column; None for `id`, `src` and `dst`."""
+    found = (field.metadata or {}).get(PROPERTY_ID.encode())
+    return None if found is None else found.decode()
+
+
+def former_columns(stored: pa.Schema, wanted: pa.Schema) -> dict[str, str]:
+    """The stored name of every wanted column that exists, by its name in `wanted`."""
+    numbers = {number: field.name for field in stored if (number := property_number(field)) is not None}
+    plain = {field.name for field in stored if property_number(field) is None}
+    found: dict[str, str] = {}
+    for field in wanted:
+        number = property_number(field)
+        if number is None and field.name in plain:
+            found[field.name] = field.name
+        elif number is not None and number in numbers:
+            found[field.name] = numbers[number]
+    return found
+
+
+def has_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
+    """Whether a table has exactly the wanted columns: names, order, types, nullability and property numbers."""
+    target = stored_schema(wanted)
+    return [_signature(field) for field in stored] == [_signature(field) for field in target]
+
+
+def _signature(field: pa.Field) -> tuple[str, pa.DataType, bool, str | None]:
+    return field.name, field.type, field.nullable, property_number(field)
+
+
+def stage_columns(
+    table: TableView, schema: pa.Schema, values: NewValues | None = None, written: Sequence[str] | None = None
+) -> Staged:
+    """Stage new columns for a table. The rows, their order and their row ids stay.
+
+    Args:
+        table: the version to change.
+        schema: the columns afterwards, with plain bytes for blobs. Columns are matched by property number. A new
+            column without values is null in all rows.
+        values: the columns whose values change.
+        written: results of `write_columns` in other processes for all fragments; None to write the values here.
+
+    Raises:
+        CorruptionError: Lance assigned other field numbers than expected, or a required column has a null value.
+    """
+    dataset = table.dataset
+    target = stored_schema(schema)
+    parts = dataset.get_fragments()
+    if values is not None and parts:
+        if written is None:
+            written = write_columns(table, schema, values, [part.fragment_id for part in parts])
+        fragments = [FragmentMetadata.from_json(text) for text in written]
+        _check_complete(parts, fragments)
+    else:
+        fragments = []
+    computed = () if values is None else values.names
+    root, base = table.datasets.root, table.ref
+    project = LanceOperation.Project(_schema(dataset, target, computed))
+    if not fragments:
+        return staged(root, base, Transaction(base.version, project))
+    merge = LanceOperation.Merge(fragments, _schema(dataset, target, computed, keep_nullability=True))
+    known = {file.path for part in parts for file in part.metadata.files}
+    made = staged(root, base, Transaction(base.version, merge), known=known)
+    if not _nullability_changes(dataset, target, computed):
+        return made
+    # A `Merge` cannot change the nullability of the other columns, so a second commit does it.
+    after = base.at(base.version + 1)
+    return replace(made, then=staged(root, after, Transaction(after.version, project)))
+
+
+def write_columns(table: TableView, schema: pa.Schema, values: NewValues, numbers: Sequence[int]) -> tuple[str, ...]:
+    """Write the new values of some fragments, in any process. Returns the input of `stage_columns`.
+
+    Args:
+        table: the version to change.
+        schema: the columns afterwards, as for `stage_columns`.
+        values: the columns whose values change.
+        numbers: the fragments.
+    """
+    dataset = table.dataset
+    target = stored_schema(schema)
+    fields_ = [target.field(name) for name in values.names]
+    output = pa.schema([field.with_name(f"{_TEMPORARY}{i}") for i, field in enumerate(fields_)])
+    expected = {n for field in _new_fields(dataset, target, values.names).values() for n in _numbers(field)}
+    found: list[str] = []
+    with table.datasets.reporting(table.ref, write=True):
+        for number in numbers:
+            fragment = dataset.get_fragment(number)
+            assert fragment is not None
+            made = _merged(fragment, output, values, fields_)
+            if not set(made.files[-1].fields) <= expected:
+                raise CorruptionError(
+                    f"Lance assigned the field numbers {made.files[-1].fields} to new columns of {table.ref.path}",
+                    hint="this release does not support this version of Lance; nothing has changed",
+                )
+            found.append(json.dumps(made.to_json()))
+    return tuple(found)
+
+
+def _merged(
+    fragment: LanceFragment, output: pa.Schema, values: NewValues, wanted: Sequence[pa.Field]
+) -> FragmentMetadata:
+    """Write the new columns of a fragment to an additional data file."""
+    failed: list[Exception] = []
+
+    @batch_udf(output_schema=output)
+    def compute(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            arrays = values.compute(batch)
+            for array, field in zip(arrays, wanted, strict=True):
+                if array.null_count and not field.nullable:
+                    raise CorruptionError(
+                        f"the required column {field.name} would get null values", hint="nothing has changed"
+                    )
+            return pa.record_batch(list(arrays), schema=output)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    # Lance evaluates no row if it reads no column.
+    reads = list(values.reads) or ["id"]
+    try:
+        made, _ = fragment.merge_columns(compute, columns=reads, batch_size=_batch_rows(fragment))
+    except Exception:
+        if failed:
+            raise failed[0] from None  # Lance would convert it to text
+        raise
+    return made
+
+
+def _batch_rows(fragment: LanceFragment) -> int:
+    made = fragment.metadata
+    size = sum(file.file_size_bytes or 0 for file in made.files)
+    per_row = max(size // max(made.physical_rows, 1), 1)
+    return min(max(BATCH_BYTES // per_row, _LEAST_ROWS), _MOST_ROWS)
+
+
+def _check_complete(parts: Sequence[LanceFragment], written: Sequence[FragmentMetadata]) -> None:
+    if sorted(part.fragment_id for part in parts) != sorted(fragment.id for fragment in written):
+        raise CorruptionError("the new columns do not cover all fragments of the table", hint="nothing has changed")
+
+
+# Lance schemas as messages: Lance has no other way to set field numbers
+
+
+def _nullability_changes(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str]) -> bool:
+    former = former_columns(dataset.schema, target)
+    return any(
+        dataset.schema.field(former[field.name]).nullable != field.nullable
+        for field in target
+        if field.name in former and field.name not in computed
+    )
+
+
+def _schema(
+    dataset: LanceDataset, target: pa.Schema, computed: Sequence[str], *, keep_nullability: bool = False
+) -> LanceSchema:
+    """The Lance schema after the change: kept fields keep their numbers, others get unused numbers."""
+    metadata, stored = _top_level(dataset.lance_schema)
+    former = former_columns(dataset.schema, target)
+    new = _new_fields(dataset, target, computed)
+    messages: list[bytes] = []
+    for field in target:
+        if field.name in new:
+            messages += new[field.name].messages
+        else:
+            old = stored[former[field.name]].messages
+            before = dataset.schema.field(former[field.name]).nullable
+            nullable = before if keep_nullability else field.nullable
+            messages += [_renamed(old[0], field.name, nullable), *old[1:]]
+    schema: LanceSchema = LanceSchema._from_protos(metadata, *messages)
+    return schema
+
+
+def _new_fields(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str]) -> dict[str, _Field]:
+    """The fields with new numbers: first the columns with new values, in order, then new columns without values."""
+    _, stored = _top_level(dataset.lance_schema)
+    former = former_columns(dataset.schema, target)
+    empty = [
+        field.name
+        for field in target
+        if field.name not in computed
+        and (field.name not in former or dataset.schema.field(former[field.name]).type != field.type)
+    ]
+    in_schema = max((field.last_number for field in stored.values()), default=-1)
+    in_files = (n for part in dataset.get_fragments() for file in part.metadata.files for n in file.fields)
+    next_number = max([in_schema, *in_files]) + 1
+    found: dict[str, _Field] = {}
+    for name in (*computed, *empty):
+        _, fresh = _top_level(LanceSchema.from_pyarrow(pa.schema([target.field(name)])))
+        found[name] = _Field(tuple(_renumbered(message, next_number) for message in fresh[name].messages))
+        next_number = found[name].last_number + 1
+    return found
+
+
+def _numbers(field: _Field) -> Iterator[int]:
+    yield from (_members(message).get(_ID, 0) for message in field.messages)
+
+
+def _top_level(schema: LanceSchema) -> tuple[str, dict[str, _Field]]:
+    """The metadata of a schema, and its top-level fields by name."""
+    parts: Any = schema.__reduce__()
+    metadata, *messages = parts[1]
+    found: dict[str, list[bytes]] = {}
+    current: list[bytes] = []
+    for message in messages:
+        if _members(message).get(_PARENT, 0) == _NO_PARENT:
+            current = found.setdefault(_name(message), [])
+        current.append(message)
+    return metadata, {name: _Field(tuple(parts)) for name, parts in found.items()}
+
+
+def _members(message: bytes) -> Mapping[int, int]:
+    return {number: value for number, value, _, _ in fields(message) if isinstance(value, int)}
+
+
+def _name(message: bytes) -> str:
+    return next(
+        value.decode() for number, value, _, _ in fields(message) if number == _NAME and not isinstance(value, int)
+    )
+
+
+def _renamed(message: bytes, name: str, nullable: bool) -> bytes:
+    kept = b"".join(message[a:b] for number, _, a, b in fields(message) if number not in (_NAME, _NULLABLE))
+    return encoded(_NAME, name.encode()) + kept + (encoded_number(_NULLABLE, 1) if nullable else b"")
+
+
+def _renumbered(message: bytes, first: int) -> bytes:
+    """A field of a new schema, whose numbers start at 0, with numbers that start at `first`."""
+    members = _members(message)
+    kept = b"".join(message[a:b] for number, _, a, b in fields(message) if number not in (_ID, _PARENT))
+    parent = members.get(_PARENT, 0)
+    above = _NO_PARENT if parent == _NO_PARENT else parent + first
+    return kept + encoded_number(_ID, members.get(_ID, 0) + first) + encoded_number(_PARENT, above)

@@ -1,0 +1,102 @@
+"""A killed schema change is visible completely or not at all: schema files, tables and manifest."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.commit.child import Children
+from tests.commit.graphs import assert_whole, sidecars
+from tests.commit.matrix import Kill, Outcome, kills, outcome
+from tests.migrate.changes import Applying, schema_changes
+from tests.migrate.garden import SCHEMA, content, modelled
+
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.schema_files import STAGED
+from omnigraph.graph import Graph, open
+
+
+def _every() -> list[object]:
+    found: list[object] = []
+    for change in schema_changes():
+        points = list(kills(change))
+        if change.steps > 1:
+            points.append(Kill(Failpoint.TABLE_PACKED))
+        for kill in points:
+            core = change.tables and kill.point in (Failpoint.TABLE_PACKED, Failpoint.TABLE_COMMITTED)
+            marks = () if core else pytest.mark.slow
+            found.append(pytest.param(change, kill, id=f"{change}-{kill}", marks=marks))
+    return found
+
+
+def _outcome(change: Applying, kill: Kill) -> Outcome:
+    return Outcome.UNDONE if kill.point is Failpoint.TABLE_PACKED else outcome(change, kill)
+
+
+@pytest.mark.parametrize(("change", "kill"), _every())
+def test_a_killed_schema_change_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, change: Applying, kill: Kill
+) -> None:
+    expected, new = _outcome(change, kill), change.case.schema(SCHEMA)
+    with open(place) as graph:
+        before, head = content(graph), graph.snapshot().commit.id
+        busy = content(graph, branch="busy")
+        ending = children.run("apply_schema", failpoint=kill.setting, uri=str(place), source=new)
+        assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
+        assert bool(sidecars(graph)) is expected.audited
+    after = modelled(before, change.case.model)
+    with open(place) as reopened:
+        settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+        assert [record.kind for record in reopened.recovery.list()] == ([settled] if expected.audited else [])
+        assert content(reopened) == (after if expected.visible else before)
+        assert reopened.schema.source == (new if expected.visible else SCHEMA)
+        _check(reopened, before, busy, head)
+        # The request is sent again, and has its effect once.
+        assert reopened.schema.apply(new).applied is not expected.visible
+        assert content(reopened) == after
+        _check(reopened, before, busy, head)
+        assert reopened.verify().ok
+        reopened.mutate('query add() { insert Bed { name: "new" } }') if "Bed" in after else None
+        assert_whole(reopened)
+
+
+def _check(graph: Graph, before: object, busy: object, head: str) -> None:
+    assert content(graph, branch="idle") == before == content(graph, at=head)
+    assert content(graph, branch="busy") == busy
+    assert not list(Path(graph.uri).glob(f"*{STAGED}"))
+    assert_whole(graph)
+
+
+RECOVERY = (
+    Failpoint.RECOVERY_STARTED,
+    Failpoint.RECOVERY_CHECKED,
+    Failpoint.RECOVERY_RESTORED,
+    Failpoint.RECOVERY_PUBLISHED,
+    Failpoint.RECOVERY_AUDITED,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", RECOVERY, ids=str)
+@pytest.mark.parametrize("first", [Failpoint.TABLE_PACKED, Failpoint.TABLE_COMMITTED, Failpoint.PUBLISHED], ids=str)
+def test_a_killed_recovery_of_a_schema_change_has_the_same_outcome_when_repeated(
+    children: Children, place: Path, first: Failpoint, point: Failpoint
+) -> None:
+    change = list(schema_changes())[-1]
+    new = change.case.schema(SCHEMA)
+    visible = first is not Failpoint.TABLE_PACKED
+    with open(place) as graph:
+        before, head, busy = content(graph), graph.snapshot().commit.id, content(graph, branch="busy")
+        children.run("apply_schema", failpoint=f"{first.value}=kill", uri=str(place), source=new)
+    again = children.run("reopen", failpoint=f"{point.value}=kill", uri=str(place))
+    if again.signal != signal.SIGKILL:
+        pytest.skip("this recovery does not pass the failpoint")
+    with open(place) as reopened:
+        assert len(reopened.recovery.list()) == 1
+        assert content(reopened) == (modelled(before, change.case.model) if visible else before)
+        _check(reopened, before, busy, head)
+        assert reopened.schema.apply(new).applied is not visible
+        assert content(reopened) == modelled(before, change.case.model)
+        _check(reopened, before, busy, head)
