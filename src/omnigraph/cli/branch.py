@@ -1,4 +1,4 @@
-"""The commands `branch create`, `branch list`, `branch merge`, `branch reset` and `branch delete`."""
+"""The commands `branch create`, `list`, `merge`, `update`, `reset` and `delete`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def branch() -> None:
-    """Create, list, merge, reset and delete branches of a graph."""
+    """Create, list, merge, update, reset and delete branches of a graph."""
 
 
 @branch.command()
@@ -220,6 +220,65 @@ def merge(
         raise SystemExit(1)
 
 
+@branch.command()
+@click.argument("name")
+@address_options(positional=False)
+@conflict_options("NAME", "the parent")
+@click.option("--if-commit", metavar="ID", help="Update only if this commit is the head of NAME.")
+@condition_options
+@click.option("--idempotency-key", metavar="KEY", help="Do nothing if NAME has a commit with this key.")
+@click.option("--message", metavar="TEXT", help="Message of the commit.")
+@write_options()
+@JSON
+def update(
+    name: str,
+    uri_option: str | None,
+    store: str | None,
+    preview: bool,
+    strategy: str | None,
+    resolutions: tuple[str, ...],
+    level: str | None,
+    if_commit: str | None,
+    unchanged_since: str | None,
+    reads: tuple[str, ...],
+    timeout: float | None,
+    idempotency_key: str | None,
+    message: str | None,
+    actor: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Bring the schema and the rows of its parent into the branch NAME, as one commit.
+
+    If there are conflicts, nothing is written and the exit code is 1, also for a preview.
+    """
+    given = address(uri_option, store)
+    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+        try:
+            receipt = graph.branches.update(
+                name,
+                strategy=strategy,
+                resolutions=dict(resolution(text) for text in resolutions),
+                level=level,
+                preview=preview,
+                message=message,
+                expect_head=if_commit,
+                idempotency_key=idempotency_key,
+                **conditions(unchanged_since, reads, timeout),
+            )
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
+        uri = graph.uri
+    if as_json:
+        print_json({"uri": uri, **receipt.to_json()})
+    else:
+        _print_receipt(receipt)
+    if not receipt.is_clean:
+        raise SystemExit(1)
+
+
 def _print_receipt(receipt: MergeReceipt) -> None:
     if receipt.conflicts:
         count = conflict_count(receipt.total_conflicts)
@@ -228,5 +287,7 @@ def _print_receipt(receipt: MergeReceipt) -> None:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     print_changes(receipt)
+    if receipt.left_out:
+        click.echo(f"  not merged, because {receipt.target} does not have them: {', '.join(receipt.left_out)}")
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")

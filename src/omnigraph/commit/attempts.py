@@ -252,7 +252,7 @@ class _Write:
             if not isinstance(prepared, Prepared):
                 prepared = Prepared(prepared)
             try:
-                staging.stage(prepared.writes, reads)
+                staging.stage(prepared.writes, reads, prepared.adopt)
             except ReadSetChangedError as error:
                 raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
             if request.schema is not None:

@@ -202,4 +202,5 @@ def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Mani
         commit,
         tuple(staging.intents),
         staging.schema,
+        adopted=staging.adopted,
     )

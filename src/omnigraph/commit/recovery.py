@@ -272,6 +272,8 @@ def _is_complete(
         return False
     if any(state is not TableState.ROLLED_PAST_EXPECTED for _, state, _ in found):
         return False
+    if sidecar.adopted is not None:
+        return all(store.tables.at(pin.ref).exists() for pin in sidecar.adopted.pins)
     if sidecar.schema is None:
         return True
     made = all(store.tables.head(pin.ref.path, pin.ref.branch) == pin.ref.version for pin in sidecar.schema.added)

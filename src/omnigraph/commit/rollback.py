@@ -82,14 +82,15 @@ def undo(
     outcomes: list[TableOutcome] = []
     for table, state, head in found:
         after = head
-        if table.id in pins and head is not None:
+        if sidecar.adopted is None and table.id in pins and head is not None:
             pin = replace(pins[table.id], ref=restored(store, table.base.at(head), table.base.version, visible=True))
             back[pin.key] = pin
             after = pin.ref.version
         outcomes.append(TableOutcome(table.key, state, head, after))
     reach(Failpoint.RECOVERY_RESTORED)
     now = {pin.id: key for key, pin in view.tables.items()}
-    dropped = {pin.key: pin for pin in pins.values() if pin.id not in now}
+    # A branch update has not changed the tables that the branch had before.
+    dropped = {pin.key: pin for pin in pins.values() if pin.id not in now or sidecar.adopted is not None}
     change = Change(
         tuple((dropped | back).values()),
         tuple(key for identity, key in now.items() if identity not in pins),

@@ -23,6 +23,9 @@ SIDECAR_VERSION = 1
 ROLLBACK_VERSION = 2
 """Version number of a rollback-only sidecar. Older releases, which would ignore the mark, refuse this version."""
 
+ADOPTING_VERSION = 3
+"""Version number of the sidecar of a branch update. Older releases, which would ignore its tables, refuse it."""
+
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
 
@@ -31,6 +34,7 @@ class WriterKind(StrEnum):
     LOAD = "Load"
     SCHEMA_APPLY = "SchemaApply"
     BRANCH_MERGE = "BranchMerge"
+    BRANCH_UPDATE = "BranchUpdate"
     REVERT = "Revert"
     CHERRY_PICK = "CherryPick"
     RESTORE = "Restore"
@@ -93,6 +97,23 @@ class SchemaIntent:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptedTables:
+    """The tables that a branch takes over from its parent, with the schema of the parent.
+
+    Attributes:
+        schema_hash: hash of the schema.
+        pins: the table versions of the parent that the write does not change.
+        drops: type keys that leave the branch.
+        renames: old and new type keys.
+    """
+
+    schema_hash: str
+    pins: tuple[TablePin, ...]
+    drops: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sidecar:
     """The content of a sidecar: one write that is running or was interrupted.
 
@@ -104,6 +125,7 @@ class Sidecar:
         schema: the schema change; None if the write does not change the schema.
         ancestors: for a merge, path of the file with the rows of the merged commits; None if there are none.
         rollback_only: whether a flush of its files failed, so that the write must never be rolled forward.
+        adopted: the tables that the branch takes over from its parent; None if the write is not a branch update.
     """
 
     operation_id: str
@@ -118,6 +140,7 @@ class Sidecar:
     schema: SchemaIntent | None = None
     ancestors: str | None = None
     rollback_only: bool = False
+    adopted: AdoptedTables | None = None
 
     @property
     def path(self) -> str:
@@ -126,6 +149,10 @@ class Sidecar:
     @property
     def change(self) -> Change:
         """The change of the manifest after all tables have their new versions."""
+        if self.adopted is not None:
+            written = tuple(table.pinned(table.key) for table in self.tables)
+            adopted = self.adopted
+            return Change((*adopted.pins, *written), adopted.drops, adopted.renames, adopted.schema_hash)
         if self.schema is None:
             return Change(tuple(table.pinned(table.key) for table in self.tables))
         names = dict(self.schema.renames)
@@ -133,7 +160,8 @@ class Sidecar:
         return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
 
     def dump(self) -> bytes:
-        version = ROLLBACK_VERSION if self.rollback_only else SIDECAR_VERSION
+        version = SIDECAR_VERSION if self.adopted is None else ADOPTING_VERSION
+        version = ROLLBACK_VERSION if self.rollback_only else version
         members = with_checksum({"sidecar_version": version, **_plain(self)})
         return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
@@ -147,7 +175,7 @@ class Sidecar:
         try:
             members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
-            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION):
+            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION, ADOPTING_VERSION):
                 raise ValueError(f"sidecar version {version} is not known to this release")
             commit = _commit(members["commit"])
             commit_rows([commit])  # raises if the manifest cannot store the commit
@@ -164,6 +192,7 @@ class Sidecar:
                 _schema(members["schema"]) if members["schema"] else None,
                 members.get("ancestors"),
                 version == ROLLBACK_VERSION,
+                _adopted(members["adopted"]) if members.get("adopted") else None,
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptionError(
@@ -244,6 +273,7 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
         ],
         "schema": None if sidecar.schema is None else asdict(sidecar.schema),
         "ancestors": sidecar.ancestors,
+        **({} if sidecar.adopted is None else {"adopted": _adopted_json(sidecar.adopted)}),
     }
 
 
@@ -272,3 +302,23 @@ def _schema(members: dict[str, Any]) -> SchemaIntent:
     )
     renames = tuple((old, new) for old, new in members["renames"])
     return SchemaIntent(members["schema_hash"], added, tuple(members["drops"]), renames)
+
+
+def _adopted_json(adopted: AdoptedTables) -> dict[str, Any]:
+    return {
+        "schema_hash": adopted.schema_hash,
+        "pins": [asdict(pin) | {"models": dict(pin.models)} for pin in adopted.pins],
+        "drops": adopted.drops,
+        "renames": adopted.renames,
+    }
+
+
+def _adopted(members: dict[str, Any]) -> AdoptedTables:
+    pins = tuple(
+        TablePin(
+            pin["key"], TableId(**pin["id"]), TableRef(**pin["ref"]), pin["row_count"], models_of(pin.get("models", {}))
+        )
+        for pin in members["pins"]
+    )
+    renames = tuple((old, new) for old, new in members["renames"])
+    return AdoptedTables(members["schema_hash"], pins, tuple(members["drops"]), renames)

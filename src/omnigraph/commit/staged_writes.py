@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import MAIN, Manifest, TablePin
 from omnigraph.commit.read_set import ReadSet
 from omnigraph.commit.removal_list import files_token
 from omnigraph.commit.schema_tables import create_table, table_keys
-from omnigraph.commit.sidecar import SchemaIntent, TableIntent
+from omnigraph.commit.sidecar import AdoptedTables, SchemaIntent, TableIntent
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.work_records import Work
@@ -54,6 +54,7 @@ class StagedWrites:
     Attributes:
         view: the state that they are staged against.
         schema: the schema change that belongs to the commit.
+        adopted: the tables that the branch takes over from its parent.
     """
 
     def __init__(self, store: Store, work: Work | None) -> None:
@@ -62,6 +63,7 @@ class StagedWrites:
         self._token: str | None = None
         self.view: Manifest
         self.schema: SchemaIntent | None = None
+        self.adopted: AdoptedTables | None = None
         self._entries: list[_Entry] = []
         self._earlier: dict[str, _Entry] = {}
         self._forks: list[TableRef] = []
@@ -87,15 +89,23 @@ class StagedWrites:
             self._token = files_token(self.store.objects)
         self._entries = []
         self.schema = None
+        self.adopted = None
         self.view = view
 
-    def stage(self, writes: Sequence[TableWrite], reads: ReadSet) -> None:
-        """Write the files of an attempt, and add the rows that it depends on to the read set."""
+    def stage(self, writes: Sequence[TableWrite], reads: ReadSet, adopt: Manifest | None = None) -> None:
+        """Write the files of an attempt, and add the rows that it depends on to the read set.
+
+        Args:
+            writes: the writes.
+            reads: the read set.
+            adopt: the state whose tables the branch takes over; the writes apply to them.
+        """
+        tables = self.view.tables if adopt is None else adopt.tables
         keys = [write.key for write in writes]
         if len(set(keys)) != len(keys):
             raise InputError("a write can have one operation per table")
         for write in sorted(writes, key=lambda write: write.key):
-            pin = self.view.tables.get(write.key)
+            pin = tables.get(write.key)
             if pin is None:
                 raise InputError(f"the graph has no table {write.key}")
             write.note_reads(reads)
@@ -112,7 +122,21 @@ class StagedWrites:
             if staged.ids is not None:
                 reads.add_lookup(write.key, "id", staged.ids)
             self._entries.append(_entry(write, staged, pin))
+        if adopt is not None:
+            self.adopted = self._adopted(adopt)
         reach(Failpoint.STAGED)
+
+    def _adopted(self, adopt: Manifest) -> AdoptedTables:
+        """The tables of another state that this branch takes over, except those that the write changes."""
+        changed = {entry.intent.key for entry in self._entries}
+        keys = {pin.id: key for key, pin in adopt.tables.items()}
+        own = {pin.id: key for key, pin in self.view.tables.items()}
+        return AdoptedTables(
+            adopt.schema_hash,
+            tuple(pin for key, pin in adopt.tables.items() if key not in changed),
+            tuple(key for identity, key in own.items() if identity not in keys),
+            tuple((key, keys[i]) for i, key in own.items() if i in keys and keys[i] != key),
+        )
 
     def check_files(self) -> None:
         """Check that no cleanup has removed staged files. Call it after the sidecar, which protects them, is written.

@@ -32,6 +32,8 @@ class Prepared:
         merged_generation: generation of that head.
         ancestors: the commits that the branch gets by the merge, as rows from `History.missing_in_target`.
         needs: table versions that must exist when the commit is published: for a merge, those of its base and source.
+        adopt: for a branch update, the state of the parent. The branch takes over its tables and its schema, and the
+            writes apply to these tables.
         on_head: the writes are valid only for the head that they were prepared on.
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
     """
@@ -42,6 +44,7 @@ class Prepared:
     merged_generation: int = 0
     ancestors: pa.Table | None = None
     needs: Collection[TableRef] = ()
+    adopt: Manifest | None = None
     on_head: bool = False
     matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
 

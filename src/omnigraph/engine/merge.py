@@ -66,11 +66,11 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
             held.enter_context(reading(store.leases, WorkKind.MERGE, source))
         else:
             write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, source, target)))
-        size = partial(compared_bytes, store, session.schemas.of, source, target, SPARK_THRESHOLD.amount)
+        size = partial(compared_bytes, store, session.schemas, source, target, SPARK_THRESHOLD.amount)
         choice = choose_engine(session, request, size)
         budget = memory_budget(request.memory_budget)
         comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
-        work = Merge(store, source, session.schemas.of, choices, comparer, MemoryLimit(budget), level=level)
+        work = Merge(store, source, session.schemas, choices, comparer, MemoryLimit(budget), level=level)
         prepare = PrepareMerge(session, request, work, source, choice, digest)
         if request.preview:
             return prepare.receipt_of(work.against(target))

@@ -148,14 +148,14 @@ class _Pick:
                 work = held.enter_context(at_work(store.leases, WorkKind.MERGE, self._source, self._base, target))
                 write = replace(write, work=work)
             exact_from = SPARK_THRESHOLD.amount
-            size = partial(compared_bytes, store, session.schemas.of, self._source, target, exact_from, self._base)
+            size = partial(compared_bytes, store, session.schemas, self._source, target, exact_from, self._base)
             self._choice: Choice = choose_engine(session, request, size)
             budget = memory_budget(request.memory_budget)
             comparer = held.enter_context(backend_of(self._choice, request).comparer(session, budget))
             self._work = Merge(
                 store,
                 self._source,
-                session.schemas.of,
+                session.schemas,
                 self._choices,
                 comparer,
                 MemoryLimit(budget),

@@ -17,7 +17,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.engine.backends import LoadRows
-from omnigraph.engine.engines import Choice
+from omnigraph.engine.engines import Choice, Engine
 from omnigraph.engine.preconditions import check_unchanged
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
@@ -161,5 +161,6 @@ class PrepareMerge:
             merged.total,
             self.request.preview,
             self.session.actor,
-            engine=self.choice.engine.value,
+            engine=Engine.LOCAL.value if merged.alignment is not None else self.choice.engine.value,
+            left_out=merged.left_out,
         )

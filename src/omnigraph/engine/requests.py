@@ -106,6 +106,16 @@ class MergeOptions(WriteOptions, ExecutionOptions, total=False):
     memory_budget: int | str | None
 
 
+class BranchUpdateOptions(WriteOptions, total=False):
+    """Options of `branches.update`."""
+
+    strategy: Strategy | str | None
+    resolutions: Resolutions | None
+    preview: bool
+    level: MergeLevel | str | None
+    memory_budget: int | str | None
+
+
 class PickOptions(WriteOptions, ExecutionOptions, total=False):
     """Options of `revert` and `cherry_pick`."""
 
@@ -269,6 +279,23 @@ class MergeRequest(WriteFields, ExecutionFields):
     level: MergeLevel | str | None = None
     memory_budget: int | str | None = None
     expect_source: str | None = None
+
+
+@dataclass(frozen=True)
+class BranchUpdateRequest(WriteFields):
+    """A branch that receives the schema and the rows of its parent.
+
+    Attributes:
+        name: the branch.
+        strategy: the side that wins all conflicts: `ours` is the branch, `theirs` is the parent.
+    """
+
+    name: str
+    strategy: Strategy | str | None = None
+    resolutions: Resolutions | None = None
+    preview: bool = False
+    level: MergeLevel | str | None = None
+    memory_budget: int | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,7 @@ def _commit(
     merge = Merge(
         store,
         view,
-        session.schemas.of,
+        session.schemas,
         Choices(),
         comparer,
         MemoryLimit(budget),

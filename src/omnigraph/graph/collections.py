@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Unpack
 
 from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
@@ -13,9 +14,13 @@ from omnigraph.commit.branches import Branch
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.tags import Tag
+from omnigraph.engine.branch_update import update_branch
 from omnigraph.engine.branches import create_branch, delete_branch, reset_branch
+from omnigraph.engine.options import takes
+from omnigraph.engine.requests import BranchUpdateOptions, BranchUpdateRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError
+from omnigraph.merge.receipt import MergeReceipt
 
 
 class Branches:
@@ -54,6 +59,35 @@ class Branches:
             PreconditionFailedError: the head is another commit.
         """
         delete_branch(self._session, name, expect_head)
+
+    @takes(BranchUpdateOptions)
+    def update(self, name: str, **options: Unpack[BranchUpdateOptions]) -> MergeReceipt:
+        """Bring the schema and the rows of its parent into a branch, as one commit.
+
+        Args:
+            name: the branch.
+            **options: `strategy` chooses the side that wins all conflicts: `ours` is the branch, `theirs` is the
+                parent. `resolutions` chooses it for single conflicts. `level` is `row` or `property`. With `preview`,
+                nothing is written. `memory_budget` limits the memory of the comparison. The other options are those
+                of every write.
+
+        Example:
+            >>> import omnigraph, tempfile
+            >>> graph = omnigraph.init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }")
+            >>> _ = graph.branches.create("draft")
+            >>> _ = graph.schema.apply("node Person { name: String @key, age: I32? }")
+            >>> graph.branches.update("draft").outcome.value
+            'fast_forward'
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann", age: 7 } }', branch="draft")
+
+        Raises:
+            BranchNotFoundError: there is no such branch.
+            InputError: the branch is `main`.
+            MergeConflictsError: there are conflicts without a decision. Nothing was written.
+            MergeSchemaError: changes of the branch cannot be brought to the schema of the parent.
+            PreconditionFailedError: the head of the branch is not the expected one.
+        """
+        return update_branch(self._session, BranchUpdateRequest(name, **options))
 
     def reset(self, name: str, to: str, *, expect_head: str | None = None, preview: bool = False) -> BranchReset:
         """Move a branch to another commit. Its later commits leave the branch; a tag keeps them readable.

@@ -22,9 +22,10 @@ from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer
 from omnigraph.merge.property_level import Levels
+from omnigraph.merge.schema_alignment import Schemas
 from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import Overlay, State
-from omnigraph.merge.three_way import SchemaOf, ThreeWay
+from omnigraph.merge.three_way import ThreeWay
 from omnigraph.merge.violating_entities import violating_entities
 from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.table_ref import manifest_name, table_directory
@@ -45,7 +46,7 @@ class Bases:
     Attributes:
         store: the graph.
         history: the commits of both branches.
-        schema_of: returns the schema of a state.
+        schemas: the schemas of states.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
         levels: the level of each type.
@@ -55,7 +56,7 @@ class Bases:
 
     store: Store
     history: History
-    schema_of: SchemaOf
+    schemas: Schemas
     comparer: Comparer
     memory: MemoryLimit
     levels: Levels | None = None
@@ -71,6 +72,9 @@ class Bases:
             return UNKNOWN
         if len(known) > 1 and not all(self._is_readable(view) for view in known):
             return UNKNOWN
+        heads = self.history.source, self.history.target
+        if len(known) > 1 and len({view.schema_hash for view in (*known, *heads)}) > 1:
+            return UNKNOWN  # a virtual base needs one schema; without it, rows that differ are conflicts
         state = State(known[0])
         for i, view in enumerate(known[1:], 1):
             common = self.history.common_of(best[:i], [best[i]])
@@ -104,7 +108,7 @@ class Bases:
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
         """Merge one state into another. Rows in conflict become undecided."""
-        accepted = self.schema_of(target)
+        accepted = self.schemas.of(target)
         budget = self.memory.limit
         work = ThreeWay(
             self.store.tables, self.comparer, base, source, target, self.levels, virtual=True, budget=budget

@@ -31,6 +31,11 @@ class Strategy(StrEnum):
     THEIRS = "theirs"
     """The source wins: its rows are taken."""
 
+    @property
+    def other(self) -> Strategy:
+        """The other side."""
+        return Strategy.THEIRS if self is Strategy.OURS else Strategy.OURS
+
 
 Resolutions = Mapping[Conflict | tuple[str, str], Strategy | str]
 """The side that wins each conflict. A conflict is an item of a preview, or a type name and an id."""
@@ -90,6 +95,13 @@ class Choices:
 
     default: Strategy | None = None
     by_type: Mapping[str, Mapping[str, Strategy]] = field(default_factory=dict)
+
+    def swapped(self) -> Choices:
+        """The choices for a merge in the other direction."""
+        return Choices(
+            None if self.default is None else self.default.other,
+            {key: {name: side.other for name, side in sides.items()} for key, sides in self.by_type.items()},
+        )
 
     @classmethod
     def given(

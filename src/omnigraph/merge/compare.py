@@ -76,7 +76,9 @@ class Compared:
     def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
         """The rows to take, as the input of a write."""
         versions = self.versions
-        other = None if versions.groups is None else versions.target
+        # Blobs that the source lacks or did not change come from the target.
+        mixed = versions.groups is not None or any(versions.lacking)
+        other = versions.target if mixed else None
         return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other)
 
     def differing(self, places: list[int]) -> list[str]:
@@ -225,7 +227,7 @@ class LocalComparer:
         collected = Collected(versions, self._budget)
         for sides in self._sides(versions, touched_ids):
             self.parts += 1
-            base, source, target = map(versions.without_separate_ids, sides)
+            base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
             collected.add(compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown))
         return collected.compared()
 

@@ -24,6 +24,7 @@ from omnigraph.write.rules.validator import Describe
 
 _KINDS = {
     "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
+    "required": ConflictKind.VALUE_CONSTRAINT_VIOLATION,
     "unique": ConflictKind.UNIQUE_VIOLATION,
     "endpoint": ConflictKind.ORPHAN_EDGE,
     "cardinality": ConflictKind.CARDINALITY_VIOLATION,

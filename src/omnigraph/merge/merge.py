@@ -8,7 +8,7 @@ The commit of the source is fixed at the start. Each attempt reads the current s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import Manifest, TablePin, combined_models
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.store import Store
+from omnigraph.commit.store import Store, now_micros
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.errors import Conflict, MergeSchemaError
 from omnigraph.lang.schema.type_key import TypeKey
@@ -29,12 +29,14 @@ from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.property_level import Levels, MergeLevel
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
+from omnigraph.merge.schema_alignment import Alignment, Schemas, enum_renames
 from omnigraph.merge.sides import differing_fragments
 from omnigraph.merge.states import State
-from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
+from omnigraph.merge.three_way import Tables, ThreeWay
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import Describe, violations
+from omnigraph.write.rules.validator import Describe, missing_values, violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Merged:
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
         edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
         new_commits: the commits that the target does not have yet, as rows of the manifest.
+        left_out: types and properties that the source has changed, and that the schema of the target does not have.
+        alignment: aligned the source to the schema of the target; None if both have the same schema.
     """
 
     outcome: MergeOutcome
@@ -62,6 +66,8 @@ class Merged:
     edges_kept: int = 0
     edges_omitted: int = 0
     new_commits: pa.Table | None = None
+    left_out: tuple[str, ...] = ()
+    alignment: Alignment | None = None
 
     @property
     def base_refs(self) -> set[TableRef]:
@@ -84,7 +90,7 @@ class Merge:
     Args:
         store: the graph.
         source: the branch that is merged, at its head.
-        schema_of: returns the schema of a state.
+        schemas: the schemas of states.
         choices: the choices for conflicts.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
@@ -97,7 +103,7 @@ class Merge:
         self,
         store: Store,
         source: Manifest,
-        schema_of: SchemaOf,
+        schemas: Schemas,
         choices: Choices,
         comparer: Comparer,
         memory: MemoryLimit,
@@ -109,11 +115,13 @@ class Merge:
         self._name = name or source.branch
         self._store = store
         self._source = source
-        self._schema_of = schema_of
+        self._schemas = schemas
         self._choices = choices
         self._comparer = comparer
         self._memory = memory
         self._restoring = restoring
+        self.now = now_micros() // 1000
+        """The value of `now()` in defaults, in milliseconds."""
         self._level = level
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
@@ -139,7 +147,7 @@ class Merge:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
         levels = self._levels(target)
-        bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory, levels, by_strategy)
+        bases = Bases(self._store, history, self._schemas, self._comparer, self._memory, levels, by_strategy)
         base_state = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 
@@ -157,7 +165,7 @@ class Merge:
             # Another choice may have resolved these conflicts. Then a comparison without choices finds them.
             plain = _Comparison(self, base, target, Choices(), unchecked=False)
             unused.unused(plain.listed()).refuse()
-        conflicts = comparison.found.first(self._store.tables, base, self._source, target)
+        conflicts = comparison.described()
         return Merged(
             outcome,
             bases,
@@ -168,10 +176,12 @@ class Merge:
             comparison.edges_kept,
             comparison.edges_omitted,
             new_commits,
+            comparison.left_out,
+            comparison.alignment,
         )
 
     def _levels(self, target: Manifest) -> Levels:
-        return Levels(self._schema_of(target), self._level)
+        return Levels(self._schemas.of(target), self._level)
 
     def weight(self, target: Manifest, base: Manifest | None = None) -> int:
         """The approximate number of bytes to compare. `base` is the base, if the caller knows it."""
@@ -182,7 +192,7 @@ class Merge:
             best = history.common().best
             if self._source.head.id in best:
                 return 0
-            bases = Bases(self._store, history, self._schema_of, self._comparer, self._memory)
+            bases = Bases(self._store, history, self._schemas, self._comparer, self._memory)
             base_state = State(target) if target.head.id in best else bases.of(best[-1:])
         tables = self._store.tables
         size = 0
@@ -195,11 +205,16 @@ class Merge:
 
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
         """The writes of the merge to the target."""
+        alignment = merged.alignment
+        source = self._source if alignment is None else alignment.view(self._source)
+        comparer = self._comparer if alignment is None else LocalComparer(alignment.tables, self._memory.limit)
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
-                changes.append((compared, combined_models(target.tables[key].models, self._source.tables[key].models)))
-        return self._comparer.writes(changes, target)
+                pin = source.tables[key]
+                theirs = pin.models if alignment is None else alignment.models(pin)
+                changes.append((compared, combined_models(target.tables[key].models, theirs)))
+        return comparer.writes(changes, target)
 
 
 class _Comparison:
@@ -212,14 +227,16 @@ class _Comparison:
         resolved: number of resolved conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
         edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
+        alignment: aligned the states to the schema of the target; None if all have the same schema.
+        left_out: types and properties that the source has changed, and that the target does not have.
     """
 
     def __init__(self, merge: Merge, base: State, target: Manifest, choices: Choices, *, unchecked: bool) -> None:
         self._merge = merge
-        self._base = base
         self._target = target
         self._choices = choices
-        self._accepted = merge._schema_of(target)
+        self._accepted = merge._schemas.of(target)
+        self._align(base)
         self.tables = self._compared()
         self.found = Conflicts(merge._name, target.branch)
         for compared in self.tables.values():
@@ -232,18 +249,28 @@ class _Comparison:
         if not unchecked or merge._source.schema_hash != target.schema_hash:
             self._check()
 
+    def _align(self, base: State) -> None:
+        """Align the states to the schema of the target, if their schemas differ."""
+        merge, target, source = self._merge, self._target, self._merge._source
+        self.alignment: Alignment | None = None
+        self.left_out: tuple[str, ...] = ()
+        self._base, self._source, self._tables = base, source, merge._store.tables
+        views = [view for view in (base.manifest, source, target) if view is not None]
+        if len({view.schema_hash for view in views}) == 1:
+            return
+        renames = enum_renames([merge._schemas.version_at(Snapshot(merge._store, view)) for view in (target, source)])
+        self.alignment = alignment = Alignment(merge._store.tables, target, self._accepted, renames, merge.now)
+        self.left_out = tuple(alignment.left_out(base.manifest, source))
+        self._tables, self._source = alignment.tables, alignment.view(source)
+        if base.manifest is not None:
+            self._base = State(alignment.view(base.manifest), base.overlays, base.unknown)
+
     def _compared(self) -> dict[str, Compared]:
-        source, target = self._merge._source, self._target
-        base_state = target if self._base.manifest is None else self._base.manifest
-        if source.schema_hash not in (base_state.schema_hash, target.schema_hash):
-            raise MergeSchemaError(
-                f"'{self._merge._name}' has a schema that '{target.branch}' does not have",
-                hint="a merge does not change schemas: apply the schema to the target first",
-            )
-        merge, budget = self._merge, self._merge._memory.limit
+        merge, target, budget = self._merge, self._target, self._merge._memory.limit
+        comparer = merge._comparer if self.alignment is None else LocalComparer(self._tables, budget)
+        states = self._base, State(self._source), target
         levels = merge._levels(target)
-        states = self._base, State(source), target
-        comparison = ThreeWay(merge._store.tables, merge._comparer, *states, levels, budget=budget)
+        comparison = ThreeWay(self._tables, comparer, *states, levels, self.alignment, budget=budget)
         found = comparison.compare(self._choices, self._accepted)
         if found.incompatible:
             names = ", ".join(TypeKey.parse(key).name for key in found.incompatible)
@@ -256,17 +283,17 @@ class _Comparison:
 
     def _check(self) -> None:
         """Find the constraints that the merge breaks, and resolve the conflicts that have a choice."""
-        store, source, target, accepted = self._merge._store, self._merge._source, self._target, self._accepted
-        snapshot = Snapshot(store, target)
+        source, target, accepted = self._source, self._target, self._accepted
+        snapshot = Snapshot(self._merge._store, target)
         decisions = Decisions.of(self.tables, self._choices)
-        restorer = EdgeRestorer(store.tables, self._base, source, target, accepted)
+        restorer = EdgeRestorer(self._tables, self._base, source, target, accepted)
         while True:
             self.edges_kept += restorer.restore(self.tables, decisions)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
-            orphans = Orphans(store, source, target, accepted, self.tables, self._choices, decisions)
+            orphans = Orphans(self._tables, source, target, accepted, self.tables, self._choices, decisions)
             orphans.restoring = self._merge._restoring
             wrong: list[tuple[pa.Table, Describe]] = []
-            for rows, describe in violations(accepted, changes, snapshot, self._merge._memory):
+            for rows, describe in self._violations(changes, snapshot):
                 if rows.num_rows:
                     wrong.append((orphans.resolve(rows, describe(rows.slice(0, 1).to_pylist()[0])), describe))
             if not orphans.changed:
@@ -279,14 +306,27 @@ class _Comparison:
         for rows, describe in wrong:
             self.found.add_violations(rows, describe, changes)
 
+    def _violations(
+        self, changes: Mapping[str, TableChange], snapshot: Snapshot
+    ) -> Iterator[tuple[pa.Table, Describe]]:
+        if self.alignment is not None:
+            # Rows of another schema can lack values that the schema of the target requires.
+            for key, one in self.tables.items():
+                yield from missing_values(self._accepted, key, one.rows)
+        yield from violations(self._accepted, changes, snapshot, self._merge._memory)
+
     def listed(self) -> dict[str, set[str]]:
         """The entities that are in conflict, by type key."""
         return self.found.entities()
 
+    def described(self) -> tuple[Conflict, ...]:
+        """The first conflicts with the values of all sides."""
+        return self.found.first(self._tables, self._base, self._source, self._target)
+
 
 def compared_bytes(
     store: Store,
-    schema_of: SchemaOf,
+    schemas: Schemas,
     source: Manifest,
     target: Manifest,
     exact_from: Callable[[], int],
@@ -304,7 +344,7 @@ def compared_bytes(
     bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
     if bound < exact_from():
         return bound
-    return Merge(store, source, schema_of, Choices(), LocalComparer(tables), MemoryLimit()).weight(target, base)
+    return Merge(store, source, schemas, Choices(), LocalComparer(tables), MemoryLimit()).weight(target, base)
 
 
 def _changed(source: Manifest, base: Manifest) -> dict[str, TablePin]:

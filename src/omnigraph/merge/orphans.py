@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.store import Store
 from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import edge_key, node_key
@@ -23,6 +22,7 @@ from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
 from omnigraph.merge.restored_edges import Decisions, unchanged_table
 from omnigraph.merge.sides import lookup_rows
+from omnigraph.storage.tables import TableStorage
 
 _NONE = pa.array([], pa.utf8())
 
@@ -31,7 +31,7 @@ class Orphans:
     """Resolves the orphan edges that one constraint check finds.
 
     Args:
-        store: the graph.
+        storage: the table storage.
         source: the branch that is merged.
         target: the branch that it is merged into.
         accepted: the schema of the target.
@@ -50,7 +50,7 @@ class Orphans:
 
     def __init__(
         self,
-        store: Store,
+        storage: TableStorage,
         source: Manifest,
         target: Manifest,
         accepted: AcceptedSchema,
@@ -58,7 +58,7 @@ class Orphans:
         choices: Choices,
         decisions: Decisions,
     ) -> None:
-        self._store = store
+        self._storage = storage
         self._source = source
         self._target = target
         self._accepted = accepted
@@ -122,7 +122,7 @@ class Orphans:
         if nodes is None or key not in self._before:
             return rows
         taken = self._before[key].rows.select(["id", other_end])
-        stored = self._store.tables.at(self._target.tables[node_key(other)].ref)
+        stored = self._storage.at(self._target.tables[node_key(other)].ref)
         restored = nodes.rows["id"].filter(pc.is_in(nodes.rows["id"], value_set=taken[other_end]))
         known = stored.lookup("id", restored, columns=["id"])["id"]
         restored = restored.filter(pc.invert(pc.is_in(restored, value_set=known)))
@@ -143,7 +143,7 @@ class Orphans:
         if len(ids):
             compared = self.tables[key]
             dropped = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
-            known = self._store.tables.at(self._target.tables[key].ref).lookup("id", dropped, columns=["id"]).num_rows
+            known = self._storage.at(self._target.tables[key].ref).lookup("id", dropped, columns=["id"]).num_rows
             self.tables[key] = compared.without_rows(ids, inserted=len(dropped) - known)
             self._decisions.add(self._decisions.edges, key, ids)
 
@@ -154,7 +154,7 @@ class Orphans:
         compared = self._table(key)
         missing = ids.filter(pc.invert(pc.is_in(ids, value_set=compared.rows["id"]))).unique()
         versions = compared.versions
-        rows = lookup_rows(self._store.tables, versions.source, missing, versions.columns)
+        rows = lookup_rows(self._storage, versions.source, missing, versions.columns)
         self.tables[key] = compared.with_rows(rows.select(versions.schema.names).cast(versions.schema))
         self._decisions.add(self._decisions.theirs, key, rows["id"])
         return self.tables[key].rows["id"].combine_chunks()
@@ -172,7 +172,7 @@ class Orphans:
     def _table(self, key: str) -> Compared:
         """The changes of a table; an empty change if the source did not change it."""
         if key not in self.tables:
-            self.tables[key] = unchanged_table(self._store.tables, key, self._source, self._target)
+            self.tables[key] = unchanged_table(self._storage, key, self._source, self._target)
         return self.tables[key]
 
 

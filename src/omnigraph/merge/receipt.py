@@ -62,6 +62,8 @@ class MergeReceipt:
         branch_deleted: whether the source was deleted afterwards; None if that was not requested.
         branch_delete_error: the reason why the source could not be deleted.
         engine: where rows were compared: `local` or `spark`.
+        left_out: types and properties that the source has changed, and that the schema of the target does not have.
+            Their values are not merged.
     """
 
     source: str
@@ -80,6 +82,7 @@ class MergeReceipt:
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
     engine: str = "local"
+    left_out: tuple[str, ...] = ()
 
     @property
     def base_commit(self) -> str | None:
@@ -104,6 +107,7 @@ class MergeReceipt:
             "changes": {key: changes.to_json() for key, changes in self.changes.items()},
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
+            "left_out": list(self.left_out),
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
             "engine": self.engine,
@@ -128,6 +132,8 @@ class MergeReceipt:
         }
         if self.edges_kept:
             members["edges_kept"] = self.edges_kept
+        if self.left_out:
+            members["left_out"] = list(self.left_out)
         if digest is not None:
             members["request"] = digest
         return LABEL, orjson.dumps(members).decode()
@@ -136,15 +142,17 @@ class MergeReceipt:
         return replace(self, commit=commit, actor=self.actor if commit is None else commit.actor)
 
 
-def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeReceipt:
-    """The receipt of an earlier merge, read from its commit.
+def earlier_receipt(
+    target: str, digest: str | None, commit: Commit, kind: WriterKind = WriterKind.BRANCH_MERGE
+) -> MergeReceipt:
+    """The receipt of an earlier merge or branch update, read from its commit.
 
     Raises:
         InputError: another request has already used the idempotency key.
     """
     label = dict(commit.labels).get(LABEL)
     stored: dict[str, Any] = orjson.loads(label) if label is not None else {}
-    if commit.writer != WriterKind.BRANCH_MERGE or not stored:
+    if commit.writer != kind or not stored:
         raise other_request(commit, f"a write of kind {commit.writer}")
     if stored.get("request") != digest:
         raise other_request(commit, f"another merge of '{stored['source']}'")
@@ -159,4 +167,5 @@ def earlier_receipt(target: str, digest: str | None, commit: Commit) -> MergeRec
         stored.get("edges_kept", 0),
         actor=commit.actor,
         commit=commit,
+        left_out=tuple(stored.get("left_out", ())),
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.merge.classify import ROW_ID
+from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
 from omnigraph.storage.table_ref import TableRef
@@ -76,6 +77,8 @@ class Versions:
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
         virtual: whether the result becomes part of a virtual base: it needs all rows and all conflicts.
         groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
+        lacking: the columns that the versions do not have, because their schema differs from that of the target.
+        fill: values for these columns.
     """
 
     key: str
@@ -88,6 +91,14 @@ class Versions:
     unknown: bool = False
     virtual: bool = False
     groups: tuple[tuple[str, ...], ...] | None = None
+    lacking: Lacking = NO_LACKING
+    fill: Fill = field(default_factory=Fill)
+
+    def completed(self, base: pa.Table, source: pa.Table, target: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Rows of the three versions, with values for the columns that a version lacks."""
+        if not any(self.lacking):
+            return base, source, target
+        return fill_lacking((base, source, target), self.lacking, self.fill)
 
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:

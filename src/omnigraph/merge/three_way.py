@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.classify import compared
 from omnigraph.merge.compare import Collected, Compared, Comparer
 from omnigraph.merge.property_level import Levels, compare_rows
+from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.merge.states import State
 from omnigraph.merge.touched import MAX_LOOKUP_IDS
@@ -51,6 +52,7 @@ class ThreeWay:
         source: the state that is merged.
         target: the stored state that it is merged into.
         levels: the level of each type; by default whole rows are merged.
+        alignment: aligns the versions to the schema of the target; None if all have the same schema.
         virtual: whether the result becomes part of a virtual base.
         budget: bytes of rows that stay in memory.
     """
@@ -63,6 +65,7 @@ class ThreeWay:
         source: State,
         target: Manifest,
         levels: Levels | None = None,
+        alignment: Alignment | None = None,
         *,
         virtual: bool = False,
         budget: int = DEFAULT_BUDGET,
@@ -73,6 +76,7 @@ class ThreeWay:
         self._source = source
         self._target = target
         self._levels = levels
+        self._alignment = alignment
         self._virtual = virtual
         self._budget = budget
 
@@ -133,7 +137,10 @@ class ThreeWay:
         schema = columns.schema(schemas[0])
         groups = None if self._levels is None else self._levels.groups(key, compared(schema.empty_table()))
         refs = base, pin.ref, target.ref
-        return Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
+        versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
+        if self._alignment is None:
+            return versions
+        return replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
 
     def _is_plain(self, key: str) -> bool:
         """Whether the table has no overlay and is known, in the source and in the base."""
@@ -191,6 +198,3 @@ def _same_columns(left: pa.Schema, right: pa.Schema) -> bool:
     return [(f.name, f.type, f.nullable, property_number(f)) for f in left] == [
         (f.name, f.type, f.nullable, property_number(f)) for f in right
     ]
-
-
-SchemaOf = Callable[[Manifest], AcceptedSchema]

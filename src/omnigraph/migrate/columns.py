@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.embed import Embedder, check_model, embed_column
 from omnigraph.lang.arrow import arrow_schema, arrow_type
@@ -19,6 +17,7 @@ from omnigraph.lang.schema.migrate.steps import RenameEnumValue
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.storage.column_changes import NewValues, has_columns
 from omnigraph.write.rows.builder import default_value
+from omnigraph.write.rows.renamed_values import renamed_values
 
 
 class Source(Protocol):
@@ -103,19 +102,7 @@ class RenamedValues:
         return self.of.reads
 
     def values(self, rows: pa.RecordBatch) -> pa.Array:
-        found = self.of.values(rows)
-        if not pa.types.is_list(found.type):
-            return self._renamed(found)
-        lengths = pc.list_value_length(found).fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        items = self._renamed(pc.list_flatten(found))
-        return pa.ListArray.from_arrays(pa.array(offsets), items, type=found.type, mask=found.is_null())
-
-    def _renamed(self, values: pa.Array) -> pa.Array:
-        old = pa.array([before for before, _ in self.renames], pa.utf8())
-        new = pa.array([after for _, after in self.renames], pa.utf8())
-        position = pc.index_in(values, value_set=old)
-        return pc.if_else(position.is_valid(), new.take(position), values)
+        return renamed_values(self.of.values(rows), self.renames)
 
 
 @dataclass(frozen=True, slots=True)

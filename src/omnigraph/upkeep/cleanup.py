@@ -384,6 +384,8 @@ def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:
         found |= {table.base.path for table in sidecar.tables}
         if sidecar.schema is not None:
             found |= {pin.ref.path for pin in sidecar.schema.added}
+        if sidecar.adopted is not None:
+            found |= {pin.ref.path for pin in sidecar.adopted.pins}
     return found
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import ConstraintError, Violation, cut, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Cardinality, Catalog, EdgeType, NodeType, Unique
-from omnigraph.lang.schema.type_key import edge_key, node_key
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, chunked, surviving
 from omnigraph.write.rules.constraints import (
     MemoryLimit,
@@ -54,6 +54,28 @@ class Violations:
         """
         if self.total:
             raise ConstraintError(tuple(self.first), self.total)
+
+
+def missing_values(accepted: AcceptedSchema, key: str, rows: pa.Table) -> Iterator[tuple[pa.Table, Describe]]:
+    """Rows without a value of a required property. Rows that were written under another schema can lack one.
+
+    Args:
+        accepted: the accepted schema.
+        key: the type key.
+        rows: the rows, with all columns.
+    """
+    kind, name = TypeKey.parse(key)
+    declared = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+    for prop in declared.properties.values():
+        if not prop.type.nullable and prop.name in rows.column_names and rows[prop.name].null_count:
+            yield rows.filter(rows[prop.name].is_null()).select(["id"]), _missing(f"{name}.{prop.name}")
+
+
+def _missing(subject: str) -> Describe:
+    def describe(row: dict[str, Any]) -> Violation:
+        return Violation("required", subject, row["id"], "the property is required")
+
+    return describe
 
 
 def validate(

@@ -1,0 +1,183 @@
+"""Branch update: brings the schema and the rows of the parent into a branch, as one commit.
+
+With equal schemas this is a merge of the parent. Otherwise the branch takes over the tables of the parent, and the
+changes that the branch has made since the base are written on top of them, in the schema of the parent. So the cost
+depends on the changes of the branch, and not on the size of the tables.
+"""
+
+# See docs/decisions/0196-a-branch-update-adopts-tables.md
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+
+import orjson
+
+from omnigraph.commit.ancestors import History, generation_of
+from omnigraph.commit.branches import list_branches
+from omnigraph.commit.lineage import find_idempotent
+from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.read_set import untracked
+from omnigraph.commit.recovery import recovered_view
+from omnigraph.commit.ref_names import branch_name
+from omnigraph.commit.removal_list import state_refs
+from omnigraph.commit.schema_files import archive_contract
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work, reading
+from omnigraph.commit.write_request import Prepared
+from omnigraph.engine.commit import write_request, write_tables
+from omnigraph.engine.engines import Engine
+from omnigraph.engine.merge import merge
+from omnigraph.engine.requests import BranchUpdateRequest, MergeRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError, MergeConflictsError, PreconditionFailedError, ReadSetChangedError
+from omnigraph.merge.choices import Choices
+from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.merge import Merge, Merged
+from omnigraph.merge.property_level import merge_level
+from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, earlier_receipt
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.spill import memory_budget
+
+
+def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
+    """Bring the schema and the rows of the parent into a branch.
+
+    The receipt is that of a merge of the parent into the branch. If the schema changes, its `changes` are the changes
+    of the branch that were written again on top of the parent.
+
+    Raises:
+        BranchNotFoundError: there is no such branch.
+        InputError: the branch is `main`.
+        MergeConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeSchemaError: changes of the branch cannot be brought to the schema of the parent.
+        PreconditionFailedError: the head of the branch is not the expected one.
+    """
+    if not request.preview:
+        session.require_writable()
+    request = replace(request, name=branch_name(request.name))
+    if request.name == MAIN:
+        raise InputError("'main' has no parent", hint="name a branch; to change the schema of 'main', run schema apply")
+    store = session.store
+    parent_name = _parent(session, request.name)
+    if request.preview:
+        view, parent = store.capture(request.name), store.capture(parent_name)
+    else:
+        view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
+    if view.schema_hash == parent.schema_hash:
+        return merge(session, _merge_request(request, parent_name))
+    write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
+    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    digest = None
+    if request.idempotency_key is not None:
+        parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]
+        digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
+        if earlier is not None:
+            return earlier_receipt(request.name, digest, earlier, WriterKind.BRANCH_UPDATE)
+    with ExitStack() as held:
+        if request.preview:
+            if request.expect_head not in (None, view.head.id):
+                raise PreconditionFailedError(request.name, str(request.expect_head), view.head.id)
+            held.enter_context(reading(store.leases, WorkKind.MERGE, parent))
+        else:
+            write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, parent, view)))
+            archive_contract(store.objects, *session.schemas.version_of(parent))
+        prepare = PrepareUpdate(session, request, parent, choices.swapped(), digest)
+        if request.preview:
+            return prepare.receipt_of(view, prepare.merged(view))
+        commit = write_tables(session, write, prepare)
+    last = prepare.receipt
+    if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
+        return last.committed(commit)
+    assert commit is not None  # a commit with the idempotency key of this request existed before
+    return earlier_receipt(request.name, digest, commit, WriterKind.BRANCH_UPDATE)
+
+
+def _parent(session: Session, name: str) -> str:
+    """The parent of a branch; `main` if it no longer exists."""
+    branches = {branch.name: branch for branch in list_branches(session.store)}
+    found = branches.get(name)
+    if found is None:
+        session.store.capture(name)  # raises the error for an unknown branch
+        return MAIN
+    return found.parent if found.parent in branches else MAIN
+
+
+def _merge_request(request: BranchUpdateRequest, parent: str) -> MergeRequest:
+    members = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "name"}
+    return MergeRequest(source=parent, into=request.name, **members)
+
+
+@dataclass(slots=True)
+class PrepareUpdate:
+    """Bring the changes of a branch to the tables of its parent.
+
+    Attributes:
+        session: the session.
+        request: the request.
+        parent: the state of the parent.
+        choices: the choices for conflicts, for a merge of the branch into the parent.
+        digest: the digest of the request, for idempotency.
+        receipt: the receipt of the last attempt, without a commit; None before the first.
+    """
+
+    session: Session
+    request: BranchUpdateRequest
+    parent: Manifest
+    choices: Choices
+    digest: str | None
+    receipt: MergeReceipt | None = None
+
+    def __call__(self, view: Manifest) -> Prepared:
+        store, parent = self.session.store, self.parent
+        if parent.schema_hash == view.schema_hash:
+            raise ReadSetChangedError("schema", None, view.schema_hash)
+        view = untracked(view)
+        work, merged = self._work(view), self.merged(view)
+        self.receipt = receipt = self.receipt_of(view, merged)
+        if merged.total:
+            raise MergeConflictsError(parent.branch, view.branch, receipt.conflicts, merged.total)
+        history = History(store, parent, view)
+        return Prepared(
+            work.writes(merged, parent),
+            (receipt.label(self.digest),),
+            parent.head.id,
+            generation_of(store, parent),
+            history.missing_in_target(history.common()),
+            state_refs(parent) | merged.base_refs,
+            adopt=parent,
+        )
+
+    def _work(self, view: Manifest) -> Merge:
+        session, budget = self.session, memory_budget(self.request.memory_budget)
+        comparer = LocalComparer(session.store.tables, budget)
+        level = merge_level(self.request.level)
+        return Merge(session.store, view, session.schemas, self.choices, comparer, MemoryLimit(budget), level=level)
+
+    def merged(self, view: Manifest) -> Merged:
+        """The merge of the branch into its parent."""
+        return self._work(untracked(view)).against(self.parent)
+
+    def receipt_of(self, view: Manifest, merged: Merged) -> MergeReceipt:
+        """The receipt, without a commit."""
+        nothing_own = merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE
+        conflicts = tuple(replace(one, ours=one.theirs, theirs=one.ours) for one in merged.conflicts)
+        return MergeReceipt(
+            self.parent.branch,
+            view.branch,
+            MergeOutcome.FAST_FORWARD if nothing_own else MergeOutcome.MERGED,
+            self.parent.head.id,
+            merged.bases,
+            merged.changes,
+            merged.resolved,
+            merged.edges_kept,
+            conflicts,
+            merged.total,
+            self.request.preview,
+            self.session.actor,
+            engine=Engine.LOCAL.value,
+            left_out=merged.left_out,
+        )

@@ -1,0 +1,420 @@
+"""Aligns states with different schemas: a merge reads all rows with the types and columns of the target.
+
+Types and properties are matched by their identities, so renames are followed. Numbers are converted to the type of the
+target, and enum values that the target renamed get their new names. A column that a version does not have is null, and
+`fill_lacking` completes it: a property that a side lacks counts as unchanged on that side.
+"""
+
+# See docs/decisions/0195-a-merge-uses-the-schema-of-its-target.md
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Manifest, Models, TableId, TablePin, models_of
+from omnigraph.commit.read_set import pins
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.errors import MergeSchemaError
+from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.merge.equality import identical
+from omnigraph.storage.fragments import Fragment
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.table_view import TableView
+from omnigraph.storage.tables import TableStorage
+from omnigraph.write.rows.builder import default_value
+from omnigraph.write.rows.renamed_values import renamed_values
+
+
+class Schemas(Protocol):
+    """The schemas of states."""
+
+    def of(self, view: Manifest) -> AcceptedSchema:
+        """The accepted schema of a state."""
+        ...
+
+    def version_at(self, snapshot: Snapshot) -> tuple[str, AcceptedSchema]:
+        """The source text and the accepted schema of a snapshot, which may be older than its branch."""
+        ...
+
+
+Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
+"""The columns that the base, the source and the target do not have."""
+
+EnumRenames = Mapping[int, tuple[tuple[str, str], ...]]
+"""The old and new names of enum values, by the number of the property."""
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Values for columns that a side does not have.
+
+    Attributes:
+        defaults: the defaults of required properties, for entities that only this side has.
+        embedded: for each column of computed vectors, the column with its text.
+    """
+
+    defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    embedded: Mapping[str, str] = field(default_factory=dict)
+
+
+def fill_lacking(
+    sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking, fill: Fill
+) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Complete the columns that some sides lack.
+
+    A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base lacks it,
+    too, it gets the values of the other side. If only the base lacks a column, both sides have got it since: then
+    the base has the default, as after a schema change. A vector is copied only if its text is the same.
+
+    Args:
+        sides: the rows of the base, the source and the target, with the same columns and unique ids.
+        lacking: the columns that each side lacks.
+        fill: the values for entities that no other side has.
+    """
+    base, source, target = (side.combine_chunks() for side in sides)
+    for name in sorted(lacking[0] | lacking[1] | lacking[2]):
+        base_lacks, source_lacks, target_lacks = (name in some for some in lacking)
+        if base_lacks and not source_lacks and not target_lacks:
+            base = _with(base, name, _copied(base, name, [], fill))
+            continue
+        if base_lacks:
+            base = _with(base, name, _copied(base, name, [source if target_lacks else target], fill))
+        if source_lacks:
+            others = [base, target] if base_lacks or not target_lacks else [base]
+            source = _with(source, name, _copied(source, name, others, fill))
+        if target_lacks:
+            target = _with(target, name, _copied(target, name, [base, source], fill))
+    return base, source, target
+
+
+def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
+    """Values of a column from the first of other tables that has the entity; else the default, or null."""
+    kind = rows.schema.field(name).type
+    default = fill.defaults.get(name)
+    values = pa.nulls(rows.num_rows, kind) if default is None else pa.repeat(default, rows.num_rows).cast(kind)
+    missing = np.ones(rows.num_rows, bool)
+    text = fill.embedded.get(name)
+    for other in others:
+        found = pc.index_in(rows["id"].combine_chunks(), value_set=other["id"].combine_chunks())
+        taken = missing & found.is_valid().to_numpy(zero_copy_only=False)
+        chosen = np.flatnonzero(taken)
+        if len(chosen) == 0:
+            continue
+        places = found.take(pa.array(chosen))
+        copies = _array(other, name).take(places)
+        if text is not None and text in rows.column_names:
+            same = identical(_array(rows, text).take(pa.array(chosen)), _array(other, text).take(places))
+            copies = copies.take(pa.array(np.arange(len(copies)), mask=~same))
+        order = np.arange(rows.num_rows)
+        order[chosen] = rows.num_rows + np.arange(len(chosen))
+        values = pa.concat_arrays([values, copies]).take(pa.array(order))
+        missing &= ~taken
+    return values
+
+
+def _array(rows: pa.Table, name: str) -> pa.Array:
+    return rows[name].combine_chunks()
+
+
+def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """Converts the rows of one table version to the columns of the target.
+
+    Attributes:
+        where: the name of the type, for messages.
+        schema: the columns of the target.
+        stored: the stored column of each column of the target; columns without one are left out.
+        renames: by column, the old and the new names of enum values.
+    """
+
+    where: str
+    schema: pa.Schema
+    stored: Mapping[str, str]
+    renames: Mapping[str, tuple[tuple[str, str], ...]]
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        return frozenset(self.schema.names) - self.stored.keys()
+
+    def read(self, columns: Sequence[str]) -> list[str]:
+        """The stored columns for some columns. Lance's own columns have the same names."""
+        known = set(self.schema.names)
+        return [self.stored.get(name, name) for name in columns if name in self.stored or name not in known]
+
+    def converted(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Stored rows with the given columns of the target."""
+        known = set(self.schema.names)
+        arrays = []
+        for name in columns:
+            if name in self.stored:
+                arrays.append(self._values(name, rows[self.stored[name]]))
+            elif name in known:
+                arrays.append(pa.chunked_array([pa.nulls(rows.num_rows, self.schema.field(name).type)]))
+            else:
+                arrays.append(rows[name])
+        return pa.table(arrays, names=list(columns))
+
+    def _values(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        kind = self.schema.field(name).type
+        if name in self.renames:
+            chunks = [renamed_values(chunk, self.renames[name]) for chunk in column.chunks]
+            column = pa.chunked_array(chunks, column.type)
+        if column.type == kind or isinstance(kind, pa.ExtensionType) or pa.types.is_struct(kind):
+            return column
+        try:
+            converted = column.cast(kind)
+            if converted.cast(column.type).equals(column):
+                return converted
+        except pa.ArrowInvalid:
+            pass
+        raise MergeSchemaError(
+            f"values of {self.where}.{name} do not fit the type that the target has for it",
+            hint="the target has an older schema: update it first with 'omnigraph branch update'",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedView:
+    """One table version, read with the columns of the target. Has the reads of `TableView` that a merge needs."""
+
+    _view: TableView
+    _conversion: _Conversion
+
+    def schema(self) -> pa.Schema:
+        return self._conversion.schema
+
+    def lookup(self, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        rows = self._view.lookup(by, values, columns=self._conversion.read(columns))
+        return self._conversion.converted(rows, columns)
+
+    def read_fragments(
+        self, numbers: Sequence[int], *, columns: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        read = self._conversion.read(columns)
+        for batch in self._view.read_fragments(numbers, columns=read, batch_rows=batch_rows):
+            yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
+
+    def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
+        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns))
+        return self._conversion.converted(rows, columns)
+
+    def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
+        stored = self._conversion.stored
+        names = rows.column_names
+        with_stored_names = rows.rename_columns([stored.get(name, name) for name in names])
+        for part in self._view.content(with_stored_names, largest):
+            yield part.rename_columns(names)
+
+    def exists(self) -> bool:
+        return self._view.exists()
+
+    def fingerprint(self) -> str:
+        return self._view.fingerprint()
+
+    def fragments(self) -> list[Fragment]:
+        return self._view.fragments()
+
+    def fragment_digests(self) -> tuple[str, ...]:
+        return self._view.fragment_digests()
+
+    def touched_since(self, begin: TableRef) -> Iterator[pa.Array]:
+        return self._view.touched_since(begin)
+
+
+class AlignedTables:
+    """The tables of the graph, read with the columns of the target.
+
+    Args:
+        tables: the table storage.
+        target: the target.
+        accepted: its schema.
+        renames: the renamed enum values of properties.
+    """
+
+    def __init__(self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames) -> None:
+        self._tables = tables
+        self._accepted = accepted
+        self._renames = renames
+        self._keys = {pin.ref.path: key for key, pin in pins(target).items()}
+        self._schemas = {pin.ref.path: tables.at(pin.ref).schema() for pin in pins(target).values()}
+        self._conversions: dict[TableRef, _Conversion] = {}
+
+    def at(self, ref: TableRef) -> AlignedView:
+        return AlignedView(self._tables.at(ref), self._conversion(ref))
+
+    def fork_points(self, path: str) -> dict[str, TableRef]:
+        return self._tables.fork_points(path)
+
+    def lacking(self, ref: TableRef) -> frozenset[str]:
+        """The columns of the target that a version does not have."""
+        return self._conversion(ref).lacking
+
+    def left_out(self, ref: TableRef) -> list[str]:
+        """The stored columns of a version that the target does not have."""
+        used = set(self._conversion(ref).stored.values())
+        return [name for name in self._tables.at(ref).schema().names if name not in used]
+
+    def models(self, pin: TablePin) -> Models:
+        """The models of a version, with the property names of the target."""
+        names = {stored: name for name, stored in self._conversion(pin.ref).stored.items()}
+        return models_of(
+            {
+                names[name]: [(model, names.get(text, text)) for model, text in pairs]
+                for name, pairs in pin.models
+                if name in names
+            }
+        )
+
+    def _conversion(self, ref: TableRef) -> _Conversion:
+        found = self._conversions.get(ref)
+        if found is None:
+            found = self._conversions[ref] = self._made(ref)
+        return found
+
+    def _made(self, ref: TableRef) -> _Conversion:
+        kind, name = TypeKey.parse(self._keys[ref.path])
+        schema, stored = self._schemas[ref.path], self._tables.at(ref).schema()
+        by_identity = {_identity(member): member.name for member in stored}
+        columns = {member.name: by_identity[_identity(member)] for member in schema if _identity(member) in by_identity}
+        numbers = self._accepted.identity(kind, name).properties
+        renames: dict[str, tuple[tuple[str, str], ...]] = {}
+        for prop in declared_type(self._accepted, kind, name).properties.values():
+            allowed = prop.type.enum_values or ()
+            known = self._renames.get(numbers[prop.name], ())
+            pairs = tuple((old, new) for old, new in known if old not in allowed and new in allowed)
+            if pairs and prop.name in columns:
+                renames[prop.name] = pairs
+        return _Conversion(name, schema, columns, renames)
+
+
+def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
+    """The renamed enum values in the texts of some schemas, in both directions.
+
+    Args:
+        versions: the source text and the accepted form of each schema.
+    """
+    found: dict[int, set[tuple[str, str]]] = {}
+    for text, accepted in versions:
+        compiled = compile_schema(text)
+        for kind, types in ((TypeKind.NODE, compiled.nodes), (TypeKind.EDGE, compiled.edges)):
+            for name, declared in types.items():
+                numbers = accepted.identity(kind, name).properties
+                for prop in declared.properties.values():
+                    for new, old in prop.enum_renames:
+                        found.setdefault(numbers[prop.name], set()).update({(old, new), (new, old)})
+    return {number: tuple(sorted(pairs)) for number, pairs in found.items()}
+
+
+def _identity(member: pa.Field) -> str:
+    """The number of a property; the name of a column that is not a property."""
+    metadata = member.metadata or {}
+    number = metadata.get(PROPERTY_ID.encode())
+    return member.name if number is None else f"#{number.decode()}"
+
+
+def declared_type(accepted: AcceptedSchema, kind: TypeKind, name: str) -> NodeType | EdgeType:
+    """A node or edge type of a schema."""
+    return accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+
+
+class Alignment:
+    """Aligns the states of one merge to the schema of its target.
+
+    Args:
+        tables: the table storage.
+        target: the target.
+        accepted: its schema.
+        renames: the renamed enum values of properties.
+        now: the value of `now()` in defaults, in milliseconds.
+    """
+
+    def __init__(
+        self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames, now: int
+    ) -> None:
+        self._target = target
+        self._accepted = accepted
+        self._now = now
+        self._keys = {pin.id: key for key, pin in pins(target).items()}
+        self._aligned = AlignedTables(tables, target, accepted, renames)
+
+    @property
+    def tables(self) -> TableStorage:
+        """The table storage for the merge. It offers the reads that a merge needs."""
+        return cast(TableStorage, self._aligned)
+
+    def view(self, view: Manifest) -> Manifest:
+        """A state with the type keys of the target. Leaves out the types that the target does not have."""
+        tables = {self._keys[pin.id]: replace(pin, key=self._keys[pin.id]) for pin in self._known(view)}
+        return replace(view, tables=dict(sorted(tables.items())))
+
+    def _known(self, view: Manifest) -> list[TablePin]:
+        return [pin for pin in pins(view).values() if pin.id in self._keys]
+
+    def models(self, pin: TablePin) -> Models:
+        """The models of a table of the source, with the property names of the target."""
+        return self._aligned.models(pin)
+
+    def lacking(self, *refs: TableRef) -> Lacking:
+        """The columns that the base, the source and the target do not have."""
+        base, source, target = (self._aligned.lacking(ref) for ref in refs)
+        return base, source, target
+
+    def fill(self, key: str) -> Fill:
+        """The values for columns that a side lacks."""
+        kind, name = TypeKey.parse(key)
+        declared = declared_type(self._accepted, kind, name)
+        required = [p for p in declared.properties.values() if p.default is not None and not p.type.nullable]
+        return Fill(
+            {prop.name: default_value(prop, self._now) for prop in required},
+            {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None},
+        )
+
+    def left_out(self, base: Manifest | None, source: Manifest) -> list[str]:
+        """The types and properties of the source that the target does not have, and that the source has changed.
+
+        Args:
+            base: the base; None if it is unknown.
+            source: the state that is merged.
+
+        Raises:
+            MergeSchemaError: the target has dropped a type, and the source has changed entities of it.
+        """
+        before = {} if base is None else {pin.id: pin.ref for pin in pins(base).values()}
+        found = []
+        for key, pin in sorted(pins(source).items()):
+            if before.get(pin.id) == pin.ref:
+                continue
+            name = TypeKey.parse(key).name
+            if pin.id in self._keys:
+                found += [f"{name}.{column}" for column in self._aligned.left_out(pin.ref)]
+            elif self._is_newer(pin.id):
+                found.append(name)
+            elif pin.row_count:
+                raise MergeSchemaError(
+                    f"'{source.branch}' has changed entities of {name}, which '{self._target.branch}' has dropped",
+                    [key],
+                    hint="delete them on the branch, or add the type again and load the rows",
+                )
+        return found
+
+    def _is_newer(self, identity: TableId) -> bool:
+        """Whether a type was created after the schema of the target. Numbers are never reused."""
+        return identity.type_id >= self._accepted.next_id or identity.incarnation >= self._accepted.next_id
+
+
+NO_LACKING: Lacking = (_NOTHING, _NOTHING, _NOTHING)

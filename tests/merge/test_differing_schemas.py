@@ -1,0 +1,241 @@
+"""Merges of branches whose schemas differ: the rows are brought to the schema of the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError
+
+BEFORE = """
+node Person {
+    name: String @key
+    age: I32?
+    status: enum(open, closed)?
+    nick: String?
+}
+node City {
+    name: String @key
+}
+edge Lives: Person -> City {
+    since: I32?
+}
+"""
+
+AFTER = """
+node Human @rename_from("Person") {
+    name: String @key
+    years: I64? @rename_from("age")
+    status: enum(open, done @rename_from("closed"))?
+    level: I32 @default(7)
+    note: String?
+}
+node City {
+    name: String @key
+}
+edge Lives: Human -> City {
+    since: I32?
+}
+node Tag {
+    name: String @key
+}
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    made = omnigraph.init(tmp_path / "graph", BEFORE)
+    made.load(
+        [
+            {"type": "Person", "data": {"name": "ann", "age": 30, "status": "closed", "nick": "a"}},
+            {"type": "Person", "data": {"name": "bob", "age": 40, "status": "open"}},
+            {"type": "City", "data": {"name": "rome"}},
+            {"edge": "Lives", "from": "ann", "to": "rome", "data": {"since": 2000}},
+        ],
+        mode="append",
+    )
+    made.branches.create("side")
+    return made
+
+
+def people(graph: Graph, branch: str = "main", type_: str = "Human") -> dict[str, dict[str, Any]]:
+    rows = graph.snapshot(branch=branch).scan(f"node:{type_}").to_pylist()
+    return {row.pop("id"): {name: value for name, value in row.items() if name != "name"} for row in rows}
+
+
+def write(graph: Graph, text: str, branch: str = "main") -> None:
+    graph.mutate(f"query q() {{ {text} }}", branch=branch)
+
+
+def test_rows_of_an_older_schema_are_converted(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd", age: 50, status: "closed" }', "side")
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { level: 9, note: "x" } where name = "bob"')
+    write(graph, 'update Human set { note: "y" } where name = "ann"')
+    receipt = graph.merge("side", level="property")
+    assert receipt.is_clean
+    assert people(graph) == {
+        "ann": {"years": 30, "status": "done", "level": 7, "note": "y"},
+        "bob": {"years": 41, "status": "open", "level": 9, "note": "x"},
+        "cyd": {"years": 50, "status": "done", "level": 7, "note": None},
+    }
+    assert graph.verify().ok
+
+
+def test_a_property_that_the_source_lacks_is_unchanged_there(graph: Graph) -> None:
+    """The source has changed a row, and the target has set a property that the source does not know."""
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { note: "x" } where name = "bob"')
+    assert graph.merge("side").is_clean
+    assert people(graph)["bob"] == {"years": 41, "status": "open", "level": 7, "note": "x"}
+
+
+def test_conflicts_show_values_of_the_target_schema(graph: Graph) -> None:
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { years: 42 } where name = "bob"')
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    (conflict,) = failed.value.conflicts
+    assert (conflict.type_name, conflict.entity_id) == ("Human", "bob")
+    assert (conflict.base, conflict.ours, conflict.theirs) == ({"years": 40}, {"years": 42}, {"years": 41})
+    graph.merge("side", resolutions={("Human", "bob"): "theirs"})
+    assert people(graph)["bob"]["years"] == 41
+
+
+def test_a_merge_to_an_older_schema_and_back_loses_nothing(graph: Graph) -> None:
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { note: "x", level: 9, years: 43 } where name = "bob"')
+    write(graph, 'insert Human { name: "dan", level: 3, note: "z" }')
+    write(graph, 'insert Tag { name: "t" }')
+    receipt = graph.merge("main", into="side")
+    assert receipt.left_out == ("Human.level", "Human.note", "Tag")
+    assert people(graph, "side", "Person") == {
+        "ann": {"age": 30, "status": "closed", "nick": "a"},
+        "bob": {"age": 43, "status": "open", "nick": None},
+        "dan": {"age": None, "status": None, "nick": None},
+    }
+    write(graph, 'update Person set { age: 44 } where name = "bob"', "side")
+    assert graph.merge("side").is_clean
+    assert people(graph) == {
+        "ann": {"years": 30, "status": "done", "level": 7, "note": None},
+        "bob": {"years": 44, "status": "open", "level": 9, "note": "x"},
+        "dan": {"years": None, "status": None, "level": 3, "note": "z"},
+    }
+    assert [row["id"] for row in graph.snapshot().scan("node:Tag").to_pylist()] == ["t"]
+
+
+def test_a_required_property_without_a_value_is_a_conflict(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd" }', "side")
+    graph.schema.apply(BEFORE.replace("age: I32?", "age: I32"), allow="validated")
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    (conflict,) = failed.value.conflicts
+    assert (conflict.kind.value, conflict.entity_id) == ("value_constraint_violation", "cyd")
+    assert "Person.age" in conflict.message
+    assert people(graph, type_="Person").keys() == {"ann", "bob"}
+
+
+def test_an_enum_value_that_the_target_lacks_is_a_conflict(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd", status: "closed" }', "side")
+    write(graph, 'update Person set { status: "open" } where name = "ann"')
+    graph.schema.apply(BEFORE.replace("enum(open, closed)", "enum(open)"), allow="validated")
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("value_constraint_violation", "cyd")]
+
+
+def test_changes_of_a_dropped_type_are_refused(graph: Graph) -> None:
+    write(graph, 'insert City { name: "oslo" }', "side")
+    graph.schema.apply("node Person { name: String @key }", allow="drops")
+    with pytest.raises(MergeSchemaError, match=r"City.*has dropped"):
+        graph.merge("side")
+
+
+def test_an_unchanged_dropped_type_does_not_matter(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd", age: 5 }', "side")
+    graph.schema.apply("node Person { name: String @key }", allow="drops")
+    receipt = graph.merge("side")
+    assert receipt.left_out == ("Person.age", "Person.nick", "Person.status")
+    assert people(graph, type_="Person").keys() == {"ann", "bob", "cyd"}
+
+
+def test_a_value_that_does_not_fit_an_older_type_is_refused(graph: Graph) -> None:
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { years: 4000000000 } where name = "bob"')
+    with pytest.raises(MergeSchemaError, match=r"Person\.age do not fit"):
+        graph.merge("main", into="side")
+
+
+# Branch update
+
+
+def test_an_updated_branch_has_the_schema_and_rows_of_its_parent_and_its_own_changes(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd", age: 50, status: "closed" }', "side")
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    write(graph, 'delete Person where name = "ann"', "side")
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'insert Human { name: "dan", level: 3 }')
+    write(graph, 'insert Tag { name: "t" }')
+    before = graph.branch("side").head
+    receipt = graph.branches.update("side")
+    assert (receipt.outcome.value, receipt.source, receipt.target) == ("merged", "main", "side")
+    assert receipt.commit is not None
+    assert (receipt.commit.parent, receipt.commit.merged_parent) == (before.id, graph.branch("main").head.id)
+    assert people(graph, "side") == {
+        "bob": {"years": 41, "status": "open", "level": 7, "note": None},
+        "cyd": {"years": 50, "status": "done", "level": 7, "note": None},
+        "dan": {"years": None, "status": None, "level": 3, "note": None},
+    }
+    assert graph.snapshot(branch="side").scan("edge:Lives").num_rows == 0
+    assert people(graph).keys() == {"ann", "bob", "dan"}
+    assert graph.verify(branch="side").ok
+    # Old commits of the branch keep their schema.
+    assert graph.snapshot(commit=before.id).scan("node:Person").num_rows == 2
+    # The branch goes on, and merges back.
+    write(graph, 'update Human set { note: "n" } where name = "cyd"', "side")
+    assert graph.merge("side").is_clean
+    assert people(graph) == people(graph, "side")
+    assert graph.branches.update("side").outcome.value == "fast_forward"
+    graph.cleanup(keep=1)
+    assert people(graph, "side") == people(graph)
+    assert graph.verify().ok
+
+
+def test_a_branch_without_changes_is_fast_forwarded(graph: Graph) -> None:
+    graph.schema.apply(AFTER, allow="drops")
+    assert graph.branches.update("side").outcome.value == "fast_forward"
+    assert people(graph, "side") == people(graph)
+    write(graph, 'insert Human { name: "eve", level: 1 }', "side")
+    assert people(graph).keys() == {"ann", "bob"}
+
+
+def test_conflicts_of_an_update_show_the_branch_as_ours(graph: Graph) -> None:
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { years: 42 } where name = "bob"')
+    preview = graph.branches.update("side", preview=True)
+    (conflict,) = preview.conflicts
+    assert (conflict.ours, conflict.theirs) == ({"years": 41}, {"years": 42})
+    with pytest.raises(MergeConflictsError):
+        graph.branches.update("side")
+    assert people(graph, "side", "Person")["bob"]["age"] == 41
+    graph.branches.update("side", strategy="ours")
+    assert people(graph, "side")["bob"]["years"] == 41
+
+
+def test_an_update_with_the_same_schema_is_a_merge_of_the_parent(graph: Graph) -> None:
+    write(graph, 'insert Person { name: "cyd" }', "side")
+    write(graph, 'insert Person { name: "dan" }')
+    assert graph.branches.update("side").outcome.value == "merged"
+    assert people(graph, "side", "Person").keys() == {"ann", "bob", "cyd", "dan"}
+
+
+def test_main_cannot_be_updated(graph: Graph) -> None:
+    with pytest.raises(InputError, match="no parent"):
+        graph.branches.update("main")
