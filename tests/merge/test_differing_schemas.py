@@ -153,8 +153,9 @@ def test_an_enum_value_that_the_target_lacks_is_a_conflict(graph: Graph) -> None
 def test_changes_of_a_dropped_type_are_refused(graph: Graph) -> None:
     write(graph, 'insert City { name: "oslo" }', "side")
     graph.schema.apply("node Person { name: String @key }", allow="drops")
-    with pytest.raises(MergeSchemaError, match=r"City.*has dropped"):
+    with pytest.raises(MergeSchemaError, match=r"City.*has dropped") as caught:
         graph.merge("side")
+    assert caught.value.types == ("node:City",)
 
 
 def test_an_unchanged_dropped_type_does_not_matter(graph: Graph) -> None:

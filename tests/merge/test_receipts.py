@@ -39,6 +39,7 @@ def test_the_receipt_shows_outcome_commits_and_changes(graph: Graph) -> None:
         "changes": {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}},
         "resolved": 0,
         "edges_kept": 0,
+        "left_out": [],
         "merge_conflicts": [],
         "total_conflicts": 0,
         "engine": "local",
