@@ -76,13 +76,17 @@ def test_a_hard_drop_of_a_type_removes_its_table(alone: Graph) -> None:
 
 def test_a_hard_drop_keeps_what_branches_and_tags_need(graph: Graph) -> None:
     before, busy, head = content(graph), content(graph, branch="busy"), graph.snapshot().commit.id
+    early = graph.snapshot(branch="busy").commit.id
+    graph.mutate('query grow() { update Plant set { height: 8 } where code = "p21" }', branch="busy")
+    later = content(graph, branch="busy")
     graph.tags.create("v1")
     done = graph.schema.apply(NO_OLD, allow="data_loss")
     (drop,) = done.hard_drops
     assert drop.versions_kept > 0
     assert "branches, tags" in done.warnings[0]
     assert content(graph, branch="idle") == before == content(graph, at="v1") == content(graph, at=head)
-    assert content(graph, branch="busy") == busy
+    assert content(graph, branch="busy") == later
+    assert content(graph, at=early) == busy, "another branch keeps its history"
     assert_whole(graph)
 
 

@@ -10,7 +10,9 @@ import pytest
 from tests.commit.graphs import assert_whole
 from tests.migrate.garden import SCHEMA, content
 
+from omnigraph import Cancellation
 from omnigraph.errors import (
+    CancelledError,
     CompileError,
     InputError,
     PlanError,
@@ -188,3 +190,15 @@ def test_bad_requests_are_refused(graph: Graph, place: Path) -> None:
         with pytest.raises(ReadOnlyError):
             reader.schema.apply(edited(("old: String?", "")))
     assert graph.schema.source == SCHEMA
+
+
+@pytest.mark.parametrize("new", ["old: String", 'old: String?  soil: String @default("clay")'], ids=["check", "write"])
+def test_a_cancelled_change_has_no_effect(graph: Graph, new: str) -> None:
+    head = graph.snapshot().commit.id
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        graph.schema.apply(edited(("old: String?", new)), cancel=cancel)
+    assert graph.snapshot().commit.id == head
+    assert graph.schema.source == SCHEMA
+    assert_whole(graph)

@@ -6,7 +6,7 @@ checked by the same rules as `verify`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -41,11 +41,13 @@ class MigratedRows:
         tables: the table storage.
         pins: the stored tables, by stored key.
         columns: the columns of each type, by new key.
+        checkpoint: called for each batch. It raises an error to stop the work.
     """
 
     tables: TableStorage
     pins: Mapping[str, TablePin]
     columns: Mapping[str, TypeColumns]
+    checkpoint: Callable[[], None] = lambda: None
 
     def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """Stream columns of a type, by their new names."""
@@ -60,6 +62,7 @@ class MigratedRows:
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in stored.batches(columns=list(reads)):
+                self.checkpoint()
                 arrays = [_without_content(after.sources[name].values(batch)) for name in names]
                 yield pa.record_batch(arrays, schema=schema)
 
