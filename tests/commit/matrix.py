@@ -308,6 +308,11 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         "recovers it, changes the schema and writes to the new table",
         "no row is lost",
     ),
+    Failpoint.TABLE_COMMITTED: (
+        "changing the columns of a table",
+        "recovers it, applies the schema and writes to the table",
+        "no row is lost, and no column is changed twice",
+    ),
     Failpoint.TABLES_COMMITTED: (
         "changing the schema; writing to a branch",
         "recovers it and writes; deletes the branch and creates it again",

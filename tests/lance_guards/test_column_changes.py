@@ -14,6 +14,7 @@ from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 from tests.lance_guards.small import append, commit, create, newest
 
+from omnigraph.errors import CorruptionError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage.blobs import CELL
@@ -248,6 +249,15 @@ def test_an_error_while_values_are_computed_is_raised_as_it_is(table: Table) -> 
                 VALUES.names, VALUES.reads, lambda batch: [*compute(batch)[:2], pa.nulls(batch.num_rows, pa.utf8())]
             ),
         )
+
+
+@pytest.mark.parametrize(
+    "lost", [column("n", pa.int64(), 3), column("new", pa.utf8(), 30, required=True)], ids=["type", "required"]
+)
+def test_a_column_that_would_lose_its_values_is_refused(table: Table, lost: pa.Field) -> None:
+    """Another type, or a new required column, without values."""
+    with pytest.raises(CorruptionError, match="needs values"):
+        stage_columns(table.view, pa.schema([ID, lost]))
 
 
 def test_a_change_on_a_fork_leaves_the_table_as_it_is(table: Table) -> None:

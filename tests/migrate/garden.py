@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,9 @@ def plant(number: int) -> dict[str, Any]:
     }
 
 
-def create(place: Path | str, schema: str = SCHEMA) -> Graph:
+def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph:
     """A graph in several fragments, with deleted rows, updated rows, indexes, and two other branches."""
-    graph = omnigraph.init(place, schema)
+    graph = omnigraph.init(place, SCHEMA, storage_options=options)
     plants = [plant(number) for number in range(PLANTS)]
     for part in (plants[:15], plants[15:30], plants[30:]):
         graph.load({"Plant": table(part)}, mode="append")

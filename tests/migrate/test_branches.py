@@ -107,3 +107,27 @@ def test_a_large_blob_in_its_own_file_survives_column_changes(graph: Graph) -> N
     graph.schema.apply(SCHEMA.replace("b: String?", 'b: String?  photo: Blob? @rename_from("pic")'))
     assert b"".join(graph.blob("P", "x", "photo").iter()) == large
     assert graph.verify().ok
+
+
+def test_entities_and_blobs_of_old_states_are_found_by_their_old_type_names(tmp_path: Path) -> None:
+    old = "node P { k: String @key  pic: Blob? }\nedge E: P -> P { w: I32?  pic: Blob? }"
+    new = old.replace("node P", 'node Q @rename_from("P")').replace("P -> P {", "Q -> Q {")
+    new = new.replace("edge E: Q -> Q {", 'edge F: Q -> Q @rename_from("E") {')
+    with omnigraph.init(tmp_path / "old", old) as graph:
+        graph.load({"P": pa.table({"k": ["x"], "pic": [b"node"]})}, mode="append")
+        graph.load({"E": pa.table({"from": ["x"], "to": ["x"], "pic": [b"edge"]})}, mode="append")
+        before = graph.snapshot().commit.id
+        (edge,) = graph.snapshot().scan("edge:E")["id"].to_pylist()
+        graph.branches.create("dev")
+        graph.schema.apply(new)
+        for at in (before, graph.snapshot(branch="dev")):
+            assert graph.entity("E", edge, at=at) is not None
+            assert graph.blob("E", edge, "pic", at=at).read() == b"edge"
+            assert graph.blob("P", "x", "pic", at=at).read() == b"node"
+        assert graph.branch("dev").entity("E", edge) is not None
+        assert graph.blob("F", edge, "pic").read() == b"edge"
+        assert graph.entity("F", edge) is not None
+        exported = b"".join(graph.export(types="E", at=before))
+        assert edge.encode() in exported
+        assert graph.verify(commit=before).ok
+        assert {index.type_key for index in graph.indexes(at=before)} == {"node:P", "edge:E"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+from tests.commit.child import Children
 from tests.commit.graphs import assert_whole
 from tests.migrate.garden import SCHEMA, content, create
 
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import ConflictError, VersionReclaimedError
 from omnigraph.graph import Graph, open
 from omnigraph.migrate import hard_drops
@@ -73,13 +76,17 @@ def test_a_hard_drop_of_a_type_removes_its_table(alone: Graph) -> None:
 
 def test_a_hard_drop_keeps_what_branches_and_tags_need(graph: Graph) -> None:
     before, busy, head = content(graph), content(graph, branch="busy"), graph.snapshot().commit.id
+    early = graph.snapshot(branch="busy").commit.id
+    graph.mutate('query grow() { update Plant set { height: 8 } where code = "p21" }', branch="busy")
+    later = content(graph, branch="busy")
     graph.tags.create("v1")
     done = graph.schema.apply(NO_OLD, allow="data_loss")
     (drop,) = done.hard_drops
     assert drop.versions_kept > 0
     assert "branches, tags" in done.warnings[0]
     assert content(graph, branch="idle") == before == content(graph, at="v1") == content(graph, at=head)
-    assert content(graph, branch="busy") == busy
+    assert content(graph, branch="busy") == later
+    assert content(graph, at=early) == busy, "another branch keeps its history"
     assert_whole(graph)
 
 
@@ -100,3 +107,32 @@ def test_a_failed_removal_is_reported_and_not_raised(alone: Graph, monkeypatch: 
     alone.cleanup(keep=1)
     with pytest.raises(VersionReclaimedError):
         content(alone, at=head)
+
+
+POINTS = [
+    Failpoint.CLEANUP_LOOKED,
+    Failpoint.CLEANUP_PROPOSED,
+    Failpoint.CLEANUP_DECIDED,
+    Failpoint.CLEANUP_VERSIONS_REMOVED,
+    Failpoint.CLEANUP_FILES_REMOVED,
+]
+
+
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_killed_removal_leaves_the_change_and_can_be_completed(
+    children: Children, alone: Graph, point: Failpoint
+) -> None:
+    head = alone.snapshot().commit.id
+    ending = children.run(
+        "apply_schema", failpoint=f"{point.value}=kill", uri=alone.uri, source=NO_OLD, allow="data_loss"
+    )
+    assert ending.signal == signal.SIGKILL
+    with open(alone.uri) as reopened:
+        assert reopened.schema.source == NO_OLD
+        assert "old" not in content(reopened)["Plant"]["p01"]
+        assert reopened.schema.apply(NO_OLD).applied is False
+        reopened.cleanup(keep=1)
+        with pytest.raises(VersionReclaimedError):
+            content(reopened, at=head)
+        assert reopened.verify().ok
+        assert_whole(reopened)

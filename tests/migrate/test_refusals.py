@@ -10,7 +10,9 @@ import pytest
 from tests.commit.graphs import assert_whole
 from tests.migrate.garden import SCHEMA, content
 
+from omnigraph import Cancellation
 from omnigraph.errors import (
+    CancelledError,
     CompileError,
     InputError,
     PlanError,
@@ -67,6 +69,9 @@ def test_a_refused_change_has_a_code_and_advice_and_no_effect(graph: Graph, edit
 
 MISFITS = {
     "null in a required property": (("height: I32? @index", "height: I32 @index"), "required", "Plant.height"),
+    "no blob in a required property": (("picture: Blob?", "picture: Blob"), "required", "Plant.picture"),
+    "no vector in a required property": (("vector: Vector(4)?", "vector: Vector(4)"), "required", "Plant.vector"),
+    "no list in a required property": (("sizes: [I32]?", "sizes: [I32]"), "required", "Plant.sizes"),
     "value outside of a new range": (("@range(height, 0..1000)", "@range(height, 0..30)"), "value", "Plant.height"),
     "value outside of an added range": (
         ("@range(height", "@range(count, 0..100)\n@range(height"),
@@ -97,6 +102,9 @@ def offending(graph: Graph, subject: str, edit: tuple[str, str]) -> set[str]:
     new = edit[1]
     tests: dict[str, Callable[[dict[str, Any]], bool]] = {
         "Plant.height": lambda row: row["height"] is None if "..30" not in new else (row["height"] or 0) > 30,
+        "Plant.picture": lambda row: row["picture"] is None,
+        "Plant.vector": lambda row: row["vector"] is None,
+        "Plant.sizes": lambda row: row["sizes"] is None,
         "Plant.count": lambda row: (row["count"] or 0) > 100,
         "Plant.note": lambda row: row["note"] is not None and "oak" not in row["note"],
         "Plant.state": lambda row: row["state"] == "dead",
@@ -182,3 +190,15 @@ def test_bad_requests_are_refused(graph: Graph, place: Path) -> None:
         with pytest.raises(ReadOnlyError):
             reader.schema.apply(edited(("old: String?", "")))
     assert graph.schema.source == SCHEMA
+
+
+@pytest.mark.parametrize("new", ["old: String", 'old: String?  soil: String @default("clay")'], ids=["check", "write"])
+def test_a_cancelled_change_has_no_effect(graph: Graph, new: str) -> None:
+    head = graph.snapshot().commit.id
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        graph.schema.apply(edited(("old: String?", new)), cancel=cancel)
+    assert graph.snapshot().commit.id == head
+    assert graph.schema.source == SCHEMA
+    assert_whole(graph)

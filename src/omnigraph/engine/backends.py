@@ -152,8 +152,8 @@ class Backend(Protocol):
         """Compact fragments and build index segments."""
         ...
 
-    def columns(self, session: Session) -> AbstractContextManager[WriteColumns | None]:
-        """Write the new columns of a schema change; None to write them in this process."""
+    def columns(self, session: Session) -> AbstractContextManager[WriteColumns]:
+        """Write the new columns of a schema change."""
         ...
 
     def write_export(

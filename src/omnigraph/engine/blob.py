@@ -14,4 +14,4 @@ def blob(session: Session, view: Snapshot, type_name: str, entity_id: str, prop:
         NotFoundError: there is no such type or entity, or the property is null.
         InputError: the property is not a Blob.
     """
-    return find_blob(view, session.schemas.at(view), session.type_key(type_name), entity_id, prop)
+    return find_blob(view, session.schemas.at(view), session.type_key(type_name, view), entity_id, prop)

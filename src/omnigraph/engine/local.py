@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
 
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.snapshots import Snapshot
@@ -19,6 +22,8 @@ from omnigraph.merge.compare import LocalComparer
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, write_export
+from omnigraph.storage.column_changes import NewValues, write_columns
+from omnigraph.storage.table_view import TableView
 from omnigraph.upkeep.optimize import LocalWorkers
 from omnigraph.upkeep.vectors import BATCH_ROWS, Counts, EmbedPlan, new_vectors
 from omnigraph.write.input.sources import Source, open_source
@@ -59,8 +64,8 @@ class LocalBackend:
         yield LocalWorkers(session.store.tables)
 
     @contextmanager
-    def columns(self, session: Session) -> Iterator[None]:
-        yield None
+    def columns(self, session: Session) -> Iterator[LocalColumns]:
+        yield LocalColumns(self._cancel)
 
     def write_export(
         self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
@@ -184,6 +189,22 @@ class LocalVectors:
             report(counts)
         changed = [spool.take(chosen.key)] if counts.changed else []
         return Computed(counts, lambda: iter(changed))
+
+
+class LocalColumns:
+    """Writes the new columns of a table in this process, batch by batch."""
+
+    def __init__(self, cancel: Cancellation) -> None:
+        self._cancel = cancel
+
+    def __call__(self, table: TableView, schema: pa.Schema, values: NewValues) -> Sequence[str]:
+        def compute(rows: pa.RecordBatch) -> Sequence[pa.Array]:
+            if self._cancel.cancelled:
+                raise CancelledError("the schema change was cancelled")
+            return values.compute(rows)
+
+        numbers = [fragment.number for fragment in table.fragments()]
+        return write_columns(table, schema, replace(values, compute=compute), numbers)
 
 
 def _make(options: SparkOptions, cancel: Cancellation) -> LocalBackend:

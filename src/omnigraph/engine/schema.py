@@ -16,7 +16,7 @@ from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
 from omnigraph.engine.session import At, Session
-from omnigraph.errors import ReadSetChangedError
+from omnigraph.errors import CancelledError, ReadSetChangedError
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
 from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
@@ -96,9 +96,16 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     memory = MemoryLimit(memory_budget(request.memory_budget))
     with backend_of(choice, request).columns(session) as columns:
         now = time.time_ns() // 1_000_000
-        prepare = PrepareMigration(store, migration, now, lambda: session.embedder, memory, columns)
+        prepare = PrepareMigration(
+            store, migration, now, lambda: session.embedder, memory, columns, lambda: _check_cancelled(request)
+        )
         commit = write_tables(session, write, prepare)
     assert commit is not None, "the schemas differ, so there is a commit"
     dropped = migration.dropped_data(view) if request.allow is Allow.DATA_LOSS else {}
     removed = remove_dropped(store, dropped)
     return SchemaReceipt(planned, True, commit.manifest_version, commit, removed, choice.engine.value)
+
+
+def _check_cancelled(request: SchemaApplyRequest) -> None:
+    if request.cancel is not None and request.cancel.cancelled:
+        raise CancelledError("the schema change was cancelled")

@@ -171,11 +171,16 @@ class Session:
         """The columns and topologies of a snapshot."""
         return self.views.of(snapshot, self.schemas.at(snapshot))
 
-    def type_key(self, name: str) -> str:
-        """The key of a type: `node:<Type>` or `edge:<Type>`. For an ambiguous name, the node type."""
+    def type_key(self, name: str, view: Snapshot | None = None) -> str:
+        """The key of a type: `node:<Type>` or `edge:<Type>`. For an ambiguous name, the node type.
+
+        Args:
+            name: the name of the type, or its key.
+            view: the state in which the type has this name; by default the state that the session last read.
+        """
         if ":" in name:
             return name
-        catalog = self.accepted.catalog
+        catalog = (self.accepted if view is None else self.schemas.at(view)).catalog
         return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
 
     def refresh(self) -> Snapshot:

@@ -87,7 +87,8 @@ class BranchHandle:
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge of the branch by id, or None."""
-        return self.snapshot().entity(self._session.type_key(type_name), entity_id)
+        view = self.snapshot()
+        return view.entity(self._session.type_key(type_name, view), entity_id)
 
     def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
         """A blob of the newest state. It can be read in ranges."""

@@ -263,7 +263,8 @@ class Graph:
             entity_id: the id.
             at: a snapshot, a commit id or a tag; by default the newest state of the handle's branch.
         """
-        return self.session.snapshot_at(None, at).entity(self.session.type_key(type_name), entity_id)
+        view = self.session.snapshot_at(None, at)
+        return view.entity(self.session.type_key(type_name, view), entity_id)
 
     def blob(
         self,

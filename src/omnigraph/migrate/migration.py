@@ -114,6 +114,7 @@ class PrepareMigration:
         embedder: returns the embedder. Called only if vectors have to be computed.
         memory: the memory limit of each check.
         write: writes new columns; None to write them in this process.
+        checkpoint: called for each batch of rows to check. It raises an error to stop the work.
     """
 
     store: Store
@@ -122,6 +123,7 @@ class PrepareMigration:
     embedder: Callable[[], Embedder]
     memory: MemoryLimit | None = None
     write: WriteColumns | None = None
+    checkpoint: Callable[[], None] = lambda: None
 
     def __call__(self, view: Manifest) -> Prepared:
         migration, view = self.migration, untracked(view)
@@ -131,7 +133,7 @@ class PrepareMigration:
         rows_by_key = {key: pin.row_count for key, pin in view.tables.items()}
         values = Values(self.now, self.embedder, rows_by_key)
         columns = columns_after(migration.before, migration.after, migration.names, migration.plan, values)
-        rows = MigratedRows(self.store.tables, view.tables, {each.key: each for each in columns})
+        rows = MigratedRows(self.store.tables, view.tables, {each.key: each for each in columns}, self.checkpoint)
         check_rows(migration.after, migration.plan, rows, self.memory)
         writes = []
         for each in columns:

@@ -149,6 +149,7 @@ class SchemaReceipt:
             "applied": self.applied,
             "graph_manifest_version": self.graph_manifest_version,
             "commit": None if self.commit is None else commit_json(self.commit),
+            "engine": self.engine,
         }
         if self.hard_drops:
             members["hard_drops"] = [each.to_json() for each in self.hard_drops]

@@ -11,7 +11,7 @@ values gets a new field number, because Lance would read the old files with the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,12 +63,9 @@ class _Field:
     messages: tuple[bytes, ...]
 
     @property
-    def number(self) -> int:
-        return _members(self.messages[0]).get(_ID, 0)
-
-    @property
-    def last_number(self) -> int:
-        return max(_members(message).get(_ID, 0) for message in self.messages)
+    def numbers(self) -> set[int]:
+        """Its field number, and those of its children. Number 0 is not in a message."""
+        return {_members(message).get(_ID, 0) for message in self.messages}
 
 
 def property_number(field: pa.Field) -> str | None:
@@ -114,7 +111,8 @@ def stage_columns(
         written: results of `write_columns` in other processes for all fragments; None to write the values here.
 
     Raises:
-        CorruptionError: Lance assigned other field numbers than expected, or a required column has a null value.
+        CorruptionError: Lance assigned other field numbers than expected, a required column has a null value, or a
+            column that needs new values has none.
     """
     dataset = table.dataset
     target = stored_schema(schema)
@@ -127,6 +125,8 @@ def stage_columns(
     else:
         fragments = []
     computed = () if values is None else values.names
+    if parts:
+        _check_values(dataset, target, computed)
     root, base = table.datasets.root, table.ref
     project = LanceOperation.Project(_schema(dataset, target, computed))
     if not fragments:
@@ -152,15 +152,15 @@ def write_columns(table: TableView, schema: pa.Schema, values: NewValues, number
     """
     dataset = table.dataset
     target = stored_schema(schema)
-    fields_ = [target.field(name) for name in values.names]
-    output = pa.schema([field.with_name(f"{_TEMPORARY}{i}") for i, field in enumerate(fields_)])
-    expected = {n for field in _new_fields(dataset, target, values.names).values() for n in _numbers(field)}
+    wanted = [target.field(name) for name in values.names]
+    output = pa.schema([field.with_name(f"{_TEMPORARY}{i}") for i, field in enumerate(wanted)])
+    expected = set().union(*(field.numbers for field in _new_fields(dataset, target, values.names).values()))
     found: list[str] = []
     with table.datasets.reporting(table.ref, write=True):
         for number in numbers:
             fragment = dataset.get_fragment(number)
             assert fragment is not None
-            made = _merged(fragment, output, values, fields_)
+            made = _merged(fragment, output, values, wanted)
             if not set(made.files[-1].fields) <= expected:
                 raise CorruptionError(
                     f"Lance assigned the field numbers {made.files[-1].fields} to new columns of {table.ref.path}",
@@ -206,6 +206,21 @@ def _batch_rows(fragment: LanceFragment) -> int:
     size = sum(file.file_size_bytes or 0 for file in made.files)
     per_row = max(size // max(made.physical_rows, 1), 1)
     return min(max(BATCH_BYTES // per_row, _LEAST_ROWS), _MOST_ROWS)
+
+
+def _check_values(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str]) -> None:
+    """Check that no column loses values: a column of another type, or a new required one, needs new values.
+
+    Lance commits such a schema, and reads fail afterwards or return nulls.
+    """
+    former = former_columns(dataset.schema, target)
+    for field in target:
+        if field.name in computed:
+            continue
+        old = dataset.schema.field(former[field.name]) if field.name in former else None
+        if field.nullable if old is None else old.type == field.type:
+            continue
+        raise CorruptionError(f"the column {field.name} needs values in all rows", hint="nothing has changed")
 
 
 def _check_complete(parts: Sequence[LanceFragment], written: Sequence[FragmentMetadata]) -> None:
@@ -255,19 +270,15 @@ def _new_fields(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str
         if field.name not in computed
         and (field.name not in former or dataset.schema.field(former[field.name]).type != field.type)
     ]
-    in_schema = max((field.last_number for field in stored.values()), default=-1)
+    in_schema = max((max(field.numbers) for field in stored.values()), default=-1)
     in_files = (n for part in dataset.get_fragments() for file in part.metadata.files for n in file.fields)
     next_number = max([in_schema, *in_files]) + 1
     found: dict[str, _Field] = {}
     for name in (*computed, *empty):
         _, fresh = _top_level(LanceSchema.from_pyarrow(pa.schema([target.field(name)])))
         found[name] = _Field(tuple(_renumbered(message, next_number) for message in fresh[name].messages))
-        next_number = found[name].last_number + 1
+        next_number = max(found[name].numbers) + 1
     return found
-
-
-def _numbers(field: _Field) -> Iterator[int]:
-    yield from (_members(message).get(_ID, 0) for message in field.messages)
 
 
 def _top_level(schema: LanceSchema) -> tuple[str, dict[str, _Field]]:

@@ -48,7 +48,8 @@ class Policy:
         older_than: commits younger than this stay.
         orphans: minimum age of orphan files to remove.
         tables: paths of the tables to clean up; None for all tables, manifests and staged files. The tables were
-            published before, so a table that nothing needs belongs to a dropped type and is removed at any age.
+            published before, so a table that nothing needs belongs to a dropped type and is removed at any age. The
+            rules then apply to `main` only.
     """
 
     keep: int | None
@@ -246,9 +247,11 @@ def _start(branch: BranchRef, view: Manifest) -> Iterator[ManifestVersion]:
 
 
 def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
+    """The commits of a branch that the policy keeps. A policy for some tables keeps all commits of other branches."""
+    keeps_own = policy.tables is not None and view.branch != MAIN
     found = []
     for distance, commit in enumerate(commits(view)):
-        if not policy.stays(distance, commit, now):
+        if not policy.stays(distance, commit, now) and not (keeps_own and commit.branch == view.branch):
             break
         found.append(commit)
     return found
