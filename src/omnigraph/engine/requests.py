@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Required, TypedDict
 
+from omnigraph.changes.row_images import Op
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.query_text import ListedRead, QueryText
@@ -117,6 +118,14 @@ class ExportOptions(ExecutionOptions, total=False):
     """Options of `export`."""
 
     types: str | Sequence[str] | None
+
+
+class DiffOptions(TypedDict, total=False):
+    """Options of `diff`."""
+
+    types: str | Sequence[str] | None
+    ids: str | Sequence[str] | None
+    ops: str | Sequence[Op | str] | None
 
 
 class OptimizeOptions(ExecutionOptions, total=False):
@@ -262,6 +271,17 @@ class ExportRequest(ExecutionFields):
     types: str | Sequence[str] | None = None
     branch: str | None = None
     at: At | None = None
+
+
+@dataclass(frozen=True)
+class DiffRequest:
+    """Two states to compare."""
+
+    before: At
+    after: At
+    types: str | Sequence[str] | None = None
+    ids: str | Sequence[str] | None = None
+    ops: str | Sequence[Op | str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

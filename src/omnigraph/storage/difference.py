@@ -9,7 +9,7 @@ and recorded version instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,12 +26,15 @@ from omnigraph.storage.scans import scanner
 
 _ID = "id"
 _UPDATED = "_row_last_updated_at_version"
-_BATCH_BYTES = 16 << 20
+BATCH_BYTES = 16 << 20
+"""Approximate size of the batches of a scan."""
+
 RESTORED = "omnigraph:restored"
 """Configuration key of a table: the version of the last restore that undid visible changes."""
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
+_IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class WrittenRows:
             columns=[*wanted, _UPDATED, ROW_ID],
             fragments=self._fragments,
             in_order=True,
-            batch_bytes=_BATCH_BYTES,
+            batch_bytes=BATCH_BYTES,
         )
         for batch in scan.to_reader():
             # A compacted fragment also has rows that were written before the earlier version.
@@ -105,6 +108,102 @@ def touched_ids(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
     yield replaced
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedRowIds:
+    """Rows that may differ between two versions: `id` and `_rowid` in each version, in no order.
+
+    All other rows have equal values in both versions. A row that was rewritten with equal values is listed, too.
+
+    Attributes:
+        before: rows of the first version that were rewritten or removed.
+        after: rows of the second version that are new or rewritten.
+    """
+
+    before: pa.Table
+    after: pa.Table
+
+
+def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tuple[str, str]]) -> ChangedRowIds | None:
+    """Find the rows that may differ between a version and one of its descendants, on the same branch or on a fork.
+
+    A fragment whose files with the shared columns are the same in both versions has equal rows, even if Lance recorded
+    an update: an added column marks all rows of the table as updated.
+
+    Args:
+        begin: the ancestor.
+        end: the descendant.
+        shared: the columns to compare: their names in the first and in the second version.
+
+    Returns:
+        None if the changes that Lance recorded do not add up to the numbers of rows.
+    """
+    if last_restore(end) > begin.version:
+        return _restored_row_ids(begin, end)
+    fields = _field_ids(begin, [name for name, _ in shared]), _field_ids(end, [name for _, name in shared])
+    old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
+    new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
+    after = _scanned_ids(end, new, f"{_UPDATED} > {begin.version}")
+    replaced = _existing(begin, end, after[ROW_ID].combine_chunks())
+    removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
+    removed = _IDS.empty_table()
+    if removed_count:
+        found = _removed_rows(begin, end)
+        if len(found) != removed_count:
+            return None
+        removed = _existing(begin, end, found)
+        if removed.num_rows != removed_count:
+            return None
+    return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
+
+
+def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
+    """`id` and `_rowid` of all rows of some fragments."""
+    return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments], None)
+
+
+def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
+    old, new = _differing_fragments(begin, end)
+    was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
+    stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
+
+    def rest(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
+        found = _scanned_ids(dataset, fragments, None)
+        return found.filter(pc.invert(pc.is_in(found[ROW_ID], value_set=stays)))
+
+    return ChangedRowIds(rest(begin, old), rest(end, new))
+
+
+def _existing(begin: LanceDataset, end: LanceDataset, wanted: pa.Array) -> pa.Table:
+    """`id` and `_rowid` of those row ids that the first version has. The second has changed or removed the rows."""
+    if len(wanted) == 0:
+        return _IDS.empty_table()
+    if len(wanted) <= LOOKUP_LIMIT:
+        return begin._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
+    changed, _ = _differing_fragments(begin, end)
+    if not changed:
+        return _IDS.empty_table()
+    reader = scanner(begin, columns=_IDS.names, fragments=changed).to_reader()
+    return matching(reader, ROW_ID, wanted).select(_IDS.names).cast(_IDS)
+
+
+def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None) -> pa.Table:
+    if not fragments:
+        return _IDS.empty_table()
+    found = scanner(dataset, columns=_IDS.names, fragments=fragments, filter=filter).to_table()
+    return found.select(_IDS.names).cast(_IDS)
+
+
+def _field_ids(dataset: LanceDataset, names: Sequence[str]) -> list[int]:
+    numbers = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    return [numbers[name] for name in names]
+
+
+def _column_files(fragment: LanceFragment, fields: Sequence[int]) -> list[tuple[int, list[str]]]:
+    """For each field, its id and the files of the fragment that have it."""
+    files = fragment.metadata.files
+    return [(field, [file.path for file in files if field in file.fields]) for field in fields]
+
+
 def last_restore(dataset: LanceDataset) -> int:
     """Version number of the last restore that undid visible changes, up to this version; 0 if there is none."""
     return int(dataset.config().get(RESTORED, 0))
@@ -119,10 +218,7 @@ def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Ar
 
 def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
     """As `_changes`, by comparing rows: a row is unchanged if its row id and the version that wrote it are the same."""
-    before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
-    after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
-    old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
-    new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
+    old, new = _differing_fragments(begin, end)
     was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
     written = now.filter(pc.invert(pc.is_in(now[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
@@ -130,6 +226,15 @@ def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.A
     there = pc.is_in(changed, value_set=written)
     gone, replaced = changed.filter(pc.invert(there)), changed.filter(there)
     return WrittenRows(end, tuple(new), begin.version, written), _ids(begin, gone), _ids(begin, replaced)
+
+
+def _differing_fragments(begin: LanceDataset, end: LanceDataset) -> tuple[list[LanceFragment], list[LanceFragment]]:
+    """The fragments of each version that the other does not have with the same files and deletions."""
+    before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
+    after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
+    old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
+    new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
+    return old, new
 
 
 def _recorded_versions(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
