@@ -87,7 +87,7 @@ def _written(tables: TableStorage, pair: TypePair) -> tuple[pa.Table, pa.Table] 
 
 
 def _names_in(schema: pa.Schema, pair: TypePair) -> list[tuple[str, tuple[str, str]]] | None:
-    """The names of the compared columns in an older version, with their names in both states. None if one is missing."""
+    """The names of the compared columns in an older version, and in both states. None if it lacks one of them."""
     assert pair.before is not None
     numbered = {(field.metadata or {}).get(PROPERTY_ID.encode(), b"").decode(): field.name for field in schema}
     found = [(_ID, (_ID, _ID))]

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import (
     GraphState,
-    SchemaChange,
     TypePair,
     TypeState,
     aligned_types,
@@ -220,8 +219,8 @@ class TypeDiff:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All changes, sorted by id, as Arrow batches.
 
-        The columns are `op` (`insert`, `update` or `delete`), `id`, `changed` (the names of the changed properties of an
-        update), and the rows `before` and `after`, null where there is none.
+        The columns are `op` (`insert`, `update` or `delete`), `id`, `changed` (the names of the changed properties of
+        an update), and the rows `before` and `after`, null where there is none.
         """
         names = pa.array([op.value for op in OPS])
         for found in self.rows(content=True):
@@ -241,7 +240,7 @@ class TypeDiff:
         return self._table(Op.DELETE, self._pair.before)
 
     def updated(self) -> pa.Table:
-        """The changed rows: `id`, the names of the changed properties in `changed`, and the rows `before` and `after`."""
+        """The changed rows: `id`, the names of the changed properties `changed`, and the rows `before` and `after`."""
         fields = [pa.field("id", pa.utf8()), pa.field("changed", pa.list_(pa.utf8()))]
         for name, state in (("before", self._pair.before), ("after", self._pair.after)):
             fields.append(pa.field(name, pa.struct(list(image_schema(state)) if state is not None else [])))

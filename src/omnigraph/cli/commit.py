@@ -62,15 +62,24 @@ def list_commits(
 @commit.command()
 @click.argument("commit_id")
 @address_options(positional=False)
+@click.option("--changes", is_flag=True, help="Show the changes since the first parent, as `diff` does.")
 @JSON
-def show(commit_id: str, uri_option: str | None, store: str | None, as_json: bool) -> None:
+def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch."""
+    from omnigraph.cli.diff import DEFAULT_LIMIT, json_diff, print_diff
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri_option, store)) as graph:
         found = graph.commits.get(commit_id)
-    members = commit_json(found)
-    if as_json:
-        print_json(members)
-    else:
+        diff = graph.diff(found.parent, found.id) if changes and found.parent is not None else None
+        members = commit_json(found)
+        if as_json:
+            print_json(members if not changes else members | {"changes": None if diff is None else json_diff(diff)})
+            return
         print_members(members | {"graph_branch": found.branch, "created_at": iso_time(found.created_at)})
+        if changes:
+            click.echo()
+            if diff is None:
+                click.echo("the first commit has no parent, so it has no changes")
+            else:
+                print_diff(diff, DEFAULT_LIMIT)

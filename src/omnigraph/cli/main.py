@@ -15,6 +15,7 @@ from omnigraph.cli.branch import branch
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
 from omnigraph.cli.copies import backup, relocate, restore
+from omnigraph.cli.diff import diff_states
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -54,6 +55,7 @@ CAPABILITIES = {
             branch,
             tag,
             commit,
+            diff_states,
             snapshot,
             verify,
             recovery,
@@ -174,6 +176,7 @@ for command in (
     branch,
     tag,
     commit,
+    diff_states,
     snapshot,
     verify,
     recovery,
