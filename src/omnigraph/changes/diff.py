@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,9 +27,13 @@ from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.types import Scalar
 from omnigraph.read.export.ordered import MEMORY_BYTES
 from omnigraph.storage.blobs import CELL
+from omnigraph.storage.lru_cache import LruCache
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
+
+_KNOWN = 8
+"""Number of comparisons whose candidates are cached."""
 
 _ENDS = {"src": "from", "dst": "to"}
 
@@ -145,10 +149,22 @@ def _texts(what: str, given: str | Sequence[str] | None) -> tuple[str, ...] | No
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The tables, and the work records that keep the versions of a long read from cleanup."""
+    """Access to the tables.
+
+    Attributes:
+        tables: the table storage.
+        records: the work records that keep the versions of a long read from cleanup.
+        known: the candidates of recent comparisons, for the next pages of a feed.
+    """
 
     tables: TableStorage
     records: ObjectStore
+    known: LruCache[pa.Table] = field(default_factory=lambda: LruCache(_KNOWN))
+
+    def candidates(self, pair: TypePair) -> pa.Table:
+        """The rows that may differ, from the cache if possible."""
+        refs = [(state.pin.ref, tuple(state.columns)) for state in (pair.before, pair.after) if state is not None]
+        return self.known.get((pair.before is None, *refs, pair.shared), lambda: candidates(self.tables, pair))
 
     def kept(self, refs: Sequence[TableRef]) -> AbstractContextManager[None]:
         """Keep table versions while a block runs."""
@@ -185,8 +201,9 @@ class TypeDiff:
 
     @cached_property
     def _candidates(self) -> pa.Table:
-        ids = None if self._filter.ids is None else pa.array(self._filter.ids, pa.utf8())
-        return candidates(self._tables, self._pair, ids)
+        if self._filter.ids is None:
+            return self._reading.candidates(self._pair)
+        return candidates(self._tables, self._pair, pa.array(self._filter.ids, pa.utf8()))
 
     def rows(self, *, content: bool = False) -> Iterator[ChangedRows]:
         """The changes in their stored form, sorted by id.

@@ -12,6 +12,7 @@ from omnigraph import __version__
 from omnigraph.cli.analytics import analytics
 from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
+from omnigraph.cli.changes import changes
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
 from omnigraph.cli.copies import backup, relocate, restore
@@ -56,6 +57,7 @@ CAPABILITIES = {
             tag,
             commit,
             diff_states,
+            changes,
             snapshot,
             verify,
             recovery,
@@ -177,6 +179,7 @@ for command in (
     tag,
     commit,
     diff_states,
+    changes,
     snapshot,
     verify,
     recovery,

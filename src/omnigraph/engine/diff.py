@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from omnigraph.changes.aligned_types import GraphState
-from omnigraph.changes.diff import Diff, DiffFilter, Reading
+from omnigraph.changes.diff import Diff, DiffFilter
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.requests import DiffRequest
 from omnigraph.engine.session import At, Session
@@ -23,17 +22,7 @@ def diff(session: Session, request: DiffRequest) -> Diff:
     """
     chosen = DiffFilter.given(request.types, request.ids, request.ops)
     before, after = (snapshot_named(session, one) for one in (request.before, request.after))
-    return Diff(reading_of(session), state_of(session, before), state_of(session, after), chosen)
-
-
-def reading_of(session: Session) -> Reading:
-    """Access to the tables of a session."""
-    return Reading(session.store.tables, session.store.leases)
-
-
-def state_of(session: Session, view: Snapshot) -> GraphState:
-    """A snapshot with its schema."""
-    return GraphState(view.manifest, session.schemas.at(view))
+    return Diff(session.reading, session.graph_state(before.manifest), session.graph_state(after.manifest), chosen)
 
 
 def snapshot_named(session: Session, name: At) -> Snapshot:

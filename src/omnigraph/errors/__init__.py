@@ -6,6 +6,12 @@ from omnigraph.errors.blob import (
     ExternalBlobPolicyError,
     ExternalBlobSourceError,
 )
+from omnigraph.errors.changes import (
+    ChangeCursorError,
+    ChangeFeedGapError,
+    ParentlessCommitError,
+    SchemaBoundaryError,
+)
 from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
@@ -80,6 +86,8 @@ __all__ = [
     "BudgetExceededError",
     "CancelledError",
     "CatalogError",
+    "ChangeCursorError",
+    "ChangeFeedGapError",
     "ChangedSinceError",
     "ClockError",
     "CompileError",
@@ -117,6 +125,7 @@ __all__ = [
     "OmnigraphError",
     "OutcomeUnknownError",
     "ParameterError",
+    "ParentlessCommitError",
     "ParseError",
     "PipelineCheckError",
     "PlanError",
@@ -128,6 +137,7 @@ __all__ = [
     "Report",
     "ResourceLimitError",
     "RetryableError",
+    "SchemaBoundaryError",
     "SourceText",
     "Span",
     "SparkError",

@@ -52,6 +52,7 @@ from omnigraph.engine.requests import (
 )
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
+from omnigraph.graph.changes import Changes
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
 from omnigraph.lang.schema import AcceptedSchema, Catalog
@@ -172,6 +173,7 @@ class Graph:
         commits: the history of the graph.
         tags: the tags of the graph.
         recovery: interrupted writes, pending and recovered.
+        changes: the changes of commits, and the change feed.
     """
 
     def __init__(self, session: Session) -> None:
@@ -180,6 +182,7 @@ class Graph:
         self.commits = Commits(session, session.default_branch)
         self.tags = Tags(session)
         self.recovery = Recovery(session)
+        self.changes = Changes(session)
 
     @property
     def uri(self) -> str:
