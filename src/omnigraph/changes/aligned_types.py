@@ -34,6 +34,7 @@ class TypeState:
         types: the types of its properties, by name.
         numbers: the stable numbers of its properties, by name.
         ends: for an edge type, the types of its ends.
+        end_columns: the columns of its ends that are read.
     """
 
     kind: TypeKind
@@ -42,6 +43,7 @@ class TypeState:
     types: Mapping[str, ValueType]
     numbers: Mapping[str, int]
     ends: tuple[str, str] | None = None
+    end_columns: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -50,7 +52,7 @@ class TypeState:
     @property
     def columns(self) -> list[str]:
         """The stored columns: `id`, for edges `src` and `dst`, and the properties by name."""
-        return ["id", *(ENDS.values() if self.kind is TypeKind.EDGE else ()), *self.types]
+        return ["id", *self.end_columns, *self.types]
 
     @property
     def blobs(self) -> list[str]:
@@ -102,7 +104,7 @@ class TypePair:
         """The columns to compare: the ends of edges, and the properties that both states have."""
         if self.before is None or self.after is None:
             return ()
-        ends = [SharedColumn(end, end) for end in ENDS.values()] if self.after.kind is TypeKind.EDGE else []
+        ends = [SharedColumn(end, end) for end in self.after.end_columns]
         names = {number: name for name, number in self.before.numbers.items()}
         return (
             *ends,
@@ -174,7 +176,7 @@ def _type_state(state: GraphState, kind: TypeKind, declared: NodeType | EdgeType
     types = {name: prop.type for name, prop in declared.properties.items()}
     ends = (declared.from_type, declared.to_type) if isinstance(declared, EdgeType) else None
     pin = state.manifest.tables[type_key(kind, declared.name)]
-    return TypeState(kind, declared.name, pin, types, numbers, ends)
+    return TypeState(kind, declared.name, pin, types, numbers, ends, tuple(ENDS.values()) if ends else ())
 
 
 def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:

@@ -156,6 +156,20 @@ def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tup
     return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
 
 
+def count_written(begin: LanceDataset, end: LanceDataset) -> int:
+    """Estimate the number of rows that were written or removed between two versions. Reads no rows."""
+    before = {fragment.fragment_id: fragment for fragment in begin.get_fragments()}
+    count = 0
+    for fragment in end.get_fragments():
+        older = before.get(fragment.fragment_id)
+        if older is not None and _files(older) == _files(fragment):
+            count += older.metadata.num_rows - fragment.metadata.num_rows
+            del before[fragment.fragment_id]
+        else:
+            count += fragment.metadata.num_rows
+    return int(count + sum(fragment.metadata.num_rows for fragment in before.values()))
+
+
 def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
     """`id` and `_rowid` of all rows of some fragments."""
     return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments], None)

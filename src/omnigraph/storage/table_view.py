@@ -20,6 +20,7 @@ from omnigraph.storage.difference import (
     ChangedRowIds,
     Difference,
     changed_row_ids,
+    count_written,
     difference,
     last_restore,
     row_ids_of,
@@ -261,6 +262,11 @@ class TableView:
         """
         with self.datasets.reading(begin), self.reading():
             return changed_row_ids(self.datasets.open(begin), self.dataset, shared)
+
+    def count_written_since(self, begin: TableRef) -> int:
+        """Estimate how many rows were written or removed since another version. Reads no rows."""
+        with self.datasets.reading(begin), self.reading():
+            return count_written(self.datasets.open(begin), self.dataset)
 
     def row_ids(self, fragments: Collection[int]) -> pa.Table:
         """`id` and `_rowid` of all rows of some fragments."""
