@@ -113,9 +113,9 @@ def commit_changes(
     as_json: bool,
 ) -> None:
     """Show the exact changes of a commit since its first parent, in a fixed order."""
-    from omnigraph.engine.requests import CommitChangesOptions
+    from omnigraph.engine.requests import ChangeOptions
 
-    filters: CommitChangesOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}
+    filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}
     with open_to_read(address(uri_option, store)) as graph:
 
         def pages() -> Iterator[ChangePage]:

@@ -63,10 +63,14 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
         PageLimits(request.limit, request.max_bytes),
         request.max_commits,
     )
-    if not isinstance(request.wait, int | float) or isinstance(request.wait, bool) or request.wait < 0:
-        raise InputError(f"wait is a number of seconds, not {shown(request.wait)}")
-    _wait_for_news(session, made, request.wait)
+    _wait_for_news(session, made, _seconds("wait", request.wait))
     return session.feed.poll(made)
+
+
+def _seconds(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+        raise InputError(f"{name} is a number of seconds, not {shown(value)}")
+    return float(value)
 
 
 def _wait_for_news(session: Session, request: Poll, seconds: float) -> None:
@@ -97,8 +101,8 @@ class Follower:
     """
 
     def __init__(self, session: Session, request: PollRequest, timeout: float | None) -> None:
-        if timeout is not None and timeout < 0:
-            raise InputError(f"timeout is a number of seconds, not {shown(timeout)}")
+        if timeout is not None:
+            timeout = _seconds("timeout", timeout)
         self._session = session
         self._request = request
         self._timeout = timeout

@@ -9,25 +9,31 @@ and recorded version instead.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance import LanceDataset
+from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import LanceFragment
 
+from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
+_ROW_ADDRESS = "_rowaddr"
 _UPDATED = "_row_last_updated_at_version"
 BATCH_BYTES = 16 << 20
 """Approximate size of the batches of a scan."""
+
+MAX_WALKED_VERSIONS = 1_000
+MAX_WALKED_COMPACTIONS = 32
+"""Up to these numbers of versions and compactions, changes are read between the compactions."""
 
 RESTORED = "omnigraph:restored"
 """Configuration key of a table: the version of the last restore that undid visible changes."""
@@ -123,7 +129,12 @@ class ChangedRowIds:
     after: pa.Table
 
 
-def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tuple[str, str]]) -> ChangedRowIds | None:
+def changed_row_ids(
+    begin: LanceDataset,
+    end: LanceDataset,
+    shared: Sequence[tuple[str, str]],
+    open_version: Callable[[int], LanceDataset],
+) -> ChangedRowIds | None:
     """Find the rows that may differ between a version and one of its descendants, on the same branch or on a fork.
 
     A fragment whose files with the shared columns are the same in both versions has equal rows, even if Lance recorded
@@ -133,6 +144,7 @@ def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tup
         begin: the ancestor.
         end: the descendant.
         shared: the columns to compare: their names in the first and in the second version.
+        open_version: opens another version of the branch of the descendant.
 
     Returns:
         None if the changes that Lance recorded do not add up to the numbers of rows.
@@ -140,6 +152,19 @@ def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tup
     if last_restore(end) > begin.version:
         return _restored_row_ids(begin, end)
     fields = _field_ids(begin, [name for name, _ in shared]), _field_ids(end, [name for _, name in shared])
+    with suppress(VersionReclaimedError):
+        found = _walked_row_ids(begin, end, fields, open_version)
+        if found is not None:
+            return found
+    return _recorded_row_ids(begin, end, fields)
+
+
+Fields = tuple[Sequence[int], Sequence[int]]
+"""The ids of the compared columns in the first and in the second version."""
+
+
+def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) -> ChangedRowIds | None:
+    """As `changed_row_ids`, from the records of the newer version. Reads all row ids of compacted fragments."""
     old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
     new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
     after = _scanned_ids(end, new, f"{_UPDATED} > {begin.version}")
@@ -154,6 +179,61 @@ def changed_row_ids(begin: LanceDataset, end: LanceDataset, shared: Sequence[tup
         if removed.num_rows != removed_count:
             return None
     return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
+
+
+def _walked_row_ids(
+    begin: LanceDataset, end: LanceDataset, fields: Fields, open_version: Callable[[int], LanceDataset]
+) -> ChangedRowIds | None:
+    """As `changed_row_ids`, from the changes between compactions. None if there is no compaction in between.
+
+    A compaction changes no row. So the cost depends on the changes before and after it, and not on its size.
+    """
+    steps = _steps_without_compactions(begin, end)
+    if steps is None:
+        return None
+    touched: list[pa.Array] = []
+    for first, last in steps:
+        older, newer = (_version(number, begin, end, open_version) for number in (first, last))
+        found = _recorded_row_ids(older, newer, (_fields_in(older, fields), _fields_in(newer, fields)))
+        if found is None:
+            return None
+        touched += [side[ROW_ID].combine_chunks() for side in (found.before, found.after)]
+    wanted = pa.concat_arrays([pa.array([], pa.uint64()), *touched]).unique()
+    return ChangedRowIds(_existing(begin, end, wanted), _existing(end, begin, wanted))
+
+
+def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[tuple[int, int]] | None:
+    """The version ranges between compactions. None if there are no compactions, or if the transactions are unknown."""
+    if not 1 < end.version - begin.version <= MAX_WALKED_VERSIONS:
+        return None
+    try:
+        kinds = {v: type(_transaction(end, v).operation) for v in range(begin.version + 1, end.version + 1)}
+    except (OSError, TypeError, ValueError):
+        return None
+    compactions = [version for version, kind in kinds.items() if kind is LanceOperation.Rewrite]
+    if not 1 <= len(compactions) <= MAX_WALKED_COMPACTIONS:
+        return None
+    bounds = zip([begin.version, *compactions], [*(v - 1 for v in compactions), end.version], strict=True)
+    return [(first, last) for first, last in bounds if first < last]
+
+
+def _transaction(dataset: LanceDataset, version: int) -> Transaction:
+    found = dataset.read_transaction(version)
+    if found is None:
+        raise ValueError(f"version {version} has no transaction")
+    return found
+
+
+def _version(
+    number: int, begin: LanceDataset, end: LanceDataset, open_version: Callable[[int], LanceDataset]
+) -> LanceDataset:
+    return begin if number == begin.version else end if number == end.version else open_version(number)
+
+
+def _fields_in(dataset: LanceDataset, fields: Fields) -> list[int]:
+    """The ids of the compared columns in a version in between. A column with another type has another id."""
+    known = {field.id() for field in dataset.lance_schema.fields()}
+    return [old if old in known else new for old, new in zip(*fields, strict=True)]
 
 
 def count_written(begin: LanceDataset, end: LanceDataset) -> int:
@@ -175,6 +255,22 @@ def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
     return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments], None)
 
 
+def fragments_with(dataset: LanceDataset, row_ids: Numbers) -> list[LanceFragment]:
+    """The fragments that have at least one of some sorted row ids. Reads all row ids, but no rows."""
+    found: set[int] = set()
+    for batch in scanner(dataset, columns=[ROW_ID, _ROW_ADDRESS]).to_reader():
+        chosen = batch.column(_ROW_ADDRESS).to_numpy()[is_among(batch.column(ROW_ID), row_ids)]
+        found |= set((chosen >> np.uint64(32)).tolist())
+    return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in found]
+
+
+def is_among(column: pa.Array, row_ids: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mask of the values that are among some sorted row ids."""
+    values = column.to_numpy(zero_copy_only=False)
+    places = np.minimum(np.searchsorted(row_ids, values), len(row_ids) - 1)
+    return np.asarray(row_ids[places] == values)
+
+
 def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
     old, new = _differing_fragments(begin, end)
     was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
@@ -187,16 +283,16 @@ def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
     return ChangedRowIds(rest(begin, old), rest(end, new))
 
 
-def _existing(begin: LanceDataset, end: LanceDataset, wanted: pa.Array) -> pa.Table:
-    """`id` and `_rowid` of those row ids that the first version has. The second has changed or removed the rows."""
+def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
+    """`id` and `_rowid` of those row ids that a version has. The rows must have changed between the two versions."""
     if len(wanted) == 0:
         return _IDS.empty_table()
     if len(wanted) <= LOOKUP_LIMIT:
-        return begin._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
-    changed, _ = _differing_fragments(begin, end)
+        return dataset._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
+    changed, _ = _differing_fragments(dataset, other)
     if not changed:
         return _IDS.empty_table()
-    reader = scanner(begin, columns=_IDS.names, fragments=changed).to_reader()
+    reader = scanner(dataset, columns=_IDS.names, fragments=changed).to_reader()
     return matching(reader, ROW_ID, wanted).select(_IDS.names).cast(_IDS)
 
 

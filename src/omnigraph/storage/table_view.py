@@ -261,7 +261,12 @@ class TableView:
             None if the records of changes are incomplete. Then all rows have to be compared.
         """
         with self.datasets.reading(begin), self.reading():
-            return changed_row_ids(self.datasets.open(begin), self.dataset, shared)
+            return changed_row_ids(
+                self.datasets.open(begin),
+                self.dataset,
+                shared,
+                lambda version: self.datasets.open(self.ref.at(version)),
+            )
 
     def count_written_since(self, begin: TableRef) -> int:
         """Estimate how many rows were written or removed since another version. Reads no rows."""
