@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from omnigraph.changes.aligned_types import SchemaDifference as SchemaDifference
+    from omnigraph.changes.commit_page import ChangeCause as ChangeCause
+    from omnigraph.changes.commit_page import ChangePage as ChangePage
+    from omnigraph.changes.commit_page import EntityChange as EntityChange
+    from omnigraph.changes.diff import ChangeCounts as ChangeCounts
+    from omnigraph.changes.diff import Diff as Diff
+    from omnigraph.changes.diff import DiffStat as DiffStat
+    from omnigraph.changes.diff import TypeDiff as TypeDiff
+    from omnigraph.changes.feed import ChangeBlock as ChangeBlock
+    from omnigraph.changes.feed import FeedPage as FeedPage
+    from omnigraph.changes.row_images import ChangeOp as ChangeOp
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from omnigraph.commit.tags import Tag as Tag
     from omnigraph.commit.write_request import WriteRequest as WriteRequest
     from omnigraph.embed import Embedder as Embedder
+    from omnigraph.engine.changes import Baseline as Baseline
+    from omnigraph.engine.changes import Follower as Follower
     from omnigraph.engine.engines import Choice as Choice
     from omnigraph.engine.engines import Engine as Engine
     from omnigraph.engine.engines import JobProgress as JobProgress
@@ -33,6 +46,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import BaselineRequest as BaselineRequest
+    from omnigraph.engine.requests import CommitChangesRequest as CommitChangesRequest
+    from omnigraph.engine.requests import DiffRequest as DiffRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
@@ -40,6 +56,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MergeRequest as MergeRequest
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
+    from omnigraph.engine.requests import PollRequest as PollRequest
     from omnigraph.engine.requests import QueryRequest as QueryRequest
     from omnigraph.engine.requests import TransactionRequest as TransactionRequest
     from omnigraph.engine.session import Session as Session
@@ -51,7 +68,9 @@ if TYPE_CHECKING:
     from omnigraph.errors import BudgetExceededError as BudgetExceededError
     from omnigraph.errors import CancelledError as CancelledError
     from omnigraph.errors import CatalogError as CatalogError
+    from omnigraph.errors import ChangeCursorError as ChangeCursorError
     from omnigraph.errors import ChangedSinceError as ChangedSinceError
+    from omnigraph.errors import ChangeFeedGapError as ChangeFeedGapError
     from omnigraph.errors import ClockError as ClockError
     from omnigraph.errors import CompileError as CompileError
     from omnigraph.errors import Conflict as Conflict
@@ -87,6 +106,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import OmnigraphError as OmnigraphError
     from omnigraph.errors import OutcomeUnknownError as OutcomeUnknownError
     from omnigraph.errors import ParameterError as ParameterError
+    from omnigraph.errors import ParentlessCommitError as ParentlessCommitError
     from omnigraph.errors import ParseError as ParseError
     from omnigraph.errors import PipelineCheckError as PipelineCheckError
     from omnigraph.errors import PlanError as PlanError
@@ -97,6 +117,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import RecoveryRequiredError as RecoveryRequiredError
     from omnigraph.errors import ResourceLimitError as ResourceLimitError
     from omnigraph.errors import RetryableError as RetryableError
+    from omnigraph.errors import SchemaBoundaryError as SchemaBoundaryError
     from omnigraph.errors import Span as Span
     from omnigraph.errors import SparkError as SparkError
     from omnigraph.errors import SparkUnavailableError as SparkUnavailableError
@@ -110,6 +131,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import WriteTimeoutError as WriteTimeoutError
     from omnigraph.errors import WriteUndoneError as WriteUndoneError
     from omnigraph.graph.branch import BranchHandle as BranchHandle
+    from omnigraph.graph.changes import Changes as Changes
     from omnigraph.graph.collections import CommitPage as CommitPage
     from omnigraph.graph.graph import Graph as Graph
     from omnigraph.graph.graph import init as init
@@ -152,6 +174,23 @@ if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport as IntegrityReport
 
 _HOMES = {
+    "changes.aligned_types": ("SchemaDifference",),
+    "changes.commit_page": (
+        "ChangeCause",
+        "ChangePage",
+        "EntityChange",
+    ),
+    "changes.diff": (
+        "ChangeCounts",
+        "Diff",
+        "DiffStat",
+        "TypeDiff",
+    ),
+    "changes.feed": (
+        "ChangeBlock",
+        "FeedPage",
+    ),
+    "changes.row_images": ("ChangeOp",),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),
@@ -169,6 +208,10 @@ _HOMES = {
     "commit.tags": ("Tag",),
     "commit.write_request": ("WriteRequest",),
     "embed": ("Embedder",),
+    "engine.changes": (
+        "Baseline",
+        "Follower",
+    ),
     "engine.engines": (
         "Choice",
         "Engine",
@@ -181,6 +224,9 @@ _HOMES = {
         "restore",
     ),
     "engine.requests": (
+        "BaselineRequest",
+        "CommitChangesRequest",
+        "DiffRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
@@ -188,6 +234,7 @@ _HOMES = {
         "MergeRequest",
         "MutateRequest",
         "OptimizeRequest",
+        "PollRequest",
         "QueryRequest",
         "TransactionRequest",
     ),
@@ -201,6 +248,8 @@ _HOMES = {
         "BudgetExceededError",
         "CancelledError",
         "CatalogError",
+        "ChangeCursorError",
+        "ChangeFeedGapError",
         "ChangedSinceError",
         "ClockError",
         "CompileError",
@@ -237,6 +286,7 @@ _HOMES = {
         "OmnigraphError",
         "OutcomeUnknownError",
         "ParameterError",
+        "ParentlessCommitError",
         "ParseError",
         "PipelineCheckError",
         "PlanError",
@@ -247,6 +297,7 @@ _HOMES = {
         "RecoveryRequiredError",
         "ResourceLimitError",
         "RetryableError",
+        "SchemaBoundaryError",
         "Span",
         "SparkError",
         "SparkUnavailableError",
@@ -261,6 +312,7 @@ _HOMES = {
         "WriteUndoneError",
     ),
     "graph.branch": ("BranchHandle",),
+    "graph.changes": ("Changes",),
     "graph.collections": ("CommitPage",),
     "graph.graph": (
         "Graph",

@@ -16,7 +16,7 @@ from tests.thresholds import Thresholds
 import omnigraph
 from omnigraph.changes import candidates, commit_page, row_images
 from omnigraph.changes.change_json import change_set
-from omnigraph.changes.feed import Block
+from omnigraph.changes.feed import ChangeBlock
 from omnigraph.graph import Graph
 from omnigraph.storage import difference, row_changes
 
@@ -114,7 +114,7 @@ def check_filters(
         assert diff.stat().total.total == len(kept)
 
 
-def apply(graph: Graph, block: Block) -> None:
+def apply(graph: Graph, block: ChangeBlock) -> None:
     """Apply a block to a replica: deletes of edges first, then upserts, then deletes of nodes."""
     upserts = {(f"{c.kind}:{c.type_name}", c.id): flat(c.after) for c in block.changes if c.after is not None}
     gone = [c for c in block.changes if c.op == "delete"]
@@ -162,7 +162,7 @@ def test_a_feed_replayed_from_the_beginning_gives_the_same_graph(
         assert b"".join(copy.export()) == b"".join(history.graph.export())
 
 
-def check_order(block: Block) -> None:
+def check_order(block: ChangeBlock) -> None:
     """Nodes come before edges, then changes are sorted by opaque type id, id and operation."""
     places = [(c.kind == "edge", c.type_id, c.id.encode()) for c in block.changes]
     assert places == sorted(places)

@@ -29,6 +29,8 @@ GUIDES = [
     "guide/search.md",
     "guide/transactions.md",
     "guide/merging.md",
+    "guide/diff.md",
+    "guide/following-changes.md",
     "guide/analytics.md",
     "guide/upkeep.md",
     "guide/pipelines.md",

@@ -122,7 +122,7 @@ class TypePair:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChange:
+class SchemaDifference:
     """One difference between the schemas of two states.
 
     Attributes:
@@ -187,39 +187,39 @@ def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:
     return sorted(pairs, key=lambda pair: (pair.newest.kind is TypeKind.NODE, pair.newest.name, pair.after is None))
 
 
-def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaChange]:
+def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaDifference]:
     """The differences between the schemas of two states."""
     for pair in pairs:
         kind, name = pair.newest.kind.value, pair.newest.name
         if pair.before is None:
-            yield SchemaChange("added", kind, name)
+            yield SchemaDifference("added", kind, name)
         elif pair.after is None:
-            yield SchemaChange("dropped", kind, name)
+            yield SchemaDifference("dropped", kind, name)
         else:
             yield from _type_changes(pair.before, pair.after)
 
 
-def _type_changes(before: TypeState, after: TypeState) -> Iterator[SchemaChange]:
+def _type_changes(before: TypeState, after: TypeState) -> Iterator[SchemaDifference]:
     kind, name = after.kind.value, after.name
     if before.name != name:
-        yield SchemaChange("renamed", kind, name, before=before.name, after=name)
+        yield SchemaDifference("renamed", kind, name, before=before.name, after=name)
     if before.ends != after.ends:
         # A renamed node type changes the ends by name only, but the reader of a diff sees both.
-        yield SchemaChange("changed", kind, name, before=_shown_ends(before), after=_shown_ends(after))
+        yield SchemaDifference("changed", kind, name, before=_shown_ends(before), after=_shown_ends(after))
     old = {number: prop for prop, number in before.numbers.items()}
     new = {number: prop for prop, number in after.numbers.items()}
     for number, prop in new.items():
         if number not in old:
-            yield SchemaChange("added", kind, name, prop, after=str(after.types[prop]))
+            yield SchemaDifference("added", kind, name, prop, after=str(after.types[prop]))
             continue
         if old[number] != prop:
-            yield SchemaChange("renamed", kind, name, prop, before=old[number], after=prop)
+            yield SchemaDifference("renamed", kind, name, prop, before=old[number], after=prop)
         if before.types[old[number]] != after.types[prop]:
             was, now = str(before.types[old[number]]), str(after.types[prop])
-            yield SchemaChange("changed", kind, name, prop, before=was, after=now)
+            yield SchemaDifference("changed", kind, name, prop, before=was, after=now)
     for number, prop in old.items():
         if number not in new:
-            yield SchemaChange("dropped", kind, name, prop, before=str(before.types[prop]))
+            yield SchemaDifference("dropped", kind, name, prop, before=str(before.types[prop]))
 
 
 def _shown_ends(one: TypeState) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import ENDS, TypeState
 from omnigraph.changes.diff import Diff, TypeDiff, changed_names
-from omnigraph.changes.row_images import OPS, ChangedRows, Op
+from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp
 from omnigraph.commit.manifest import MAIN, TableId
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import Scalar, ValueType
@@ -55,11 +55,11 @@ def net_changes(rows: ChangedRows) -> pa.Array:
         f'","published_dataset_version":{newest.pin.ref.version}',
     ]
     if newest.kind is TypeKind.EDGE:
-        deleted = pa.array(rows.ops == OPS.index(Op.DELETE))
+        deleted = pa.array(rows.ops == OPS.index(ChangeOp.DELETE))
         sides = [rows.after if rows.pair.after else rows.before, rows.before if rows.pair.before else rows.after]
         ends = [pc.if_else(deleted, _column(sides[1], end), _column(sides[0], end)) for end in ENDS.values()]
         parts += [',"endpoints":{"src":', quoted(ends[0]), ',"dst":', quoted(ends[1]), "}"]
-    update = pa.array(rows.ops == OPS.index(Op.UPDATE))
+    update = pa.array(rows.ops == OPS.index(ChangeOp.UPDATE))
     parts.append(_where(update, joined(',"changed":', json_text(changed_names(rows), _STRINGS))))
     return joined(*parts, *_images(rows), "}")
 
@@ -67,8 +67,8 @@ def net_changes(rows: ChangedRows) -> pa.Array:
 def _images(rows: ChangedRows) -> Iterator[pa.Array]:
     """The members `before` and `after`, each with a leading comma, where there is such an image."""
     for name, state, table, absent in (
-        ("before", rows.pair.before, rows.before, Op.INSERT),
-        ("after", rows.pair.after, rows.after, Op.DELETE),
+        ("before", rows.pair.before, rows.before, ChangeOp.INSERT),
+        ("after", rows.pair.after, rows.after, ChangeOp.DELETE),
     ):
         if state is not None:
             present = pa.array(rows.ops != OPS.index(absent))

@@ -1,5 +1,7 @@
 """The changes of one commit since its first parent, in pages with a fixed order."""
 
+# See docs/decisions/0163-a-schema-change-is-a-boundary.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,7 @@ import pyarrow as pa
 from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types
 from omnigraph.changes.change_json import feed_changes, opaque_type_id
 from omnigraph.changes.diff import Reading, parse_ops
-from omnigraph.changes.row_images import OPS, Op, changes_of
+from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.sidecar import WriterKind
@@ -55,14 +57,14 @@ class ChangeFilter:
 
     kinds: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
-    ops: tuple[Op, ...] | None = None
+    ops: tuple[ChangeOp, ...] | None = None
 
     @classmethod
     def given(
         cls,
         kinds: str | Sequence[str] | None,
         types: str | Sequence[str] | None,
-        ops: str | Sequence[Op | str] | None,
+        ops: str | Sequence[ChangeOp | str] | None,
     ) -> ChangeFilter:
         """Parse and normalize filters. Naming all kinds, or all operations, is the same as naming none.
 
@@ -120,7 +122,7 @@ def _canonical(given: Sequence[str] | None, all_: int | None) -> tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Change:
+class EntityChange:
     """One change of a feed.
 
     Attributes:
@@ -136,7 +138,7 @@ class Change:
     type_id: str
     type_name: str
     id: str
-    op: Op
+    op: ChangeOp
     text: str = field(repr=False)
 
     @cached_property
@@ -162,7 +164,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ChangeCause:
     """The commit that caused changes."""
 
     commit: Commit
@@ -189,8 +191,8 @@ class ChangePage:
         next_page_token: the token of the next page; None for the last page.
     """
 
-    cause: Cause
-    changes: tuple[Change, ...]
+    cause: ChangeCause
+    changes: tuple[EntityChange, ...]
     next_page_token: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -261,7 +263,7 @@ class CommitChanges:
         ]
         self._pairs.sort(key=lambda one: (one[0] == TypeKind.EDGE.value, one[1]))
 
-    def after(self, position: Position | None, want: int) -> Iterator[Change]:
+    def after(self, position: Position | None, want: int) -> Iterator[EntityChange]:
         """The changes after a position. Reads about `want` rows at a time.
 
         Raises:
@@ -283,7 +285,7 @@ class CommitChanges:
 
     def _of_type(
         self, kind: str, type_id: str, pair: TypePair, position: Position | None, want: int
-    ) -> Iterator[Change]:
+    ) -> Iterator[EntityChange]:
         refs = [state.pin.ref for state in (pair.before, pair.after) if state is not None]
         name, wanted = pair.newest.name, [OPS.index(op) for op in self._filter.ops or OPS]
         with self._reading.kept(refs):
@@ -295,7 +297,7 @@ class CommitChanges:
                     for part in found.filter(np.isin(found.ops, wanted)).with_content(self._reading.tables):
                         texts = feed_changes(part, type_id).to_pylist()
                         for text, entity, op in zip(texts, part.ids.to_pylist(), part.ops.tolist(), strict=True):
-                            yield Change(kind, type_id, name, entity, OPS[op], text)
+                            yield EntityChange(kind, type_id, name, entity, OPS[op], text)
                 first += size
                 # Many rows may be rewritten with equal values, or not selected: read more of them at a time.
                 size = min(size * _GROWTH, max(want, MAX_CHANGES))
@@ -347,7 +349,9 @@ def _columns(state: TypeState) -> dict[int, tuple[pa.DataType, bool, bool]]:
     }
 
 
-def packed(changes: Iterator[Change], limits: PageLimits, *, started: bool = False) -> tuple[list[Change], bool, int]:
+def packed(
+    changes: Iterator[EntityChange], limits: PageLimits, *, started: bool = False
+) -> tuple[list[EntityChange], bool, int]:
     """The changes that fit a page, whether there are more, and their bytes.
 
     Args:
@@ -355,7 +359,7 @@ def packed(changes: Iterator[Change], limits: PageLimits, *, started: bool = Fal
         limits: the rest of the page.
         started: whether the page has changes already. Otherwise it gets at least one change.
     """
-    found: list[Change] = []
+    found: list[EntityChange] = []
     size = 0
     for change in changes:
         size_with = size + len(change.text.encode())
@@ -385,4 +389,4 @@ def commit_page(changes: CommitChanges, binding: Binding, page_token: str | None
         if more
         else None
     )
-    return ChangePage(Cause(changes.commit), tuple(found), next_)
+    return ChangePage(ChangeCause(changes.commit), tuple(found), next_)

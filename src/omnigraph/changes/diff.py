@@ -19,7 +19,7 @@ from omnigraph.changes.aligned_types import (
     schema_changes,
 )
 from omnigraph.changes.candidates import candidates
-from omnigraph.changes.row_images import OPS, ChangedRows, Op, changes_of
+from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
 from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import InputError, cut, shown
 from omnigraph.lang.arrow import arrow_type, readable
@@ -39,7 +39,7 @@ _ENDS = {"src": "from", "dst": "to"}
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ChangeCounts:
     """Numbers of changes."""
 
     inserts: int = 0
@@ -50,8 +50,8 @@ class Counts:
     def total(self) -> int:
         return self.inserts + self.updates + self.deletes
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.inserts + other.inserts, self.updates + other.updates, self.deletes + other.deletes)
+    def __add__(self, other: ChangeCounts) -> ChangeCounts:
+        return ChangeCounts(self.inserts + other.inserts, self.updates + other.updates, self.deletes + other.deletes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class DiffStat:
         types: the numbers of each changed type, by type key: edges first, then by name.
     """
 
-    types: tuple[tuple[str, Counts], ...]
+    types: tuple[tuple[str, ChangeCounts], ...]
 
     @property
-    def total(self) -> Counts:
-        return sum((counts for _, counts in self.types), Counts())
+    def total(self) -> ChangeCounts:
+        return sum((counts for _, counts in self.types), ChangeCounts())
 
     @property
     def inserts(self) -> int:
@@ -106,11 +106,14 @@ class DiffFilter:
 
     types: tuple[str, ...] | None = None
     ids: tuple[str, ...] | None = None
-    ops: tuple[Op, ...] | None = None
+    ops: tuple[ChangeOp, ...] | None = None
 
     @classmethod
     def given(
-        cls, types: str | Sequence[str] | None, ids: str | Sequence[str] | None, ops: str | Sequence[Op | str] | None
+        cls,
+        types: str | Sequence[str] | None,
+        ids: str | Sequence[str] | None,
+        ops: str | Sequence[ChangeOp | str] | None,
     ) -> DiffFilter:
         """Parse the arguments of a caller.
 
@@ -120,7 +123,7 @@ class DiffFilter:
         return cls(_texts("types", types), _texts("ids", ids), parse_ops(ops))
 
 
-def parse_ops(ops: str | Sequence[Op | str] | None) -> tuple[Op, ...] | None:
+def parse_ops(ops: str | Sequence[ChangeOp | str] | None) -> tuple[ChangeOp, ...] | None:
     """Parse kinds of changes.
 
     Raises:
@@ -131,7 +134,7 @@ def parse_ops(ops: str | Sequence[Op | str] | None) -> tuple[Op, ...] | None:
     found = []
     for op in [ops] if isinstance(ops, str) else ops:
         try:
-            found.append(Op(op))
+            found.append(ChangeOp(op))
         except ValueError:
             raise InputError(f"{shown(op)} is not a kind of change", hint="use insert, update or delete") from None
     return tuple(dict.fromkeys(found))
@@ -220,18 +223,18 @@ class TypeDiff:
                     yield from chosen.with_content(self._tables) if content else [chosen]
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> ChangeCounts:
         """The numbers of changes."""
         pair, numbers = self._pair, np.zeros(len(OPS), np.int64)
         if pair.is_same_version:
-            return Counts()
+            return ChangeCounts()
         if self._filter.ids is None and (pair.before is None or pair.after is None):
-            op = Op.INSERT if pair.before is None else Op.DELETE
+            op = ChangeOp.INSERT if pair.before is None else ChangeOp.DELETE
             numbers[OPS.index(op)] = pair.newest.pin.row_count if op in (self._filter.ops or OPS) else 0
         else:
             for found in self.rows():
                 numbers += np.bincount(found.ops, minlength=len(OPS))
-        return Counts(*(int(number) for number in numbers))
+        return ChangeCounts(*(int(number) for number in numbers))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All changes, sorted by id, as Arrow batches.
@@ -242,7 +245,10 @@ class TypeDiff:
         names = pa.array([op.value for op in OPS])
         for found in self.rows(content=True):
             columns = {"op": names.take(pa.array(found.ops)), "id": found.ids, "changed": changed_names(found)}
-            sides = ((self._pair.before, found.before, Op.INSERT), (self._pair.after, found.after, Op.DELETE))
+            sides = (
+                (self._pair.before, found.before, ChangeOp.INSERT),
+                (self._pair.after, found.after, ChangeOp.DELETE),
+            )
             for name, (state, rows, without) in zip(("before", "after"), sides, strict=True):
                 absent = pa.array(found.ops == OPS.index(without))
                 columns[name] = _structs(rows, state, absent)
@@ -250,11 +256,11 @@ class TypeDiff:
 
     def inserted(self) -> pa.Table:
         """The new rows: `id`, for edges `from` and `to`, and the properties."""
-        return self._table(Op.INSERT, self._pair.after)
+        return self._table(ChangeOp.INSERT, self._pair.after)
 
     def deleted(self) -> pa.Table:
         """The removed rows, with the properties of the first state."""
-        return self._table(Op.DELETE, self._pair.before)
+        return self._table(ChangeOp.DELETE, self._pair.before)
 
     def updated(self) -> pa.Table:
         """The changed rows: `id`, the names of the changed properties `changed`, and the rows `before` and `after`."""
@@ -266,7 +272,7 @@ class TypeDiff:
             return schema.empty_table()
         parts = []
         for found in self.rows(content=True):
-            chosen = found.of(Op.UPDATE)
+            chosen = found.of(ChangeOp.UPDATE)
             if len(chosen):
                 columns = [chosen.ids, changed_names(chosen)]
                 for state, rows in ((self._pair.before, chosen.before), (self._pair.after, chosen.after)):
@@ -274,14 +280,14 @@ class TypeDiff:
                 parts.append(pa.table(columns, schema=schema))
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
-    def _table(self, op: Op, state: TypeState | None) -> pa.Table:
+    def _table(self, op: ChangeOp, state: TypeState | None) -> pa.Table:
         if state is None:
             return pa.schema([("id", pa.utf8())]).empty_table()
         parts = []
         for found in self.rows(content=True):
             chosen = found.of(op)
             if len(chosen):
-                parts.append(image_table(chosen.after if op is Op.INSERT else chosen.before, state))
+                parts.append(image_table(chosen.after if op is ChangeOp.INSERT else chosen.before, state))
         return pa.concat_tables(parts) if parts else image_schema(state).empty_table()
 
 

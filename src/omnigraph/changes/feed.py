@@ -12,11 +12,11 @@ from typing import Any
 
 from omnigraph.changes.aligned_types import GraphState
 from omnigraph.changes.commit_page import (
-    Cause,
-    Change,
+    ChangeCause,
     ChangeFilter,
     ChangePage,
     CommitChanges,
+    EntityChange,
     PageLimits,
     check_limit,
     commit_page,
@@ -55,7 +55,7 @@ NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ChangeBlock:
     """The changes of one commit, or a part of them.
 
     Attributes:
@@ -65,8 +65,8 @@ class Block:
         page_token: continues after this part of the block; None if the block is complete.
     """
 
-    cause: Cause
-    changes: tuple[Change, ...]
+    cause: ChangeCause
+    changes: tuple[EntityChange, ...]
     cursor: str | None = None
     page_token: str | None = None
 
@@ -90,7 +90,7 @@ class FeedPage:
         caught_up: whether no other commit waited when the poll began; None unless the page is terminal.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ChangeBlock, ...]
     next_page_token: str | None = None
     cursor: str | None = None
     caught_up: bool | None = None
@@ -273,7 +273,7 @@ class Feed:
         raise ChangeCursorError("its commit is not in the history of the branch")
 
     def _page(self, request: Poll, binding: Binding, walk: _Walk) -> FeedPage:
-        blocks: list[Block] = []
+        blocks: list[ChangeBlock] = []
         position, within, left = walk.position, walk.within, walk.left
         changes_left, bytes_left = request.limits.changes, request.limits.bytes
         for number, commit in enumerate(walk.commits):
@@ -301,14 +301,14 @@ class Feed:
                     left=left,
                     position=found[-1].position(),
                 )
-                blocks.append(Block(Cause(commit), tuple(found), page_token=token))
+                blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), page_token=token))
                 return FeedPage(tuple(blocks), next_page_token=token)
-            blocks.append(Block(Cause(commit), tuple(found), cursor=_cursor(binding, commit.id)))
+            blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), cursor=_cursor(binding, commit.id)))
             position, within, left = commit, None, left - 1
             changes_left, bytes_left = changes_left - len(found), bytes_left - size
         return self._terminal(binding, blocks, position, caught_up=not walk.more)
 
-    def _terminal(self, binding: Binding, blocks: list[Block], position: Commit, *, caught_up: bool) -> FeedPage:
+    def _terminal(self, binding: Binding, blocks: list[ChangeBlock], position: Commit, *, caught_up: bool) -> FeedPage:
         return FeedPage(tuple(blocks), cursor=_cursor(binding, position.id), caught_up=caught_up)
 
     def _changes(self, parent: Commit, commit: Commit, chosen: ChangeFilter) -> CommitChanges:

@@ -30,9 +30,10 @@ A lookup of a row costs about as much as a scan of 30 rows.
 
 _ID = "id"
 _INDEX = pa.int64()
+_ANY_INTEGER = pa.decimal128(20, 0)
 
 
-class Op(StrEnum):
+class ChangeOp(StrEnum):
     """The kind of a change. The values sort in the order of a feed."""
 
     INSERT = "insert"
@@ -40,7 +41,7 @@ class Op(StrEnum):
     DELETE = "delete"
 
 
-OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
+OPS = (ChangeOp.INSERT, ChangeOp.UPDATE, ChangeOp.DELETE)
 Ops = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 
@@ -81,7 +82,7 @@ class ChangedRows:
             tuple((column, changed[mask]) for column, changed in self.changed),
         )
 
-    def of(self, op: Op) -> ChangedRows:
+    def of(self, op: ChangeOp) -> ChangedRows:
         """Only the changes of one kind."""
         return self.filter(self.ops == OPS.index(op))
 
@@ -91,7 +92,7 @@ class ChangedRows:
         masks = np.array([mask for _, mask in self.changed]).reshape(len(names), len(self)).T
         offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
         values = pa.array(names, pa.utf8()).take(pa.array(np.nonzero(masks)[1], _INDEX))
-        update = self.ops == OPS.index(Op.UPDATE)
+        update = self.ops == OPS.index(ChangeOp.UPDATE)
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~update))
 
     def with_content(self, tables: TableStorage) -> Iterator[ChangedRows]:
@@ -234,9 +235,8 @@ def _compared(
     both = had & has
     changed = [(column, _differs(tables, pair, column, before, after, both)) for column in pair.shared]
     any_changed = np.any([mask for _, mask in changed], axis=0) if changed else np.zeros(len(both), bool)
-    ops = np.where(both, OPS.index(Op.UPDATE), np.where(has, OPS.index(Op.INSERT), OPS.index(Op.DELETE))).astype(
-        np.int8
-    )
+    inserted, updated, deleted = (OPS.index(op) for op in (ChangeOp.INSERT, ChangeOp.UPDATE, ChangeOp.DELETE))
+    ops = np.where(both, updated, np.where(has, inserted, deleted)).astype(np.int8)
     ids = candidates[_ID].combine_chunks()
     found = ChangedRows(pair, ids, ops, before, after, tuple(changed))
     return found.filter(~both | any_changed)
@@ -270,12 +270,27 @@ def _blob_hashes(tables: TableStorage, state: TypeState | None, name: str, rows:
 
 
 def _common_type(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Values of a property whose type has changed. Values without an equivalent in the new type differ."""
-    try:
-        return left.cast(right.type), right
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        # Compare whether there is a value at all, with different values on both sides.
-        return _presence(left, "before"), _presence(right, "after")
+    """Values of a property whose type has changed, in a type that has both. Values without an equivalent differ."""
+    for wider in _wider_types(left.type, right.type):
+        try:
+            return left.cast(wider), right.cast(wider)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+    # Compare whether there is a value at all, with different values on both sides.
+    return _presence(left, BEFORE), _presence(right, AFTER)
+
+
+def _wider_types(left: pa.DataType, right: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        yield _ANY_INTEGER
+    elif _is_number(left) and _is_number(right):
+        yield pa.float64()
+    yield right
+    yield left
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _presence(column: pa.Array, name: str) -> pa.Array:

@@ -16,7 +16,7 @@ from omnigraph.errors import InputError
 from omnigraph.errors.source import cut, printable
 
 if TYPE_CHECKING:
-    from omnigraph.changes.commit_page import Cause, Change
+    from omnigraph.changes.commit_page import ChangeCause, EntityChange
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -106,14 +106,14 @@ def poll_changes(
         click.echo(f"caught_up: {'true' if page.caught_up else 'false'}")
 
 
-def print_cause(cause: Cause) -> None:
+def print_cause(cause: ChangeCause) -> None:
     """Print the commit of a block."""
     commit = cause.commit
     actor = f" {commit.actor}" if commit.actor is not None else ""
     click.echo(printable(f"commit {commit.id} {iso_time(commit.created_at)}{actor}"))
 
 
-def print_change(change: Change) -> None:
+def print_change(change: EntityChange) -> None:
     """Print a change on one line."""
     click.echo(printable(f"  {change.op.value} {change.kind} {change.type_name} {cut(change.id, 80)}"))
 

@@ -16,7 +16,7 @@ from omnigraph.errors.source import cut, printable
 from omnigraph.errors.values import value_text
 
 if TYPE_CHECKING:
-    from omnigraph.changes.diff import Counts, Diff, TypeDiff
+    from omnigraph.changes.diff import ChangeCounts, Diff, TypeDiff
 
 DEFAULT_LIMIT = 100
 """Changes that are shown to people by default."""
@@ -121,7 +121,7 @@ def _summary(diff: Diff) -> Iterator[str]:
         yield f"  schema: {change}"
 
 
-def _counts(counts: Counts) -> str:
+def _counts(counts: ChangeCounts) -> str:
     numbers = {"insert": counts.inserts, "delete": counts.deletes, "update": counts.updates}
     return " ".join(click.style(f"{_SIGNS[op]}{number:,}", _COLORS[op]) for op, number in numbers.items() if number)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from omnigraph.changes.commit_page import ChangeFilter, ChangePage, PageLimits
-from omnigraph.changes.feed import Block, FeedPage, Poll
+from omnigraph.changes.feed import ChangeBlock, FeedPage, Poll
 from omnigraph.commit.lineage import find_commit
 from omnigraph.commit.snapshots import at_branch
 from omnigraph.commit.work_records import WorkKind, reading
@@ -108,7 +108,7 @@ class Follower:
         self._timeout = timeout
         self._idle_since = time.monotonic()
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[ChangeBlock]:
         self._idle_since = time.monotonic()
         while True:
             page = poll(self._session, self._with_wait(FOLLOW_WAIT))
@@ -117,7 +117,7 @@ class Follower:
             if not page.blocks and self._is_over():
                 return
 
-    async def __aiter__(self) -> AsyncIterator[Block]:
+    async def __aiter__(self) -> AsyncIterator[ChangeBlock]:
         self._idle_since = time.monotonic()
         while True:
             # A short wait in the thread, so that a cancelled task does not keep the thread busy.

@@ -14,7 +14,7 @@ from typing import Required, TypedDict
 
 from omnigraph.changes.commit_page import DEFAULT_BYTES, DEFAULT_CHANGES
 from omnigraph.changes.feed import DEFAULT_COMMITS
-from omnigraph.changes.row_images import Op
+from omnigraph.changes.row_images import ChangeOp
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.query_text import ListedRead, QueryText
@@ -127,7 +127,7 @@ class DiffOptions(TypedDict, total=False):
 
     types: str | Sequence[str] | None
     ids: str | Sequence[str] | None
-    ops: str | Sequence[Op | str] | None
+    ops: str | Sequence[ChangeOp | str] | None
 
 
 class ChangeOptions(TypedDict, total=False):
@@ -135,7 +135,7 @@ class ChangeOptions(TypedDict, total=False):
 
     kinds: str | Sequence[str] | None
     types: str | Sequence[str] | None
-    ops: str | Sequence[Op | str] | None
+    ops: str | Sequence[ChangeOp | str] | None
 
 
 class CommitChangesOptions(ChangeOptions, total=False):
@@ -316,7 +316,7 @@ class DiffRequest:
     after: At
     types: str | Sequence[str] | None = None
     ids: str | Sequence[str] | None = None
-    ops: str | Sequence[Op | str] | None = None
+    ops: str | Sequence[ChangeOp | str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +325,7 @@ class ChangeFields:
 
     kinds: str | Sequence[str] | None = None
     types: str | Sequence[str] | None = None
-    ops: str | Sequence[Op | str] | None = None
+    ops: str | Sequence[ChangeOp | str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ and recorded version instead.
 """
 
 # See docs/decisions/0151-a-restore-of-visible-rows-is-noted.md
+# See docs/decisions/0162-changes-between-compactions.md
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from omnigraph.changes.aligned_types import TypePair, TypeState
 from omnigraph.changes.hash_parts import changed_rows
-from omnigraph.changes.row_images import OPS, Op
+from omnigraph.changes.row_images import OPS, ChangeOp
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import Commit, TableId, TablePin
 from omnigraph.commit.snapshots import Snapshot
@@ -242,12 +242,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.fragments, columns=list(dict.fromkeys(["id", *wanted])), batch_rows=BATCH_ROWS
             )
             for batch in batches:
-                yield self._batch(Op.INSERT, batch, partition)
+                yield self._batch(ChangeOp.INSERT, batch, partition)
             return
         for found in changed_rows(tables, self._pair(tables, partition), partition.part, partition.parts):
             for op in OPS:
                 chosen = found.of(op)
-                rows = chosen.before if op is Op.DELETE else chosen.after
+                rows = chosen.before if op is ChangeOp.DELETE else chosen.after
                 for batch in rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
                     yield self._batch(op, batch, partition)
 
@@ -265,7 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return TypePair(state(partition.begin), state(partition.end))
 
-    def _batch(self, kind: Op, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
+    def _batch(self, kind: ChangeOp, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
         count = rows.num_rows
         values = {
             CHANGE: lambda: pa.repeat(pa.scalar(kind.value), count),
