@@ -274,6 +274,7 @@ class Feed:
 
     def _page(self, request: Poll, binding: Binding, walk: _Walk) -> FeedPage:
         blocks: list[ChangeBlock] = []
+        state: GraphState | None = None
         position, within, left = walk.position, walk.within, walk.left
         changes_left, bytes_left = request.limits.changes, request.limits.bytes
         for number, commit in enumerate(walk.commits):
@@ -281,7 +282,9 @@ class Feed:
                 return self._terminal(binding, blocks, position, caught_up=False)
             limits = PageLimits(changes_left, bytes_left)
             try:
-                changes = self._changes(position, commit, request.filter)
+                before = self._state(position, commit) if state is None else state
+                state = self._state(commit, commit)
+                changes = CommitChanges(self._reading, commit, before, state, request.filter)
                 started = any(block.changes for block in blocks)
                 found, more, size = packed(changes.after(within, limits.changes + 1), limits, started=started)
             except (ChangeFeedGapError, SchemaBoundaryError) as error:
@@ -310,10 +313,6 @@ class Feed:
 
     def _terminal(self, binding: Binding, blocks: list[ChangeBlock], position: Commit, *, caught_up: bool) -> FeedPage:
         return FeedPage(tuple(blocks), cursor=_cursor(binding, position.id), caught_up=caught_up)
-
-    def _changes(self, parent: Commit, commit: Commit, chosen: ChangeFilter) -> CommitChanges:
-        before, after = self._state(parent, commit), self._state(commit, commit)
-        return CommitChanges(self._reading, commit, before, after, chosen)
 
     def _binding(self, state: GraphState, chosen: ChangeFilter, *, branch: bool = False) -> Binding:
         view = state.manifest

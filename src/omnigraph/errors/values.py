@@ -32,8 +32,12 @@ def plain_value(value: Any) -> Any:
     return value
 
 
-def value_text(value: Any) -> str:
+def value_text(value: Any, *, whole: bool = True) -> str:
     """One value as a short text on one line. Long texts and lists are truncated, and their length is added.
+
+    Args:
+        value: the value.
+        whole: whether the value is complete. Otherwise its length is unknown and not added.
 
     >>> value_text("ann"), value_text(None), value_text([0.5] * 384)
     ('"ann"', 'null', '[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, … (384 items)]')
@@ -43,9 +47,9 @@ def value_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<blob of {len(value):,} bytes>"
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return f"{json.dumps(value[:LONGEST_TEXT], ensure_ascii=False)}… ({len(value):,} characters)"
+        return f"{json.dumps(value[:LONGEST_TEXT], ensure_ascii=False)}…" + f" ({len(value):,} characters)" * whole
     if isinstance(value, Sequence) and not isinstance(value, str):
-        more = f", … ({len(value):,} items)" if len(value) > LONGEST_LIST else ""
+        more = (", …" + f" ({len(value):,} items)" * whole) if len(value) > LONGEST_LIST else ""
         return f"[{', '.join(value_text(item) for item in value[:LONGEST_LIST])}{more}]"
     return cut(json.dumps(plain_value(value), ensure_ascii=False), LONGEST_TEXT)
 
@@ -57,12 +61,14 @@ def _blob_text(cell: Mapping[str, Any]) -> str:
 
 
 def values_text(values: Mapping[str, Any] | None) -> str:
-    """Named values as a short text on one line.
+    """Named values of a conflict as a short text on one line. Long values are already truncated.
 
     >>> values_text({"age": 41, "name": "ann"}), values_text(None)
     ('{"age": 41, "name": "ann"}', 'none')
     """
     if values is None:
         return "none"
-    members = (f"{json.dumps(name, ensure_ascii=False)}: {value_text(value)}" for name, value in values.items())
+    members = (
+        f"{json.dumps(name, ensure_ascii=False)}: {value_text(value, whole=False)}" for name, value in values.items()
+    )
     return f"{{{', '.join(members)}}}"
