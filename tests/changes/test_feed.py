@@ -16,6 +16,7 @@ import pytest
 from tests.commit.graphs import evolve_to
 
 import omnigraph
+from omnigraph.changes.feed import FeedPage
 from omnigraph.errors import (
     BranchNotFoundError,
     ChangeCursorError,
@@ -143,11 +144,12 @@ def test_a_row_that_is_written_with_equal_values_is_no_change(graph: Graph) -> N
 
 
 def test_pages_are_packed_by_number_and_bytes(graph: Graph) -> None:
-    rows = [{"type": "Ship", "data": {"name": f"s{i:03d}" + "x" * 100}} for i in range(50)]
-    graph.load(rows, mode="append")
+    names = [f"s{i:03d}" + "x" * 100 for i in range(50)]
+    graph.load([{"type": "Ship", "data": {"name": name}} for name in names], mode="append")
     head = graph.snapshot().commit.id
     size = len(graph.changes.of(head).changes[0].text)
-    for options, wanted in (({"limit": 7}, 7), ({"max_bytes": 3 * size}, 3), ({"max_bytes": 1}, 1)):
+    cases: list[tuple[dict[str, Any], int]] = [({"limit": 7}, 7), ({"max_bytes": 3 * size}, 3), ({"max_bytes": 1}, 1)]
+    for options, wanted in cases:
         token, found, lengths = None, [], []
         while True:
             page = graph.changes.of(head, page_token=token, **options)
@@ -156,20 +158,24 @@ def test_pages_are_packed_by_number_and_bytes(graph: Graph) -> None:
             token = page.next_page_token
             if token is None:
                 break
-        assert found == [row["data"]["name"] for row in rows]
+        assert found == names
         assert max(lengths) == wanted
         assert all(length == wanted for length in lengths[:-1])
 
 
 def test_limits_are_checked(graph: Graph) -> None:
     head = ship(graph, "argo")
+
+    def poll(**options: Any) -> FeedPage:
+        return graph.changes.poll(**options)
+
     for name, limit in (("limit", 8_192), ("max_bytes", 32 << 20), ("max_commits", 512)):
         with pytest.raises(ResourceLimitError) as caught:
-            graph.changes.poll(**{name: limit + 1})
+            poll(**{name: limit + 1})
         assert caught.value.limit == limit
         with pytest.raises(InputError, match="at least 1"):
-            graph.changes.poll(**{name: 0})
-        assert graph.changes.poll(**{name: limit}).caught_up
+            poll(**{name: 0})
+        assert poll(**{name: limit}).caught_up
     with pytest.raises(ResourceLimitError):
         graph.changes.of(head, limit=10_000)
 
@@ -269,16 +275,18 @@ def test_filters_select_changes_and_keep_empty_blocks(graph: Graph) -> None:
         mode="append",
     )
     ship(graph, "a", 2)
-    for options, wanted in (
+    cases: list[tuple[dict[str, Any], list[list[tuple[str, str]]]]] = [
         ({"kinds": "edge"}, [[("insert", "e")], []]),
         ({"types": ["Ship"]}, [[("insert", "a")], [("update", "a")]]),
         ({"ops": ["update"]}, [[], [("update", "a")]]),
         ({"kinds": ["node"], "types": "Port", "ops": "insert"}, [[("insert", "p")], []]),
-    ):
+    ]
+    for options, wanted in cases:
         assert delivered(graph.changes.poll(start="beginning", **options)) == wanted
-    for options in ({"kinds": "thing"}, {"types": "Shop"}, {"ops": "upsert"}):
+    wrong: list[dict[str, Any]] = [{"kinds": "thing"}, {"types": "Shop"}, {"ops": "upsert"}]
+    for refused in wrong:
         with pytest.raises(InputError):
-            graph.changes.poll(start="beginning", **options)
+            graph.changes.poll(start="beginning", **refused)
 
 
 def test_the_order_of_filters_does_not_matter(graph: Graph) -> None:
@@ -504,10 +512,10 @@ def test_a_baseline_is_filtered_by_kind_and_type(graph: Graph) -> None:
         mode="append",
     )
 
-    def entities(**options: str) -> list[str]:
-        *lines, last = b"".join(graph.changes.baseline(**options)).splitlines()  # type: ignore[arg-type]
+    def entities(**options: Any) -> list[str]:
+        *lines, last = b"".join(graph.changes.baseline(**options)).splitlines()
         cursor = json.loads(last)["baseline"]["resume_cursor"]
-        assert graph.changes.poll(cursor=cursor, **options).caught_up  # type: ignore[arg-type]
+        assert graph.changes.poll(cursor=cursor, **options).caught_up
         return [json.loads(line)["data"]["id"] for line in lines]
 
     assert entities() == ["e", "p", "a"]

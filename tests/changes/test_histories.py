@@ -108,7 +108,7 @@ def check_filters(
         ({"types": names}, {k for k in wanted if k[0].partition(":")[2] in names}),
         ({"ids": ids}, {k for k in wanted if k[1] in ids}),
     ):
-        diff = graph.diff(before, after, **options)  # type: ignore[arg-type]
+        diff = graph.diff(before, after, **options)
         found = {(one.key, name) for one in diff for batch in one.batches() for name in batch["id"].to_pylist()}
         assert found == kept
         assert diff.stat().total.total == len(kept)

@@ -45,9 +45,11 @@ class World:
         self.tables = TableStorage(str(place))
         self.ref = self.tables.create("nodes/t", SCHEMA)
         rows = pa.table([NAMES, [1] * 6, ["x"] * 6], schema=SCHEMA)
-        self.ref = self.tables.commit_staged(stage_append(self.tables.at(self.ref), rows))
+        staged = stage_append(self.tables.at(self.ref), rows)
+        assert staged is not None
+        self.ref = self.tables.commit_staged(staged)
 
-    def alter(self, *changes: dict[str, Any]) -> None:
+    def alter(self, *changes: Any) -> None:
         """Rename or cast columns."""
         dataset = self.tables.datasets.open_uncached(self.ref)
         dataset.alter_columns(*changes)
@@ -67,7 +69,9 @@ class World:
         view = self.tables.at(ref)
         columns = {f.name: pa.array(rows.get(f.name, [None] * len(rows["id"])), f.type) for f in view.schema()}
         table = pa.table(list(columns.values()), schema=view.schema())
-        return self.tables.commit_staged(stage_upsert(view, table))
+        staged = stage_upsert(view, table)
+        assert staged is not None
+        return self.tables.commit_staged(staged)
 
     def state(self, ref: TableRef, numbers: dict[str, int]) -> TypeState:
         schema = self.tables.at(ref).schema()

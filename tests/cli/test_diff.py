@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
+import click
 import pytest
 from tests.cli.shell import Shell
 
 import omnigraph
+from omnigraph.cli.diff import print_diff
 
 
 @pytest.fixture
@@ -122,21 +126,19 @@ def test_values_cannot_control_the_terminal(shell: Shell, graph: str) -> None:
 
 
 def test_colours_are_for_terminals_only(shell: Shell, changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.cli import diff
-
     lines: list[tuple[str, bool | None]] = []
-    monkeypatch.setattr(diff.click, "echo", lambda line, color=None: lines.append((line, color)))
+    monkeypatch.setattr(click, "echo", lambda line, color=None: lines.append((line, color)))
 
     class Terminal:
         @staticmethod
         def isatty() -> bool:
             return True
 
-    monkeypatch.setattr(diff.sys, "stdout", Terminal)
+    monkeypatch.setattr(sys, "stdout", Terminal)
     with omnigraph.open(changed) as graph:
         for no_color, expected in (("", True), ("1", False)):
             monkeypatch.setenv("NO_COLOR", no_color)
             lines.clear()
-            diff.print_diff(graph.diff("main", "draft"), 10)
+            print_diff(graph.diff("main", "draft"), 10)
             assert {color for _, color in lines} == {expected}
     assert any("\x1b[32m" in line for line, _ in lines)
