@@ -158,12 +158,14 @@ def test_branches_with_different_schemas_are_compared_through_their_ancestor(wor
 OLD = """
 node Person { name: String @key  age: I32?  mail: String? }
 node Town { name: String @key }
-edge Knows: Person -> Person
+edge Knows: Person -> Town
+edge Likes: Person -> Person
 """
 NEW = """
 node Human @rename_from("Person") { name: String @key  years: I64? @rename_from("age")  phone: String? }
 node City { name: String @key }
 edge Knows: Human -> Human
+edge Likes: Human -> Human
 """
 
 
@@ -171,7 +173,12 @@ def test_differences_of_schemas_are_listed(tmp_path: Path) -> None:
     with omnigraph.init(tmp_path / "g", OLD) as graph:
         manifest, accepted = graph.session.store.capture("main"), graph.accepted_schema
         later = evolve(accepted, compile_schema(NEW))
-        renamed = {"node:Human": "node:Person", "edge:Knows": "edge:Knows", "node:City": "node:Town"}
+        renamed = {
+            "node:Human": "node:Person",
+            "edge:Knows": "edge:Knows",
+            "edge:Likes": "edge:Likes",
+            "node:City": "node:Town",
+        }
 
         tables = {
             key: TablePin(key, TableId(*_numbers(later, key)), manifest.tables[old].ref, 0)
@@ -179,7 +186,7 @@ def test_differences_of_schemas_are_listed(tmp_path: Path) -> None:
         }
         pairs = aligned_types(GraphState(manifest, accepted), GraphState(replace(manifest, tables=tables), later))
         assert [str(change) for change in schema_changes(pairs)] == [
-            "edge Knows changed from Person -> Person to Human -> Human",
+            "edge Knows changed from Person -> Town to Human -> Human",
             "node City added",
             "node Human renamed from Person",
             "property Human.phone: String? added",

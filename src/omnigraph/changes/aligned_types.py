@@ -189,6 +189,11 @@ def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:
 
 def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaDifference]:
     """The differences between the schemas of two states."""
+    renamed = {
+        pair.before.name: pair.after.name
+        for pair in pairs
+        if pair.before is not None and pair.after is not None and pair.after.kind is TypeKind.NODE
+    }
     for pair in pairs:
         kind, name = pair.newest.kind.value, pair.newest.name
         if pair.before is None:
@@ -196,15 +201,14 @@ def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaDifference]:
         elif pair.after is None:
             yield SchemaDifference("dropped", kind, name)
         else:
-            yield from _type_changes(pair.before, pair.after)
+            yield from _type_changes(pair.before, pair.after, renamed)
 
 
-def _type_changes(before: TypeState, after: TypeState) -> Iterator[SchemaDifference]:
+def _type_changes(before: TypeState, after: TypeState, renamed: Mapping[str, str]) -> Iterator[SchemaDifference]:
     kind, name = after.kind.value, after.name
     if before.name != name:
         yield SchemaDifference("renamed", kind, name, before=before.name, after=name)
-    if before.ends != after.ends:
-        # A renamed node type changes the ends by name only, but the reader of a diff sees both.
+    if after.ends is not None and after.ends != tuple(renamed.get(end, end) for end in before.ends or ()):
         yield SchemaDifference("changed", kind, name, before=_shown_ends(before), after=_shown_ends(after))
     old = {number: prop for prop, number in before.numbers.items()}
     new = {number: prop for prop, number in after.numbers.items()}

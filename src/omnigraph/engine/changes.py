@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from omnigraph.changes.commit_page import ChangeFilter, ChangePage, PageLimits
-from omnigraph.changes.feed import ChangeBlock, FeedPage, Poll
+from omnigraph.changes.feed import AFTER, ChangeBlock, FeedPage, Poll
 from omnigraph.commit.lineage import find_commit
 from omnigraph.commit.snapshots import at_branch
 from omnigraph.commit.work_records import WorkKind, reading
@@ -56,7 +56,7 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
     """
     made = Poll(
         session.branch_or_default(request.branch),
-        request.start,
+        _start(session, request.start),
         request.cursor,
         request.page_token,
         _filter(request),
@@ -65,6 +65,17 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
     )
     _wait_for_news(session, made, _seconds("wait", request.wait))
     return session.feed.poll(made)
+
+
+def _start(session: Session, start: str | None) -> str | None:
+    """The position to start at, with the whole id of a commit.
+
+    Raises:
+        NotFoundError: there is no such commit.
+    """
+    if not isinstance(start, str) or not start.startswith(AFTER):
+        return start
+    return f"{AFTER}{find_commit(session.store, start.removeprefix(AFTER)).id}"
 
 
 def _seconds(name: str, value: object) -> float:

@@ -8,7 +8,7 @@ from omnigraph.changes.diff import Diff, DiffFilter
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.requests import DiffRequest
 from omnigraph.engine.session import At, Session
-from omnigraph.errors import InputError, NotFoundError, cut
+from omnigraph.errors import NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
 
 
@@ -38,7 +38,7 @@ def snapshot_named(session: Session, name: At) -> Snapshot:
         return session.snapshot(branch=name)
     try:
         return session.snapshot(commit=name)
-    except (NotFoundError, InputError):
+    except NotFoundError:
         if not _is_time(name):
             raise NotFoundError(
                 f"there is no branch, commit or tag '{cut(name)}'",

@@ -209,7 +209,7 @@ def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[t
         return None
     try:
         kinds = {v: type(_transaction(end, v).operation) for v in range(begin.version + 1, end.version + 1)}
-    except (OSError, TypeError, ValueError):
+    except (OSError, TypeError, ValueError, RuntimeError):
         return None
     compactions = [version for version, kind in kinds.items() if kind is LanceOperation.Rewrite]
     if not 1 <= len(compactions) <= MAX_WALKED_COMPACTIONS:
@@ -384,8 +384,8 @@ def _removed_rows(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     row ids of all rows in changed fragments are compared here instead.
     """
     if not isinstance(begin, MovedDataset) and not isinstance(end, MovedDataset):
-        # Fails if another process rewrites base paths at the same time.
-        with suppress(OSError, ValueError):
+        # Fails if another process rewrites base paths at the same time, or if the first version is older than the fork.
+        with suppress(OSError, ValueError, RuntimeError):
             found = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
             return found[ROW_ID].combine_chunks()
     return _compared_row_ids(begin, end)
