@@ -15,7 +15,6 @@ from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.changes import candidates, commit_page, row_images
-from omnigraph.changes.change_json import change_set
 from omnigraph.changes.feed import ChangeBlock
 from omnigraph.graph import Graph
 from omnigraph.storage import difference, row_changes
@@ -72,7 +71,7 @@ def test_the_diff_of_any_two_commits_is_the_difference_of_their_states(
             assert one.deleted()["id"].to_pylist() == [i for i in ids if found[one.key, i][0] == "delete"]
             assert one.updated()["id"].to_pylist() == [i for i in ids if found[one.key, i][0] == "update"]
         assert found == wanted
-        check_images(json.loads(b"".join(change_set(diff))), old, new)
+        check_images(diff.to_json(), old, new)
         check_filters(graph, before, after, wanted, history.random)
 
 

@@ -13,7 +13,7 @@ import pytest
 import omnigraph
 from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types, schema_changes
 from omnigraph.changes.candidates import candidates
-from omnigraph.changes.diff import changed_names
+from omnigraph.changes.change_json import changed_names
 from omnigraph.changes.row_images import OPS, changes_of
 from omnigraph.commit.manifest import TableId, TablePin
 from omnigraph.lang.arrow import PROPERTY_ID

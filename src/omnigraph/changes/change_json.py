@@ -6,18 +6,18 @@ import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 
-import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import ENDS, TypeState
-from omnigraph.changes.diff import Diff, TypeDiff, changed_names
 from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp
-from omnigraph.commit.manifest import MAIN, TableId
+from omnigraph.commit.manifest import TableId
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import TEXT, joined, json_text, literal, quoted
+
+END_NAMES = {column: end for end, column in ENDS.items()}
+"""The columns of the ends of an edge, with their names for callers."""
 
 _NAMES = pa.array([op.value for op in OPS], TEXT)
 _STRINGS = ValueType(Scalar.STRING, list=True)
@@ -28,6 +28,15 @@ def opaque_type_id(domain: str, identity: TableId) -> str:
     numbers = (number.to_bytes(8, "little") for number in (identity.type_id, identity.incarnation))
     digest = hashlib.sha256(b"\x1f".join([domain.encode(), *numbers])).digest()
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def changed_names(rows: ChangedRows) -> pa.Array:
+    """The names of the changed properties of each update; null for other changes. The ends are `from` and `to`."""
+    names = rows.changed_names()
+    values = names.values
+    for stored, given in END_NAMES.items():
+        values = pc.if_else(pc.equal(values, stored), given, values)
+    return pa.ListArray.from_arrays(names.offsets, values, mask=names.is_null())
 
 
 def feed_changes(rows: ChangedRows, type_id: str) -> pa.Array:
@@ -91,45 +100,3 @@ def _where(mask: pa.Array, texts: pa.Array) -> pa.Array:
 
 def _column(rows: pa.Table, name: str) -> pa.Array:
     return rows[name].combine_chunks()
-
-
-def change_set(diff: Diff, limit: int | None = None) -> Iterator[bytes]:
-    """A diff as one JSON document, in chunks. With a limit, it has only the first changes, but all numbers.
-
-    The numbers come last, because they are known after all rows were compared.
-    """
-    before, after = diff.before.manifest, diff.after.manifest
-    head = {
-        "from_graph_manifest_version": before.version,
-        "to_graph_manifest_version": after.version,
-        "from_graph_commit_id": before.head.id,
-        "to_graph_commit_id": after.head.id,
-        "graph_branch": None if after.branch == MAIN else after.branch,
-        "schema": [change.to_json() for change in diff.schema],
-    }
-    yield orjson.dumps(head)[:-1] + b',"changes":['
-    written = 0
-    for one in diff:
-        if limit is None or written < limit:
-            for text in limited_changes(one, None if limit is None else limit - written):
-                written += 1
-                yield (b",\n" if written > 1 else b"\n") + text.encode()
-    stats = diff.stat().to_json()
-    yield b'],"stats":' + orjson.dumps(stats) + b',"truncated":' + orjson.dumps(_total(stats) > written) + b"}\n"
-
-
-def _total(stats: dict[str, int]) -> int:
-    return stats["inserts"] + stats["updates"] + stats["deletes"]
-
-
-def limited_changes(one: TypeDiff, limit: int | None) -> Iterator[str]:
-    """The first changes of a type as JSON texts."""
-    count = 0
-    for rows in one.rows(content=True):
-        if limit is not None and count + len(rows) > limit:
-            mask = np.arange(len(rows)) < limit - count
-            rows = rows.filter(mask)
-        yield from net_changes(rows).to_pylist()
-        count += len(rows)
-        if limit is not None and count >= limit:
-            return

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import (
     GraphState,
@@ -19,7 +20,9 @@ from omnigraph.changes.aligned_types import (
     schema_changes,
 )
 from omnigraph.changes.candidates import candidates
+from omnigraph.changes.change_json import END_NAMES, changed_names, net_changes
 from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
+from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import InputError, cut, shown
 from omnigraph.lang.arrow import arrow_type, readable
@@ -34,8 +37,6 @@ from omnigraph.storage.tables import TableStorage
 
 _KNOWN = 8
 """Number of comparisons whose candidates are cached."""
-
-_ENDS = {"src": "from", "dst": "to"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,16 @@ class TypeDiff:
                 columns[name] = _structs(rows, state, absent)
             yield pa.record_batch(columns)
 
+    def json_changes(self, limit: int | None = None) -> Iterator[str]:
+        """The changes as JSON texts, sorted by id; at most `limit` of them."""
+        count = 0
+        for found in self.rows(content=True):
+            part = found if limit is None else found.filter(np.arange(len(found)) < limit - count)
+            yield from net_changes(part).to_pylist()
+            count += len(part)
+            if limit is not None and count >= limit:
+                return
+
     def inserted(self) -> pa.Table:
         """The new rows: `id`, for edges `from` and `to`, and the properties."""
         return self._table(ChangeOp.INSERT, self._pair.after)
@@ -293,7 +304,7 @@ class TypeDiff:
 
 def image_schema(state: TypeState) -> pa.Schema:
     """The columns of rows for callers: `id`, for edges `from` and `to`, and the properties."""
-    fields = [pa.field(_ENDS.get(name, name), pa.utf8()) for name in state.columns if name not in state.types]
+    fields = [pa.field(END_NAMES.get(name, name), pa.utf8()) for name in state.columns if name not in state.types]
     for name, type_ in state.types.items():
         plain = CELL if type_.scalar is Scalar.BLOB else readable(pa.nulls(0, arrow_type(type_))).type
         fields.append(pa.field(name, plain))
@@ -303,15 +314,6 @@ def image_schema(state: TypeState) -> pa.Schema:
 def image_table(rows: pa.Table, state: TypeState) -> pa.Table:
     """Stored rows as data for callers: the ends of edges are `from` and `to`, and a `DateTime` is a timestamp."""
     return pa.table([readable(rows[name].combine_chunks()) for name in state.columns], schema=image_schema(state))
-
-
-def changed_names(rows: ChangedRows) -> pa.Array:
-    """The names of the changed properties of each update; null for other changes. The ends are `from` and `to`."""
-    names = rows.changed_names()
-    values = names.values
-    for stored, given in _ENDS.items():
-        values = pc.if_else(pc.equal(values, stored), given, values)
-    return pa.ListArray.from_arrays(names.offsets, values, mask=names.is_null())
 
 
 def _structs(rows: pa.Table, state: TypeState | None, absent: pa.Array | None) -> pa.Array:
@@ -369,6 +371,39 @@ class Diff:
     def stat(self) -> DiffStat:
         """The numbers of changes of each type that has some."""
         return DiffStat(tuple((one.key, one.counts) for one in self if one.counts.total))
+
+    def to_json(self, limit: int | None = None) -> dict[str, Any]:
+        """The diff as a JSON value. With a limit, it has only the first changes, but all numbers."""
+        found: dict[str, Any] = orjson.loads(b"".join(self.json_chunks(limit)))
+        return found
+
+    def json_chunks(self, limit: int | None = None) -> Iterator[bytes]:
+        """The diff as one JSON document, in chunks, so that it need not fit in memory.
+
+        The numbers come last, because they are known after all rows were compared.
+
+        Args:
+            limit: the maximum number of changes in the document; by default all.
+        """
+        before, after = self.before.manifest, self.after.manifest
+        head = {
+            "from_graph_manifest_version": before.version,
+            "to_graph_manifest_version": after.version,
+            "from_graph_commit_id": before.head.id,
+            "to_graph_commit_id": after.head.id,
+            "graph_branch": None if after.branch == MAIN else after.branch,
+            "schema": [change.to_json() for change in self.schema],
+        }
+        yield orjson.dumps(head)[:-1] + b',"changes":['
+        written = 0
+        for one in self:
+            if limit is None or written < limit:
+                for text in one.json_changes(None if limit is None else limit - written):
+                    written += 1
+                    yield (b",\n" if written > 1 else b"\n") + text.encode()
+        stat = self.stat()
+        truncated = orjson.dumps(stat.total.total > written)
+        yield b'],"stats":' + orjson.dumps(stat.to_json()) + b',"truncated":' + truncated + b"}"
 
     @property
     def is_empty(self) -> bool:

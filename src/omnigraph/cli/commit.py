@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -75,7 +76,7 @@ def list_commits(
 @JSON
 def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch."""
-    from omnigraph.cli.diff import DEFAULT_LIMIT, json_diff, print_diff
+    from omnigraph.cli.diff import DEFAULT_LIMIT, print_diff
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri_option, store)) as graph:
@@ -83,7 +84,11 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
         diff = graph.diff(found.parent, found.id) if changes and found.parent is not None else None
         members = commit_json(found)
         if as_json:
-            print_json(members if not changes else members | {"changes": None if diff is None else json_diff(diff)})
+            if diff is None:
+                print_json(members | ({"changes": None} if changes else {}))
+            else:
+                head = json.dumps(members, ensure_ascii=False).removesuffix("}")
+                write_stdout(chain([f'{head}, "changes": '.encode()], diff.json_chunks(), [b"}\n"]))
             return
         print_members(members | {"graph_branch": found.branch, "created_at": iso_time(found.created_at)})
         if changes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,25 +68,9 @@ def diff_states(
     with open_to_read(address(uri_option, store)) as graph:
         found = graph.diff(before, after, types=types or None, ids=ids or None, ops=ops or None)
         if as_json:
-            print_diff_json(found, 0 if only_counts else limit)
+            write_stdout(chain(found.json_chunks(0 if only_counts else limit), [b"\n"]))
         else:
             print_diff(found, 0 if only_counts else DEFAULT_LIMIT if limit is None else limit)
-
-
-def print_diff_json(diff: Diff, limit: int | None) -> None:
-    """Print a diff as one JSON document, change by change."""
-    from omnigraph.changes.change_json import change_set
-
-    write_stdout(change_set(diff, limit))
-
-
-def json_diff(diff: Diff) -> Any:
-    """A diff as a JSON value, as part of another document."""
-    import orjson
-
-    from omnigraph.changes.change_json import change_set
-
-    return orjson.loads(b"".join(change_set(diff)))
 
 
 def print_diff(diff: Diff, limit: int) -> None:
