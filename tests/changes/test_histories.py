@@ -18,6 +18,7 @@ from omnigraph.changes import candidates, commit_page, row_images
 from omnigraph.changes.feed import ChangeBlock
 from omnigraph.graph import Graph
 from omnigraph.storage import difference, row_changes
+from omnigraph.storage.files import scratch
 
 STEPS = 14
 HISTORIES = range(int(os.environ.get("OMNIGRAPH_HISTORIES", "12")))
@@ -38,7 +39,8 @@ def few_rows_at_a_time(thresholds: Thresholds, number: int) -> None:
     """Odd histories use the paths for many rows."""
     if number % 2:
         thresholds(row_images, SCAN_ROWS=1, SCAN_RATIO=1_000_000, BATCH_ROWS=3)
-        thresholds(candidates, SPILL_BYTES=1)
+        thresholds(candidates, GATHER_ROWS=2)
+        thresholds(scratch, SPILL_BYTES=1)
         thresholds(row_changes, LOOKUP_LIMIT=1)
         thresholds(difference, LOOKUP_LIMIT=1)
 

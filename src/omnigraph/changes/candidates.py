@@ -9,6 +9,8 @@ a chain of versions, so no other row is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,19 +18,18 @@ import pyarrow.compute as pc
 from omnigraph.changes.aligned_types import TypePair
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-from omnigraph.write.spill import to_file
 
 _ID, ROW_ID = "id", "_rowid"
 BEFORE, AFTER = "before", "after"
 CANDIDATES = pa.schema([(_ID, pa.utf8()), (BEFORE, pa.uint64()), (AFTER, pa.uint64())])
 """A row that may differ: its id, and its row id in each state; null in a state that does not have it."""
 
-SPILL_BYTES = 64 << 20
-"""Candidates of this size are moved to a temporary file."""
+GATHER_ROWS = 1 << 20
+"""Number of sorted rows that are paired at a time."""
 
-_GATHER_ROWS = 1 << 20
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 
 
@@ -164,17 +165,18 @@ def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
     ids = pa.chunked_array([*before[_ID].chunks, *after[_ID].chunks], pa.utf8())
     rows = np.concatenate([before[ROW_ID].to_numpy(), after[ROW_ID].to_numpy()])
     order = np.asarray(pc.sort_indices(ids))
-    found = []
-    # An id occurs at most twice, once per side, so a pair is never more than one row apart.
-    first = 0
-    while first < len(order):
-        last = min(first + _GATHER_ROWS, len(order))
-        if last < len(order) and ids[int(order[last - 1])] == ids[int(order[last])]:
-            last += 1
-        found.append(_gathered(ids, rows, order[first:last], before.num_rows))
-        first = last
-    table = pa.concat_tables(found)
-    return to_file([table]) if table.nbytes > SPILL_BYTES else table
+
+    def gathered() -> Iterator[pa.Table]:
+        # An id occurs at most twice, once per side, so a pair is never more than one row apart.
+        first = 0
+        while first < len(order):
+            last = min(first + GATHER_ROWS, len(order))
+            if last < len(order) and ids[int(order[last - 1])] == ids[int(order[last])]:
+                last += 1
+            yield _gathered(ids, rows, order[first:last], before.num_rows)
+            first = last
+
+    return spilled(gathered(), CANDIDATES)
 
 
 def _gathered(

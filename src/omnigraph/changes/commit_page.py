@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -263,7 +264,7 @@ class CommitChanges:
         ]
         self._pairs.sort(key=lambda one: (one[0] == TypeKind.EDGE.value, one[1]))
 
-    def after(self, position: Position | None, want: int) -> Iterator[EntityChange]:
+    def after(self, position: Position | None, want: int) -> Generator[EntityChange, None, None]:
         """The changes after a position. Reads about `want` rows at a time.
 
         Raises:
@@ -350,7 +351,7 @@ def _columns(state: TypeState) -> dict[int, tuple[pa.DataType, bool, bool]]:
 
 
 def packed(
-    changes: Iterator[EntityChange], limits: PageLimits, *, started: bool = False
+    changes: Generator[EntityChange, None, None], limits: PageLimits, *, started: bool = False
 ) -> tuple[list[EntityChange], bool, int]:
     """The changes that fit a page, whether there are more, and their bytes.
 
@@ -361,12 +362,13 @@ def packed(
     """
     found: list[EntityChange] = []
     size = 0
-    for change in changes:
-        size_with = size + len(change.text.encode())
-        if (found or started) and (len(found) >= limits.changes or size_with > limits.bytes):
-            return found, True, size
-        found.append(change)
-        size = size_with
+    with closing(changes):
+        for change in changes:
+            size_with = size + len(change.text.encode())
+            if (found or started) and (len(found) >= limits.changes or size_with > limits.bytes):
+                return found, True, size
+            found.append(change)
+            size = size_with
     return found, False, size
 
 

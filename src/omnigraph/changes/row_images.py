@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
 from omnigraph.changes.candidates import AFTER, BEFORE, ROW_ID
+from omnigraph.errors import CorruptionError
 from omnigraph.merge.equality import Mask, identical
 from omnigraph.merge.sides import Columns, with_blob_hashes
 from omnigraph.read.export.ordered import MEMORY_BYTES, in_order
@@ -112,6 +113,7 @@ class ChangedRows:
         first = 0
         while first < len(self):
             count = min(before.available(), after.available())
+            assert count, "a side has fewer rows"
             part = self.filter(_range_mask(len(self), first, count))
             yield ChangedRows(part.pair, part.ids, part.ops, before.take(count), after.take(count), part.changed)
             first += count
@@ -131,21 +133,23 @@ class _Rows:
         self._held: pa.Table | None = None
 
     def available(self) -> int:
-        """The number of rows that can be taken without reading more. Reads more if there is none."""
+        """The number of rows that can be taken without reading more. Reads more if there is none; 0 at the end."""
         while self._held is None or self._held.num_rows == 0:
-            self._held = next(self._tables)
+            following = next(self._tables, None)
+            if following is None:
+                return 0
+            self._held = following
         return int(self._held.num_rows)
 
     def take(self, count: int) -> pa.Table:
-        """The next rows."""
+        """The next rows; fewer at the end."""
         parts = []
-        while count:
-            part = min(count, self.available())
+        while count and (part := min(count, self.available())):
             assert self._held is not None
             parts.append(self._held.slice(0, part))
             self._held = self._held.slice(part)
             count -= part
-        return pa.concat_tables(parts) if parts else None
+        return pa.concat_tables(parts) if parts else pa.table({_ID: pa.array([], pa.utf8())})
 
 
 def _content(rows: pa.Table, view: TableView | None, blobs: Sequence[str]) -> _Rows:
@@ -172,7 +176,8 @@ def changes_of(
     for first in range(0, rows.num_rows, BATCH_ROWS):
         part = rows.slice(first, BATCH_ROWS).combine_chunks()
         before, after = (
-            side.read(part[name].combine_chunks()) for side, name in zip(sides, (BEFORE, AFTER), strict=True)
+            side.read(part[_ID].combine_chunks(), part[name].combine_chunks())
+            for side, name in zip(sides, (BEFORE, AFTER), strict=True)
         )
         found = _compared(tables, pair, part, before, after)
         if len(found):
@@ -194,18 +199,24 @@ class _Side:
             wanted = row_ids.drop_null().combine_chunks()
             self._scan = _Rows(in_order(_Scanned(self._view, wanted, self._columns, count), budget))
 
-    def read(self, row_ids: pa.Array) -> pa.Table:
-        """The rows with the given row ids, in that order; null for null. Calls must follow the order of the ids."""
+    def read(self, ids: pa.Array, row_ids: pa.Array) -> pa.Table:
+        """The rows with the given ids and row ids, in that order; null for null. Calls must follow the order of ids.
+
+        Raises:
+            CorruptionError: the table has other rows under these row ids.
+        """
         if self._state is None:
             return pa.table({_ID: pa.nulls(len(row_ids), pa.utf8()), ROW_ID: pa.nulls(len(row_ids), pa.uint64())})
         wanted = row_ids.drop_null()
-        if self._scan is None:
+        if self._scan is None or len(wanted) == 0:
             found = self._view.take_rows(wanted, columns=self._columns)
-        elif len(wanted):
-            found = self._scan.take(len(wanted))
         else:
-            found = self._view.take_rows(wanted, columns=self._columns)
-        assert found.num_rows == len(wanted), "a row id does not exist"
+            found = self._scan.take(len(wanted))
+        if not found[_ID].combine_chunks().equals(ids.filter(row_ids.is_valid())):
+            raise CorruptionError(
+                f"the rows of {self._state.key} do not match the records of their changes",
+                hint="check the graph with 'verify'",
+            )
         known = row_ids.is_valid().to_numpy(zero_copy_only=False)
         place = pa.array(np.cumsum(known) - 1, _INDEX)
         chosen = pc.if_else(pa.array(known), place, pa.scalar(None, _INDEX))

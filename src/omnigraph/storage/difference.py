@@ -23,6 +23,7 @@ from lance.fragment import LanceFragment
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
+from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
 
@@ -300,8 +301,7 @@ def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> p
 def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None) -> pa.Table:
     if not fragments:
         return _IDS.empty_table()
-    found = scanner(dataset, columns=_IDS.names, fragments=fragments, filter=filter).to_table()
-    return found.select(_IDS.names).cast(_IDS)
+    return spilled(scanner(dataset, columns=_IDS.names, fragments=fragments, filter=filter).to_reader(), _IDS)
 
 
 def _field_ids(dataset: LanceDataset, names: Sequence[str]) -> list[int]:
