@@ -79,10 +79,10 @@ class ChangePartition(InputPartition):
         begin: the table before the commit; None if all rows are new.
         end: the table after the commit.
         fragments: the fragments to read, if all rows are new.
-        part: the number of the part of the changes to read; an entity belongs to the part of its hash.
-        parts: the number of parts.
         commit: the commit.
         committed: the time of the commit, in microseconds since 1970.
+        part: the number of the part of the changes to read. An entity belongs to the part of the hash of its id.
+        parts: the number of parts.
     """
 
     begin: TableRef | None
