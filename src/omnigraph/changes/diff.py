@@ -21,6 +21,7 @@ from omnigraph.changes.aligned_types import (
 )
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import END_NAMES, changed_names, net_changes
+from omnigraph.changes.count_changes import count_changes
 from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, reading_if_long
@@ -226,16 +227,18 @@ class TypeDiff:
     @cached_property
     def counts(self) -> ChangeCounts:
         """The numbers of changes."""
-        pair, numbers = self._pair, np.zeros(len(OPS), np.int64)
+        pair = self._pair
         if pair.is_same_version:
             return ChangeCounts()
         if self._filter.ids is None and (pair.before is None or pair.after is None):
-            op = ChangeOp.INSERT if pair.before is None else ChangeOp.DELETE
-            numbers[OPS.index(op)] = pair.newest.pin.row_count if op in (self._filter.ops or OPS) else 0
+            rows = pair.newest.pin.row_count
+            found = (rows, 0, 0) if pair.before is None else (0, 0, rows)
         else:
-            for found in self.rows():
-                numbers += np.bincount(found.ops, minlength=len(OPS))
-        return ChangeCounts(*(int(number) for number in numbers))
+            refs = [state.pin.ref for state in (pair.before, pair.after) if state is not None]
+            with self._reading.kept(refs):
+                found = count_changes(self._tables, pair, self._candidates)
+        chosen = self._filter.ops or OPS
+        return ChangeCounts(*(number if op in chosen else 0 for op, number in zip(OPS, found, strict=True)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All changes, sorted by id, as Arrow batches.

@@ -262,22 +262,26 @@ def _differs(
         return found
     chosen = pa.array(np.flatnonzero(both))
     if column.is_blob:
-        left, right = (
-            _blob_hashes(tables, state, name, rows.take(chosen))
-            for state, name, rows in ((pair.before, column.before, before), (pair.after, column.after, after))
-        )
+        assert pair.before is not None
+        assert pair.after is not None
+        left = blob_hashes(tables, pair.before, column.before, before.take(chosen))
+        right = blob_hashes(tables, pair.after, column.after, after.take(chosen))
     else:
         left, right = _array(before, column.before).take(chosen), _array(after, column.after).take(chosen)
-        if left.type != right.type:
-            left, right = _common_type(left, right)
-    found[both] = ~identical(left, right)
+    found[both] = differs(left, right)
     return found
 
 
-def _blob_hashes(tables: TableStorage, state: TypeState | None, name: str, rows: pa.Table) -> pa.Array:
-    assert state is not None
-    plain = rows.select([_ID, ROW_ID])
-    return _array(with_blob_hashes(tables, state.pin.ref, plain, Columns((_ID,), (name,))), name)
+def differs(left: pa.Array, right: pa.Array) -> Mask:
+    """Mask of the values that differ between two columns, which may have different types."""
+    if left.type != right.type:
+        left, right = _common_type(left, right)
+    return ~identical(left, right)
+
+
+def blob_hashes(tables: TableStorage, state: TypeState, name: str, rows: pa.Table) -> pa.Array:
+    """Hashes of the content of blobs, for rows with their `_rowid`."""
+    return _array(with_blob_hashes(tables, state.pin.ref, rows.select([ROW_ID]), Columns((), (name,))), name)
 
 
 def _common_type(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:

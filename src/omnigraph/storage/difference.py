@@ -170,7 +170,9 @@ def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) ->
     old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
     new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
     after = _scanned_ids(end, new, f"{_UPDATED} > {begin.version}")
-    replaced = _existing(begin, end, after[ROW_ID].combine_chunks())
+    # A row keeps its id as long as it keeps its row id, so the ids of replaced rows need not be read again.
+    known = _known_row_ids(begin, end, after[ROW_ID].combine_chunks())
+    replaced = after.filter(pa.array(is_among(after[ROW_ID], known))) if len(known) else _IDS.empty_table()
     removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
     removed = _IDS.empty_table()
     if removed_count:
@@ -266,9 +268,9 @@ def fragments_with(dataset: LanceDataset, row_ids: Numbers) -> list[LanceFragmen
     return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in found]
 
 
-def is_among(column: pa.Array, row_ids: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def is_among(column: pa.Array | pa.ChunkedArray, row_ids: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Mask of the values that are among some sorted row ids."""
-    values = column.to_numpy(zero_copy_only=False)
+    values = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
     places = np.minimum(np.searchsorted(row_ids, values), len(row_ids) - 1)
     return np.asarray(row_ids[places] == values)
 
@@ -283,6 +285,22 @@ def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
         return found.filter(pc.invert(pc.is_in(found[ROW_ID], value_set=stays)))
 
     return ChangedRowIds(rest(begin, old), rest(end, new))
+
+
+def _known_row_ids(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> Numbers:
+    """Those row ids that a version has, sorted. The rows must have changed between the two versions. Reads no rows."""
+    if len(wanted) <= LOOKUP_LIMIT:
+        found = (
+            dataset._take_rows(wanted, columns=[ROW_ID])[ROW_ID].to_numpy() if len(wanted) else np.zeros(0, np.uint64)
+        )
+        return np.sort(found)
+    ordered = np.sort(wanted.to_numpy())
+    changed, _ = _differing_fragments(dataset, other)
+    parts = [np.zeros(0, np.uint64)]
+    if changed:
+        for batch in scanner(dataset, columns=[ROW_ID], fragments=changed).to_reader():
+            parts.append(batch.column(ROW_ID).to_numpy()[is_among(batch.column(ROW_ID), ordered)])
+    return np.sort(np.concatenate(parts))
 
 
 def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
