@@ -68,7 +68,7 @@ def test_every_row_agrees_with_its_class(cls: type[OmnigraphError]) -> None:
     assert re.fullmatch(r"[a-z_]+", report.http_code)
     assert 0 < report.exit_code < 64
     statuses = {
-        Disposition.FIX: {400, 404, 413, 416, 424, 500},
+        Disposition.FIX: {400, 404, 410, 413, 416, 424, 500},
         Disposition.RETRY: {409, 429, 503},
         Disposition.DECIDE: {409, 412},
         Disposition.UNKNOWN: {500, 503},

@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from omnigraph.changes.aligned_types import SchemaDifference as SchemaDifference
+    from omnigraph.changes.commit_page import ChangeCause as ChangeCause
+    from omnigraph.changes.commit_page import ChangePage as ChangePage
+    from omnigraph.changes.commit_page import EntityChange as EntityChange
+    from omnigraph.changes.diff import ChangeCounts as ChangeCounts
+    from omnigraph.changes.diff import Diff as Diff
+    from omnigraph.changes.diff import DiffStat as DiffStat
+    from omnigraph.changes.diff import TypeDiff as TypeDiff
+    from omnigraph.changes.feed import ChangeBlock as ChangeBlock
+    from omnigraph.changes.feed import FeedPage as FeedPage
+    from omnigraph.changes.row_images import ChangeOp as ChangeOp
     from omnigraph.commit.branch_reset import BranchReset as BranchReset
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
     from omnigraph.commit.tags import Tag as Tag
     from omnigraph.commit.write_request import WriteRequest as WriteRequest
     from omnigraph.embed import Embedder as Embedder
+    from omnigraph.engine.changes import Baseline as Baseline
+    from omnigraph.engine.changes import Follower as Follower
     from omnigraph.engine.engines import Choice as Choice
     from omnigraph.engine.engines import Engine as Engine
     from omnigraph.engine.engines import JobProgress as JobProgress
@@ -34,7 +47,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import BaselineRequest as BaselineRequest
     from omnigraph.engine.requests import CherryPickRequest as CherryPickRequest
+    from omnigraph.engine.requests import CommitChangesRequest as CommitChangesRequest
+    from omnigraph.engine.requests import DiffRequest as DiffRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
@@ -42,6 +58,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import MergeRequest as MergeRequest
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
+    from omnigraph.engine.requests import PollRequest as PollRequest
     from omnigraph.engine.requests import QueryRequest as QueryRequest
     from omnigraph.engine.requests import RestoreRequest as RestoreRequest
     from omnigraph.engine.requests import RevertRequest as RevertRequest
@@ -55,7 +72,9 @@ if TYPE_CHECKING:
     from omnigraph.errors import BudgetExceededError as BudgetExceededError
     from omnigraph.errors import CancelledError as CancelledError
     from omnigraph.errors import CatalogError as CatalogError
+    from omnigraph.errors import ChangeCursorError as ChangeCursorError
     from omnigraph.errors import ChangedSinceError as ChangedSinceError
+    from omnigraph.errors import ChangeFeedGapError as ChangeFeedGapError
     from omnigraph.errors import ClockError as ClockError
     from omnigraph.errors import CompileError as CompileError
     from omnigraph.errors import Conflict as Conflict
@@ -91,6 +110,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import OmnigraphError as OmnigraphError
     from omnigraph.errors import OutcomeUnknownError as OutcomeUnknownError
     from omnigraph.errors import ParameterError as ParameterError
+    from omnigraph.errors import ParentlessCommitError as ParentlessCommitError
     from omnigraph.errors import ParseError as ParseError
     from omnigraph.errors import PickConflictsError as PickConflictsError
     from omnigraph.errors import PipelineCheckError as PipelineCheckError
@@ -102,6 +122,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import RecoveryRequiredError as RecoveryRequiredError
     from omnigraph.errors import ResourceLimitError as ResourceLimitError
     from omnigraph.errors import RetryableError as RetryableError
+    from omnigraph.errors import SchemaBoundaryError as SchemaBoundaryError
     from omnigraph.errors import SchemaDataError as SchemaDataError
     from omnigraph.errors import Span as Span
     from omnigraph.errors import SparkError as SparkError
@@ -116,6 +137,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import WriteTimeoutError as WriteTimeoutError
     from omnigraph.errors import WriteUndoneError as WriteUndoneError
     from omnigraph.graph.branch import BranchHandle as BranchHandle
+    from omnigraph.graph.changes import Changes as Changes
     from omnigraph.graph.collections import CommitPage as CommitPage
     from omnigraph.graph.graph import Graph as Graph
     from omnigraph.graph.graph import init as init
@@ -169,6 +191,23 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "commit.branch_reset": ("BranchReset",),
+    "changes.aligned_types": ("SchemaDifference",),
+    "changes.commit_page": (
+        "ChangeCause",
+        "ChangePage",
+        "EntityChange",
+    ),
+    "changes.diff": (
+        "ChangeCounts",
+        "Diff",
+        "DiffStat",
+        "TypeDiff",
+    ),
+    "changes.feed": (
+        "ChangeBlock",
+        "FeedPage",
+    ),
+    "changes.row_images": ("ChangeOp",),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
     "commit.manifest": ("Commit",),
@@ -186,6 +225,10 @@ _HOMES = {
     "commit.tags": ("Tag",),
     "commit.write_request": ("WriteRequest",),
     "embed": ("Embedder",),
+    "engine.changes": (
+        "Baseline",
+        "Follower",
+    ),
     "engine.engines": (
         "Choice",
         "Engine",
@@ -199,6 +242,9 @@ _HOMES = {
     ),
     "engine.requests": (
         "CherryPickRequest",
+        "BaselineRequest",
+        "CommitChangesRequest",
+        "DiffRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
@@ -206,6 +252,7 @@ _HOMES = {
         "MergeRequest",
         "MutateRequest",
         "OptimizeRequest",
+        "PollRequest",
         "QueryRequest",
         "RestoreRequest",
         "RevertRequest",
@@ -221,6 +268,8 @@ _HOMES = {
         "BudgetExceededError",
         "CancelledError",
         "CatalogError",
+        "ChangeCursorError",
+        "ChangeFeedGapError",
         "ChangedSinceError",
         "ClockError",
         "CompileError",
@@ -257,6 +306,7 @@ _HOMES = {
         "OmnigraphError",
         "OutcomeUnknownError",
         "ParameterError",
+        "ParentlessCommitError",
         "ParseError",
         "PickConflictsError",
         "PipelineCheckError",
@@ -269,6 +319,7 @@ _HOMES = {
         "ResourceLimitError",
         "RetryableError",
         "SchemaDataError",
+        "SchemaBoundaryError",
         "Span",
         "SparkError",
         "SparkUnavailableError",
@@ -283,6 +334,7 @@ _HOMES = {
         "WriteUndoneError",
     ),
     "graph.branch": ("BranchHandle",),
+    "graph.changes": ("Changes",),
     "graph.collections": ("CommitPage",),
     "graph.graph": (
         "Graph",

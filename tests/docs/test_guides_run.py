@@ -30,6 +30,8 @@ GUIDES = [
     "guide/transactions.md",
     "guide/merging.md",
     "guide/migrations.md",
+    "guide/diff.md",
+    "guide/following-changes.md",
     "guide/analytics.md",
     "guide/upkeep.md",
     "guide/pipelines.md",

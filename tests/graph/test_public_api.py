@@ -31,6 +31,11 @@ OPTIONS = {
     requests.EmbedOptions: (requests.EmbedRequest, {"branch"}),
     requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
     requests.OptimizeOptions: (requests.OptimizeRequest, set()),
+    requests.DiffOptions: (requests.DiffRequest, {"before", "after"}),
+    requests.CommitChangesOptions: (requests.CommitChangesRequest, {"commit"}),
+    requests.PollOptions: (requests.PollRequest, {"branch"}),
+    requests.FollowOptions: (requests.PollRequest, {"branch", "wait"}),
+    requests.ChangeOptions: (requests.BaselineRequest, {"branch"}),
 }
 """The options of each verb, its request, and the request fields that are separate arguments."""
 
@@ -100,6 +105,7 @@ METHODS = [
         ("embed", requests.EmbedRequest),
         ("export", requests.ExportRequest),
         ("optimize", requests.OptimizeRequest),
+        ("diff", requests.DiffRequest),
     )
     if hasattr(handle, name)
 ]

@@ -126,3 +126,50 @@ def test_a_second_text_index_segment_finds_old_texts(tmp_path: Path) -> None:
     dataset = commit(dataset, merge.execute_uncommitted(changed)[0])
     assert old(dataset) == ["b"]
     assert old(index(dataset, 1)) == ["a", "b"]
+
+
+def test_missing_row_ids_are_left_out_and_the_others_keep_their_order(tmp_path: Path) -> None:
+    dataset = append(append(create(tmp_path), "a", "b", "c", "d"), "e")
+    at = {name: values[0] for name, values in system(dataset).items()}
+    made = commit(dataset, staged_change(dataset, ["c"], ["a"]))
+    wanted = pa.array([at["e"], 999, at["c"], at["a"], at["b"]], pa.uint64())
+    assert made._take_rows(wanted, columns=["id", "_rowid"])["id"].to_pylist() == ["e", "c", "b"]
+    assert dataset._take_rows(wanted, columns=["id", "_rowid"])["id"].to_pylist() == ["e", "c", "a", "b"]
+
+
+def test_written_rows_are_found_by_a_filter_on_their_version_also_after_a_compaction(tmp_path: Path) -> None:
+    dataset = append(append(create(tmp_path), "a", "b", "c", "d"), "e")
+    made = commit(dataset, staged_change(dataset, ["c", "new"], ["a"]))
+    newest(tmp_path).optimize.compact_files()
+    compacted = newest(tmp_path)
+    assert isinstance(compacted.read_transaction(made.version).operation, LanceOperation.Update)  # type: ignore[union-attr]
+    kinds = [
+        type(compacted.read_transaction(version).operation)  # type: ignore[union-attr]
+        for version in range(made.version + 1, compacted.version + 1)
+    ]
+    assert LanceOperation.Rewrite in kinds
+    for found in (made, compacted):
+        scan = found.scanner(
+            columns=["id", "_rowid", "_rowaddr"],
+            filter=f"_row_last_updated_at_version > {dataset.version}",
+            fragments=found.get_fragments(),
+        )
+        assert sorted(scan.to_table()["id"].to_pylist()) == ["c", "new"]
+    assert {name: row[0] for name, row in system(compacted).items()} == {
+        name: row[0] for name, row in system(made).items()
+    }
+
+
+def test_an_added_column_leaves_the_files_of_the_other_columns(tmp_path: Path) -> None:
+    """Lance records an update of all rows, so the files of the compared columns decide."""
+    dataset = append(create(tmp_path), "a", "b")
+    before = dataset.get_fragments()[0].metadata.files
+    version = dataset.version
+    dataset.add_columns({"extra": "7"})
+    after = newest(tmp_path)
+    assert {row[3] > version for row in system(after).values()} == {True}
+    files = after.get_fragments()[0].metadata.files
+    numbers = {field.name(): field.id() for field in after.lance_schema.fields()}
+    for name in ("id", "n"):
+        holding = [file.path for file in files if numbers[name] in file.fields]
+        assert holding == [file.path for file in before if numbers[name] in file.fields]

@@ -12,10 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from tests.thresholds import Thresholds
 
 import omnigraph
+from omnigraph.changes import row_images
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import fragment_groups
-from omnigraph.pipeline.source import changes
+from omnigraph.pipeline.source import stream as stream_module
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.stream import StreamReader
 
@@ -87,9 +88,9 @@ def test_the_feed_has_the_changes_of_each_commit(graph: Graph) -> None:
     )
 
 
-@pytest.mark.parametrize("looked_up", [8192, 1])
+@pytest.mark.parametrize("looked_up", [8192, 0])
 def test_a_row_rewritten_with_equal_values_is_no_change(graph: Graph, thresholds: Thresholds, looked_up: int) -> None:
-    thresholds(changes, MAX_LOOKUP_IDS=looked_up)
+    thresholds(row_images, SCAN_ROWS=looked_up)
     said = {"n": 1, "x": 0.0, "tags": ["u", "v"], "data": "base64:aGVsbG8="}
     start = {"commit": put(graph, a=said, b=said, c=said, d={"n": 1}, e=said)}
     put(
@@ -107,11 +108,11 @@ def test_a_row_rewritten_with_equal_values_is_no_change(graph: Graph, thresholds
     assert {row["id"]: row["data"]["data"] for row in rows} == {"b": b"hello", "c": b"hello", "e": b"helloo"}
 
 
-@pytest.mark.parametrize("held", [1_000_000, 0])
+@pytest.mark.parametrize("looked_up", [1_000_000, 0])
 def test_updates_and_inserts_of_large_commits_are_distinguished(
-    graph: Graph, thresholds: Thresholds, held: int
+    graph: Graph, thresholds: Thresholds, looked_up: int
 ) -> None:
-    thresholds(changes, MAX_ROWS_IN_MEMORY=held, MAX_LOOKUP_IDS=2, BATCH_ROWS=3)
+    thresholds(row_images, SCAN_ROWS=looked_up, BATCH_ROWS=3)
     start = put(graph, **{f"p{i}": i for i in range(10)})  # type: ignore[arg-type]
     put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(5, 15)})  # type: ignore[arg-type]
     rows = everything(graph, startingCommit=start, columns="id,n")
@@ -197,6 +198,20 @@ def test_a_large_first_commit_is_read_in_several_partitions(graph: Graph, thresh
     put(graph, b=1)
     reading = stream(graph)
     assert len(reading.partitions({"commit": ""}, {"commit": graph.snapshot().commit.id})) == 2
+
+
+def test_a_large_commit_is_read_in_several_partitions(graph: Graph, thresholds: Thresholds) -> None:
+    """All parts together have the rows of one part, each once."""
+    start = {"commit": put(graph, **{f"p{i}": i for i in range(20)})}  # type: ignore[arg-type]
+    put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(10, 30)})  # type: ignore[arg-type]
+    drop(graph, "p3")
+    reading = stream(graph)
+    end = reading.latestOffset(start, ALL)
+    assert len(reading.partitions(start, end)) == 2
+    whole = delivered(reading, start, end)
+    thresholds(stream_module, ROWS_PER_TASK=10)
+    assert len(reading.partitions(start, end)) > 2
+    assert short(delivered(reading, start, end)) == short(whole)
 
 
 def test_edges_have_a_change_feed(graph: Graph) -> None:

@@ -273,9 +273,23 @@ class Tour:
             assert found.deleted.to_pylist() == sorted(set(old) - set(self.model))
             touched = {name for some in self.tables.at(self.ref).touched_since(begin) for name in some.to_pylist()}
             assert differ | (set(old) - set(self.model)) <= touched
+            self.check_row_ids(begin, old, differ)
             # Applied to the older version, the changes give the newer one.
             model = {name: n for name, n in old.items() if name not in set(found.deleted.to_pylist())}
             assert model | {name: self.model[name] for name in ids} == self.model
+
+    def check_row_ids(self, begin: TableRef, old: dict[str, int], differ: set[str]) -> None:
+        """The row ids of rows that may differ are right in both versions, and no other row differs."""
+        found = self.tables.at(self.ref).changed_row_ids(begin, [(name, name) for name in SCHEMA.names])
+        assert found is not None
+        before, after = (dict(zip(*side.to_pydict().values(), strict=True)) for side in (found.before, found.after))
+        assert (len(before), len(after)) == (found.before.num_rows, found.after.num_rows), "a row is told once"
+        assert differ <= set(after) <= set(self.model)
+        assert {name for name, n in old.items() if self.model.get(name) != n} <= set(before) <= set(old)
+        assert {name: row_ids(self.tables, begin)[name] for name in before} == before
+        assert {name: row_ids(self.tables, self.ref)[name] for name in after} == after
+        both = set(old) & set(self.model)
+        assert set(before) & both == set(after) & both, "a row that both versions have is told in both"
 
 
 @pytest.mark.parametrize("forked", [False, True], ids=["trunk", "fork"])

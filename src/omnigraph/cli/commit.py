@@ -1,11 +1,21 @@
-"""The commands `commit list` and `commit show`."""
+"""The commands `commit list`, `commit show` and `commit changes`."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
 import click
 
+from omnigraph.cli.changes import filter_options, limit_option, print_cause, print_change
 from omnigraph.cli.output import JSON, iso_time, print_json, print_members, quoted
 from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.streams import write_stdout
+
+if TYPE_CHECKING:
+    from omnigraph.changes.commit_page import ChangePage
 
 
 @click.group()
@@ -62,15 +72,87 @@ def list_commits(
 @commit.command()
 @click.argument("commit_id")
 @address_options(positional=False)
+@click.option("--changes", is_flag=True, help="Show the changes since the first parent, as `diff` does.")
 @JSON
-def show(commit_id: str, uri_option: str | None, store: str | None, as_json: bool) -> None:
+def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch."""
+    from omnigraph.cli.diff import DEFAULT_LIMIT, print_diff
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri_option, store)) as graph:
         found = graph.commits.get(commit_id)
-    members = commit_json(found)
-    if as_json:
-        print_json(members)
-    else:
+        diff = graph.diff(found.parent, found.id) if changes and found.parent is not None else None
+        members = commit_json(found)
+        if as_json:
+            if diff is None:
+                print_json(members | ({"changes": None} if changes else {}))
+            else:
+                head = json.dumps(members, ensure_ascii=False).removesuffix("}")
+                write_stdout(chain([f'{head}, "changes": '.encode()], diff.json_chunks(), [b"}\n"]))
+            return
         print_members(members | {"graph_branch": found.branch, "created_at": iso_time(found.created_at)})
+        if changes:
+            click.echo()
+            if diff is None:
+                click.echo("the first commit has no parent, so it has no changes")
+            else:
+                print_diff(diff, DEFAULT_LIMIT)
+
+
+@commit.command("changes")
+@click.argument("commit_id")
+@address_options(positional=False)
+@limit_option
+@click.option("--page-token", metavar="TOKEN", help="Show exactly one page: the one after this token.")
+@filter_options
+@JSON
+def commit_changes(
+    commit_id: str,
+    uri_option: str | None,
+    store: str | None,
+    limit: int,
+    page_token: str | None,
+    kinds: tuple[str, ...],
+    types: tuple[str, ...],
+    ops: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show the exact changes of a commit since its first parent, in a fixed order."""
+    from omnigraph.engine.requests import ChangeOptions
+
+    filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}
+    with open_to_read(address(uri_option, store)) as graph:
+
+        def pages() -> Iterator[ChangePage]:
+            """All pages; with a token, one page."""
+            page = graph.changes.of(commit_id, page_token=page_token, limit=limit, **filters)
+            yield page
+            while page.next_page_token is not None and page_token is None:
+                page = graph.changes.of(commit_id, page_token=page.next_page_token, limit=limit, **filters)
+                yield page
+
+        if as_json:
+            write_stdout(_json_pages(pages()))
+            return
+        for number, page in enumerate(pages()):
+            if number == 0:
+                print_cause(page.cause)
+            for change in page.changes:
+                print_change(change)
+    if page.next_page_token is not None:
+        click.echo(f"next_page_token: {page.next_page_token}")
+
+
+def _json_pages(pages: Iterator[ChangePage]) -> Iterator[bytes]:
+    """The changes of all pages as one JSON document, page by page."""
+    count = 0
+    token = None
+    for number, page in enumerate(pages):
+        if number == 0:
+            yield f'{{"cause":{json.dumps(page.cause.to_json(), ensure_ascii=False)},"changes":['.encode()
+        for change in page.changes:
+            yield f"{',' if count else ''}\n{change.text}".encode()
+            count += 1
+        token = page.next_page_token
+    more = "" if token is None else f',"next_page_token":{json.dumps(token)}'
+    yield f"]{more}}}\n".encode()

@@ -12,9 +12,11 @@ from omnigraph import __version__
 from omnigraph.cli.analytics import analytics
 from omnigraph.cli.blob import blob
 from omnigraph.cli.branch import branch
+from omnigraph.cli.changes import changes
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
 from omnigraph.cli.copies import backup, relocate
+from omnigraph.cli.diff import diff_states
 from omnigraph.cli.embed import embed
 from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
@@ -58,6 +60,8 @@ CAPABILITIES = {
             commit,
             revert,
             cherry_pick,
+            diff_states,
+            changes,
             snapshot,
             verify,
             recovery,
@@ -180,6 +184,8 @@ for command in (
     commit,
     revert,
     cherry_pick,
+    diff_states,
+    changes,
     snapshot,
     verify,
     recovery,

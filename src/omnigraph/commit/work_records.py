@@ -78,6 +78,7 @@ class WorkKind(StrEnum):
     SPARK_READ = "spark_read"
     QUERY = "query"
     PIN = "pin"
+    DIFF = "diff"
 
     @property
     def writes(self) -> bool:

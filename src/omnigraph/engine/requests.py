@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Required, TypedDict
 
+from omnigraph.changes.commit_page import DEFAULT_BYTES, DEFAULT_CHANGES
+from omnigraph.changes.feed import DEFAULT_COMMITS
+from omnigraph.changes.row_images import ChangeOp
 from omnigraph.commit.manifest import MAIN
 from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.query_text import ListedRead, QueryText
@@ -150,6 +153,47 @@ class ExportOptions(ExecutionOptions, total=False):
     """Options of `export`."""
 
     types: str | Sequence[str] | None
+
+
+class DiffOptions(TypedDict, total=False):
+    """Options of `diff`."""
+
+    types: str | Sequence[str] | None
+    ids: str | Sequence[str] | None
+    ops: str | Sequence[ChangeOp | str] | None
+
+
+class ChangeOptions(TypedDict, total=False):
+    """Options of all reads of the change feed."""
+
+    kinds: str | Sequence[str] | None
+    types: str | Sequence[str] | None
+    ops: str | Sequence[ChangeOp | str] | None
+
+
+class CommitChangesOptions(ChangeOptions, total=False):
+    """Options of `changes.of`."""
+
+    page_token: str | None
+    limit: int
+    max_bytes: int
+
+
+class FollowOptions(ChangeOptions, total=False):
+    """Options of `changes.follow`."""
+
+    start: str | None
+    cursor: str | None
+    page_token: str | None
+    limit: int
+    max_bytes: int
+    max_commits: int
+
+
+class PollOptions(FollowOptions, total=False):
+    """Options of `changes.poll`."""
+
+    wait: float
 
 
 class OptimizeOptions(ExecutionOptions, total=False):
@@ -370,6 +414,57 @@ class ExportRequest(ExecutionFields):
     types: str | Sequence[str] | None = None
     branch: str | None = None
     at: At | None = None
+
+
+@dataclass(frozen=True)
+class DiffRequest:
+    """Two states to compare."""
+
+    before: At
+    after: At
+    types: str | Sequence[str] | None = None
+    ids: str | Sequence[str] | None = None
+    ops: str | Sequence[ChangeOp | str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeFields:
+    """The fields of `ChangeOptions`."""
+
+    kinds: str | Sequence[str] | None = None
+    types: str | Sequence[str] | None = None
+    ops: str | Sequence[ChangeOp | str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitChangesRequest(ChangeFields):
+    """A page of the changes of one commit."""
+
+    commit: str
+    page_token: str | None = None
+    limit: int = DEFAULT_CHANGES
+    max_bytes: int = DEFAULT_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollRequest(ChangeFields):
+    """A page of the change feed of a branch."""
+
+    branch: str | None = None
+    start: str | None = None
+    cursor: str | None = None
+    page_token: str | None = None
+    limit: int = DEFAULT_CHANGES
+    max_bytes: int = DEFAULT_BYTES
+    max_commits: int = DEFAULT_COMMITS
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineRequest(ChangeFields):
+    """An export of a branch, with the cursor from which the change feed continues."""
+
+    branch: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

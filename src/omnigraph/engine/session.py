@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from omnigraph.changes.aligned_types import GraphState
+from omnigraph.changes.diff import Reading
+from omnigraph.changes.feed import Feed
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.format_upgrade import upgrade_format
 from omnigraph.commit.location import adopt_location
-from omnigraph.commit.manifest import MAIN
+from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.snapshots import Snapshot
@@ -44,6 +47,8 @@ class Session:
         schemas: the schemas of branches and old commits.
         compiled: a cache of compiled queries.
         views: a cache of columns and topologies of recent snapshots.
+        reading: access to the tables for diffs and the change feed.
+        feed: the change feed.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class Session:
         self.schemas = Schemas(store)
         self.compiled = CompiledQueries()
         self.views = Views()
+        self.reading = Reading(store.tables, store.leases)
+        self.feed = Feed(store, self.graph_state, self.reading)
         self.schema: SchemaVersion = self.schemas.version_of(store.capture(MAIN))
         """The schema of the default branch, as this session last read it."""
         if branch != MAIN:
@@ -166,6 +173,10 @@ class Session:
         if at.uri != self.store.objects.uri:
             raise InputError(f"this snapshot belongs to another graph, {at.uri}")
         return at
+
+    def graph_state(self, view: Manifest) -> GraphState:
+        """A state of the graph with its schema."""
+        return GraphState(view, self.schemas.at(Snapshot(self.store, view)))
 
     def view_of(self, snapshot: Snapshot) -> View:
         """The columns and topologies of a snapshot."""

@@ -6,6 +6,12 @@ from omnigraph.errors.blob import (
     ExternalBlobPolicyError,
     ExternalBlobSourceError,
 )
+from omnigraph.errors.changes import (
+    ChangeCursorError,
+    ChangeFeedGapError,
+    ParentlessCommitError,
+    SchemaBoundaryError,
+)
 from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
@@ -88,6 +94,8 @@ __all__ = [
     "BudgetExceededError",
     "CancelledError",
     "CatalogError",
+    "ChangeCursorError",
+    "ChangeFeedGapError",
     "ChangedSinceError",
     "ClockError",
     "CompileError",
@@ -125,6 +133,7 @@ __all__ = [
     "OmnigraphError",
     "OutcomeUnknownError",
     "ParameterError",
+    "ParentlessCommitError",
     "ParseError",
     "PickConflictsError",
     "PipelineCheckError",
@@ -137,6 +146,7 @@ __all__ = [
     "Report",
     "ResourceLimitError",
     "RetryableError",
+    "SchemaBoundaryError",
     "SchemaDataError",
     "SourceText",
     "Span",

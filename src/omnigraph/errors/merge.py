@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Any
 
 from omnigraph.errors.family import ConflictError
 from omnigraph.errors.source import cut, printable
+from omnigraph.errors.values import plain_value, values_text
 
 _SUMMARY = 3
 """Maximum number of conflicts in the message."""
@@ -62,8 +60,8 @@ class Conflict:
     @property
     def values(self) -> str:
         """The values in base, target and source, on one line."""
-        before = "undecided" if self.base_undecided else _shown(self.base)
-        return f"base {before}, ours {_shown(self.ours)}, theirs {_shown(self.theirs)}"
+        before = "undecided" if self.base_undecided else values_text(self.base)
+        return f"base {before}, ours {values_text(self.ours)}, theirs {values_text(self.theirs)}"
 
     @property
     def type_key(self) -> str:
@@ -78,32 +76,11 @@ class Conflict:
             "entity_id": self.entity_id,
             "kind": self.kind.value,
             "message": self.message,
-            "base": _plain(self.base),
-            "ours": _plain(self.ours),
-            "theirs": _plain(self.theirs),
+            "base": plain_value(self.base),
+            "ours": plain_value(self.ours),
+            "theirs": plain_value(self.theirs),
             "base_undecided": self.base_undecided,
         }
-
-
-def _shown(values: Mapping[str, Any] | None) -> str:
-    if values is None:
-        return "none"
-    return cut(json.dumps(_plain(values), ensure_ascii=False), 200)
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to a JSON value."""
-    if isinstance(value, Mapping):
-        return {name: _plain(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 _WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLATION)

@@ -10,6 +10,12 @@ from omnigraph.errors.blob import (
     ExternalBlobPolicyError,
     ExternalBlobSourceError,
 )
+from omnigraph.errors.changes import (
+    ChangeCursorError,
+    ChangeFeedGapError,
+    ParentlessCommitError,
+    SchemaBoundaryError,
+)
 from omnigraph.errors.embedding import EmbeddingError, EmbeddingModelError, EmbeddingUnavailableError
 from omnigraph.errors.family import (
     CatalogError,
@@ -107,6 +113,10 @@ REPORTS: dict[type[OmnigraphError], Report] = {
     IncompleteCopyError: Report(500, "internal", 1, "incomplete_copy"),
     ReadOnlyError: Report(400, "bad_request", 1, "read_only"),
     VersionReclaimedError: Report(500, "internal", 1, "version_reclaimed"),
+    ParentlessCommitError: Report(409, "conflict", 1, "parentless_commit"),
+    SchemaBoundaryError: Report(409, "conflict", 1, "schema_boundary"),
+    ChangeFeedGapError: Report(410, "change_feed_gap", 1, "change_feed_gap"),
+    ChangeCursorError: Report(400, "bad_request", 1, "change_cursor_rejected"),
     ParameterError: Report(400, "bad_request", 1, "parameter"),
     ExecutionError: Report(400, "bad_request", 1, "execution"),
     BudgetExceededError: Report(413, "bad_request", 1, "budget_exceeded"),

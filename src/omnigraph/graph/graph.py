@@ -12,6 +12,7 @@ from typing import Literal, Unpack, cast, overload
 
 import pyarrow as pa
 
+from omnigraph.changes.diff import Diff
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, at_work
@@ -20,6 +21,7 @@ from omnigraph.embed import Embedder
 from omnigraph.engine import maintenance, opening
 from omnigraph.engine.blob import blob
 from omnigraph.engine.commit import write_tables
+from omnigraph.engine.diff import diff
 from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
 from omnigraph.engine.load import load
@@ -31,6 +33,8 @@ from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
     CherryPickRequest,
+    DiffOptions,
+    DiffRequest,
     EmbedOptions,
     EmbedRequest,
     ExplainOptions,
@@ -55,6 +59,7 @@ from omnigraph.engine.requests import (
 from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
+from omnigraph.graph.changes import Changes
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
 from omnigraph.graph.schema import Schema
@@ -179,6 +184,7 @@ class Graph:
         tags: the tags of the graph.
         recovery: interrupted writes, pending and recovered.
         schema: the schema of the graph: its text, plans and changes.
+        changes: the changes of commits, and the change feed.
     """
 
     def __init__(self, session: Session) -> None:
@@ -188,6 +194,7 @@ class Graph:
         self.tags = Tags(session)
         self.recovery = Recovery(session)
         self.schema = Schema(session)
+        self.changes = Changes(session)
 
     @property
     def uri(self) -> str:
@@ -774,6 +781,41 @@ class Graph:
             VersionReclaimedError: cleanup has removed the state.
         """
         return restore_entities(self.session, RestoreRequest(type_name, ids, at, branch, **options))
+
+    @takes(DiffOptions)
+    def diff(self, before: At, after: At, **options: Unpack[DiffOptions]) -> Diff:
+        """The difference between two states of the graph. Reads only rows that may differ, when they are needed.
+
+        Types and properties are matched by identity, so renames are followed. A row that was rewritten with equal
+        values is no change, and a property that only one state has changes no row.
+
+        Args:
+            before: the first state: a branch, a commit id, a tag, a time or a snapshot. A name of a branch takes
+                precedence. A time means the handle's branch.
+            after: the second state.
+            types: one type name or several; by default all types.
+            ids: one id or several; only entities with these ids are compared.
+            ops: kinds of changes: `insert`, `update`, `delete`; by default all.
+            options: the keyword arguments `types`, `ids` and `ops`.
+
+        Example:
+            >>> import tempfile
+            >>> graph = init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I64? }")
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann", age: 41 } }')
+            >>> _ = graph.branches.create("draft")
+            >>> _ = graph.mutate('query q() { update Person set { age: 42 } where name = "ann" }', branch="draft")
+            >>> diff = graph.diff("main", "draft")
+            >>> diff.stat().updates
+            1
+            >>> diff["Person"].updated().select(["id", "changed"]).to_pylist()
+            [{'id': 'ann', 'changed': ['age']}]
+
+        Raises:
+            InputError: there is no such type or kind of change.
+            NotFoundError: there is no such state.
+            VersionReclaimedError: cleanup has removed a state.
+        """
+        return diff(self.session, DiffRequest(before, after, **options))
 
     @property
     def pipeline(self) -> Pipeline:

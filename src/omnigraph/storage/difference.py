@@ -6,32 +6,43 @@ and recorded version instead.
 """
 
 # See docs/decisions/0151-a-restore-of-visible-rows-is-noted.md
+# See docs/decisions/0162-changes-between-compactions.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance import LanceDataset
+from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import LanceFragment
 
+from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
+from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
+_ROW_ADDRESS = "_rowaddr"
 _UPDATED = "_row_last_updated_at_version"
-_BATCH_BYTES = 16 << 20
+BATCH_BYTES = 16 << 20
+"""Approximate size of the batches of a scan."""
+
+MAX_WALKED_VERSIONS = 1_000
+MAX_WALKED_COMPACTIONS = 32
+"""Up to these numbers of versions and compactions, changes are read between the compactions."""
+
 RESTORED = "omnigraph:restored"
 """Configuration key of a table: the version of the last restore that undid visible changes."""
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
+_IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class WrittenRows:
             columns=[*wanted, _UPDATED, ROW_ID],
             fragments=self._fragments,
             in_order=True,
-            batch_bytes=_BATCH_BYTES,
+            batch_bytes=BATCH_BYTES,
         )
         for batch in scan.to_reader():
             # A compacted fragment also has rows that were written before the earlier version.
@@ -105,6 +116,223 @@ def touched_ids(begin: LanceDataset, end: LanceDataset) -> Iterator[pa.Array]:
     yield replaced
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedRowIds:
+    """Rows that may differ between two versions: `id` and `_rowid` in each version, in no order.
+
+    All other rows have equal values in both versions. A row that was rewritten with equal values is listed, too.
+
+    Attributes:
+        before: rows of the first version that were rewritten or removed.
+        after: rows of the second version that are new or rewritten.
+    """
+
+    before: pa.Table
+    after: pa.Table
+
+
+def changed_row_ids(
+    begin: LanceDataset,
+    end: LanceDataset,
+    shared: Sequence[tuple[str, str]],
+    open_version: Callable[[int], LanceDataset],
+) -> ChangedRowIds | None:
+    """Find the rows that may differ between a version and one of its descendants, on the same branch or on a fork.
+
+    A fragment whose files with the shared columns are the same in both versions has equal rows, even if Lance recorded
+    an update: an added column marks all rows of the table as updated.
+
+    Args:
+        begin: the ancestor.
+        end: the descendant.
+        shared: the columns to compare: their names in the first and in the second version.
+        open_version: opens another version of the branch of the descendant.
+
+    Returns:
+        None if the changes that Lance recorded do not add up to the numbers of rows.
+    """
+    if last_restore(end) > begin.version:
+        return _restored_row_ids(begin, end)
+    fields = _field_ids(begin, [name for name, _ in shared]), _field_ids(end, [name for _, name in shared])
+    with suppress(VersionReclaimedError):
+        found = _walked_row_ids(begin, end, fields, open_version)
+        if found is not None:
+            return found
+    return _recorded_row_ids(begin, end, fields)
+
+
+Fields = tuple[Sequence[int], Sequence[int]]
+"""The ids of the compared columns in the first and in the second version."""
+
+
+def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) -> ChangedRowIds | None:
+    """As `changed_row_ids`, from the records of the newer version. Reads all row ids of compacted fragments."""
+    old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
+    new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
+    after = _scanned_ids(end, new, f"{_UPDATED} > {begin.version}")
+    # A row keeps its id as long as it keeps its row id, so the ids of replaced rows need not be read again.
+    known = _known_row_ids(begin, end, after[ROW_ID].combine_chunks())
+    replaced = after.filter(pa.array(is_among(after[ROW_ID], known))) if len(known) else _IDS.empty_table()
+    removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
+    removed = _IDS.empty_table()
+    if removed_count:
+        found = _removed_rows(begin, end)
+        if len(found) != removed_count:
+            return None
+        removed = _existing(begin, end, found)
+        if removed.num_rows != removed_count:
+            return None
+    return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
+
+
+def _walked_row_ids(
+    begin: LanceDataset, end: LanceDataset, fields: Fields, open_version: Callable[[int], LanceDataset]
+) -> ChangedRowIds | None:
+    """As `changed_row_ids`, from the changes between compactions. None if there is no compaction in between.
+
+    A compaction changes no row. So the cost depends on the changes before and after it, and not on its size.
+    """
+    steps = _steps_without_compactions(begin, end)
+    if steps is None:
+        return None
+    touched: list[pa.Array] = []
+    for first, last in steps:
+        older, newer = (_version(number, begin, end, open_version) for number in (first, last))
+        found = _recorded_row_ids(older, newer, (_fields_in(older, fields), _fields_in(newer, fields)))
+        if found is None:
+            return None
+        touched += [side[ROW_ID].combine_chunks() for side in (found.before, found.after)]
+    wanted = pa.concat_arrays([pa.array([], pa.uint64()), *touched]).unique()
+    return ChangedRowIds(_existing(begin, end, wanted), _existing(end, begin, wanted))
+
+
+def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[tuple[int, int]] | None:
+    """The version ranges between compactions. None if there are no compactions, or if the transactions are unknown."""
+    if not 1 < end.version - begin.version <= MAX_WALKED_VERSIONS:
+        return None
+    try:
+        kinds = {v: type(_transaction(end, v).operation) for v in range(begin.version + 1, end.version + 1)}
+    except (OSError, TypeError, ValueError, RuntimeError):
+        return None
+    compactions = [version for version, kind in kinds.items() if kind is LanceOperation.Rewrite]
+    if not 1 <= len(compactions) <= MAX_WALKED_COMPACTIONS:
+        return None
+    bounds = zip([begin.version, *compactions], [*(v - 1 for v in compactions), end.version], strict=True)
+    return [(first, last) for first, last in bounds if first < last]
+
+
+def _transaction(dataset: LanceDataset, version: int) -> Transaction:
+    found = dataset.read_transaction(version)
+    if found is None:
+        raise ValueError(f"version {version} has no transaction")
+    return found
+
+
+def _version(
+    number: int, begin: LanceDataset, end: LanceDataset, open_version: Callable[[int], LanceDataset]
+) -> LanceDataset:
+    return begin if number == begin.version else end if number == end.version else open_version(number)
+
+
+def _fields_in(dataset: LanceDataset, fields: Fields) -> list[int]:
+    """The ids of the compared columns in a version in between. A column with another type has another id."""
+    known = {field.id() for field in dataset.lance_schema.fields()}
+    return [old if old in known else new for old, new in zip(*fields, strict=True)]
+
+
+def count_written(begin: LanceDataset, end: LanceDataset) -> int:
+    """Estimate the number of rows that were written or removed between two versions. Reads no rows."""
+    before = {fragment.fragment_id: fragment for fragment in begin.get_fragments()}
+    count = 0
+    for fragment in end.get_fragments():
+        older = before.get(fragment.fragment_id)
+        if older is not None and _files(older) == _files(fragment):
+            count += older.metadata.num_rows - fragment.metadata.num_rows
+            del before[fragment.fragment_id]
+        else:
+            count += fragment.metadata.num_rows
+    return int(count + sum(fragment.metadata.num_rows for fragment in before.values()))
+
+
+def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
+    """`id` and `_rowid` of all rows of some fragments."""
+    return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments], None)
+
+
+def fragments_with(dataset: LanceDataset, row_ids: Numbers) -> list[LanceFragment]:
+    """The fragments that have at least one of some sorted row ids. Reads all row ids, but no rows."""
+    found: set[int] = set()
+    for batch in scanner(dataset, columns=[ROW_ID, _ROW_ADDRESS]).to_reader():
+        chosen = batch.column(_ROW_ADDRESS).to_numpy()[is_among(batch.column(ROW_ID), row_ids)]
+        found |= set((chosen >> np.uint64(32)).tolist())
+    return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in found]
+
+
+def is_among(column: pa.Array | pa.ChunkedArray, row_ids: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mask of the values that are among some sorted row ids."""
+    values = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    places = np.minimum(np.searchsorted(row_ids, values), len(row_ids) - 1)
+    return np.asarray(row_ids[places] == values)
+
+
+def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
+    old, new = _differing_fragments(begin, end)
+    was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
+    stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
+
+    def rest(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
+        found = _scanned_ids(dataset, fragments, None)
+        return found.filter(pc.invert(pc.is_in(found[ROW_ID], value_set=stays)))
+
+    return ChangedRowIds(rest(begin, old), rest(end, new))
+
+
+def _known_row_ids(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> Numbers:
+    """Those row ids that a version has, sorted. The rows must have changed between the two versions. Reads no rows."""
+    if len(wanted) <= LOOKUP_LIMIT:
+        found = (
+            dataset._take_rows(wanted, columns=[ROW_ID])[ROW_ID].to_numpy() if len(wanted) else np.zeros(0, np.uint64)
+        )
+        return np.sort(found)
+    ordered = np.sort(wanted.to_numpy())
+    changed, _ = _differing_fragments(dataset, other)
+    parts = [np.zeros(0, np.uint64)]
+    if changed:
+        for batch in scanner(dataset, columns=[ROW_ID], fragments=changed).to_reader():
+            parts.append(batch.column(ROW_ID).to_numpy()[is_among(batch.column(ROW_ID), ordered)])
+    return np.sort(np.concatenate(parts))
+
+
+def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
+    """`id` and `_rowid` of those row ids that a version has. The rows must have changed between the two versions."""
+    if len(wanted) == 0:
+        return _IDS.empty_table()
+    if len(wanted) <= LOOKUP_LIMIT:
+        return dataset._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
+    changed, _ = _differing_fragments(dataset, other)
+    if not changed:
+        return _IDS.empty_table()
+    reader = scanner(dataset, columns=_IDS.names, fragments=changed).to_reader()
+    return matching(reader, ROW_ID, wanted).select(_IDS.names).cast(_IDS)
+
+
+def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None) -> pa.Table:
+    if not fragments:
+        return _IDS.empty_table()
+    return spilled(scanner(dataset, columns=_IDS.names, fragments=fragments, filter=filter).to_reader(), _IDS)
+
+
+def _field_ids(dataset: LanceDataset, names: Sequence[str]) -> list[int]:
+    numbers = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    return [numbers[name] for name in names]
+
+
+def _column_files(fragment: LanceFragment, fields: Sequence[int]) -> list[tuple[int, list[str]]]:
+    """For each field, its id and the files of the fragment that have it."""
+    files = fragment.metadata.files
+    return [(field, [file.path for file in files if field in file.fields]) for field in fields]
+
+
 def last_restore(dataset: LanceDataset) -> int:
     """Version number of the last restore that undid visible changes, up to this version; 0 if there is none."""
     return int(dataset.config().get(RESTORED, 0))
@@ -119,10 +347,7 @@ def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Ar
 
 def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
     """As `_changes`, by comparing rows: a row is unchanged if its row id and the version that wrote it are the same."""
-    before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
-    after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
-    old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
-    new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
+    old, new = _differing_fragments(begin, end)
     was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
     written = now.filter(pc.invert(pc.is_in(now[ROW_ID], value_set=stays)))[ROW_ID].combine_chunks()
@@ -130,6 +355,15 @@ def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.A
     there = pc.is_in(changed, value_set=written)
     gone, replaced = changed.filter(pc.invert(there)), changed.filter(there)
     return WrittenRows(end, tuple(new), begin.version, written), _ids(begin, gone), _ids(begin, replaced)
+
+
+def _differing_fragments(begin: LanceDataset, end: LanceDataset) -> tuple[list[LanceFragment], list[LanceFragment]]:
+    """The fragments of each version that the other does not have with the same files and deletions."""
+    before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
+    after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
+    old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
+    new = [f for f in end.get_fragments() if before.get(f.fragment_id) != after[f.fragment_id]]
+    return old, new
 
 
 def _recorded_versions(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
@@ -168,8 +402,8 @@ def _removed_rows(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     row ids of all rows in changed fragments are compared here instead.
     """
     if not isinstance(begin, MovedDataset) and not isinstance(end, MovedDataset):
-        # Fails if another process rewrites base paths at the same time.
-        with suppress(OSError, ValueError):
+        # Fails if another process rewrites base paths at the same time, or if the first version is older than the fork.
+        with suppress(OSError, ValueError, RuntimeError):
             found = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
             return found[ROW_ID].combine_chunks()
     return _compared_row_ids(begin, end)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
@@ -14,7 +15,17 @@ from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.blobs import StoredBlob, find_blob, read_range, with_content
 from omnigraph.storage.datasets import Datasets
-from omnigraph.storage.difference import Difference, difference, last_restore, touched_ids
+from omnigraph.storage.difference import (
+    BATCH_BYTES,
+    ChangedRowIds,
+    Difference,
+    changed_row_ids,
+    count_written,
+    difference,
+    last_restore,
+    row_ids_of,
+    touched_ids,
+)
 from omnigraph.storage.file_checks import FileDamage, VerifiedFiles
 from omnigraph.storage.fingerprints import fingerprint
 from omnigraph.storage.fragments import Fragment, column_bytes, fragments, read_fragments
@@ -35,7 +46,7 @@ from omnigraph.storage.table_ref import TableRef
 ENGINE_MARK = "omnigraph:staged"
 """Property of every transaction that this engine commits to a table."""
 
-_ID = "id"
+_ID, _ROW_ID = "id", "_rowid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +254,50 @@ class TableView:
         """
         with self.datasets.reading(begin), self.reading():
             yield from touched_ids(self.datasets.open(self.ref.at(begin.version)), self.dataset)
+
+    def changed_row_ids(self, begin: TableRef, shared: Sequence[tuple[str, str]]) -> ChangedRowIds | None:
+        """Rows that may differ from an ancestor version, by id and row id. The cost depends on the size of the change.
+
+        Args:
+            begin: an earlier version of the same branch, or of a branch that this branch was forked from.
+            shared: the columns to compare: their names in the earlier version and in this one.
+
+        Returns:
+            None if the records of changes are incomplete. Then all rows have to be compared.
+        """
+        with self.datasets.reading(begin), self.reading():
+            return changed_row_ids(
+                self.datasets.open(begin),
+                self.dataset,
+                shared,
+                lambda version: self.datasets.open(self.ref.at(version)),
+            )
+
+    def count_written_since(self, begin: TableRef) -> int:
+        """Estimate how many rows were written or removed since another version. Reads no rows."""
+        with self.datasets.reading(begin), self.reading():
+            return count_written(self.datasets.open(begin), self.dataset)
+
+    def row_ids(self, fragments: Collection[int]) -> pa.Table:
+        """`id` and `_rowid` of all rows of some fragments."""
+        with self.reading():
+            return row_ids_of(self.dataset, fragments)
+
+    def rows_of(self, row_ids: pa.Array, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stream the rows with many row ids, in storage order, by a scan of the table. For few, use `take_rows`.
+
+        The columns must include `_rowid`.
+        """
+        wanted = np.sort(row_ids.to_numpy())
+        with self.reading():
+            for batch in scanner(
+                self.dataset, columns=list(columns), in_order=True, batch_bytes=BATCH_BYTES
+            ).to_reader():
+                found = batch.column(_ROW_ID).to_numpy()
+                places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
+                rows = batch.filter(pa.array(wanted[places] == found))
+                if rows.num_rows:
+                    yield rows
 
     # Indexes
 

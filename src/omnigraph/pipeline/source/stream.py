@@ -17,26 +17,35 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from omnigraph.changes.aligned_types import TypePair, TypeState
+from omnigraph.changes.hash_parts import changed_rows
+from omnigraph.changes.row_images import OPS, ChangeOp
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import Commit
+from omnigraph.commit.manifest import Commit, TableId, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import TypeKind
-from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, grouped
-from omnigraph.pipeline.source.changes import Kind, changed_rows, with_id
 from omnigraph.pipeline.source.options import Options
 from omnigraph.pipeline.source.pinned import GraphLocation, Pinned, pinned_at
 from omnigraph.pipeline.source.reader import check_schema
-from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
+from omnigraph.pipeline.source.types import ENDS, batch_schema, for_spark, stored_name
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 Offset = dict[str, str]
 
 CHANGE, COMMIT, COMMITTED = "_change", "_commit", "_committed"
 SNAPSHOT, BEGINNING, LATEST = "snapshot", "beginning", "latest"
 """Start positions of a stream besides commits: all entities of the head, the first commit, or the newest commit."""
+
+ROWS_PER_TASK = 500_000
+"""Approximate number of written rows of a commit that one task compares."""
+
+MOST_TASKS = 64
+"""Maximum number of tasks per commit."""
 
 _CHANGE_COLUMNS = spark.StructType(
     [
@@ -72,6 +81,8 @@ class ChangePartition(InputPartition):
         fragments: the fragments to read, if all rows are new.
         commit: the commit.
         committed: the time of the commit, in microseconds since 1970.
+        part: the number of the part of the changes to read. An entity belongs to the part of the hash of its id.
+        parts: the number of parts.
     """
 
     begin: TableRef | None
@@ -79,6 +90,8 @@ class ChangePartition(InputPartition):
     fragments: tuple[int, ...]
     commit: str
     committed: int
+    part: int = 0
+    parts: int = 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -161,7 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before is None or self._location.tables().at(before).count() == 0:
             yield from self._all_rows(after, commit)
         else:
-            yield ChangePartition(before, after, (), commit.id, commit.created_at)
+            written = self._location.tables().at(after).count_written_since(before)
+            parts = min(MOST_TASKS, max(1, -(-written // ROWS_PER_TASK)))
+            for part in range(parts):
+                yield ChangePartition(before, after, (), commit.id, commit.created_at, part, parts)
 
     def _all_rows(self, ref: TableRef, commit: Commit) -> Iterator[ChangePartition]:
         for group in grouped(self._location.tables().at(ref).fragments()):
@@ -220,21 +236,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ChangePartition)
         tables = self._location.tables()
-        types = {stored_name(name, self._kind): type_ for name, type_ in self._columns.items()}
         wanted = [stored_name(name, self._kind) for name in self._schema.names if name not in _CHANGE_COLUMNS.names]
         if partition.begin is None:
             batches = tables.at(partition.end).read_fragments(
-                partition.fragments, columns=with_id(wanted), batch_rows=BATCH_ROWS
+                partition.fragments, columns=list(dict.fromkeys(["id", *wanted])), batch_rows=BATCH_ROWS
             )
             for batch in batches:
-                yield self._batch(Kind.INSERT, batch, partition)
+                yield self._batch(ChangeOp.INSERT, batch, partition)
             return
-        columns = {name: types.get(name, ValueType(Scalar.STRING)) for name in with_id(list(types))}
-        for part in changed_rows(tables, partition.begin, partition.end, columns):
-            for batch in part.rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
-                yield self._batch(part.kind, batch, partition)
+        for found in changed_rows(tables, self._pair(tables, partition), partition.part, partition.parts):
+            for op in OPS:
+                chosen = found.of(op)
+                rows = chosen.before if op is ChangeOp.DELETE else chosen.after
+                for batch in rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+                    yield self._batch(op, batch, partition)
 
-    def _batch(self, kind: Kind, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
+    def _pair(self, tables: TableStorage, partition: ChangePartition) -> TypePair:
+        """The type before and after the commit, with the columns of the stream."""
+        assert partition.begin is not None
+        stored = {stored_name(name, self._kind): type_ for name, type_ in self._columns.items() if name != "id"}
+        ends = tuple(name for name in stored if self._kind is TypeKind.EDGE and name in ENDS.values())
+        types = {name: type_ for name, type_ in stored.items() if name not in ends}
+        numbers = {name: number for number, name in enumerate(types)}
+
+        def state(ref: TableRef) -> TypeState:
+            pin = TablePin("", TableId(0, 0), ref, tables.at(ref).count())
+            return TypeState(self._kind, "", pin, types, numbers, end_columns=ends)
+
+        return TypePair(state(partition.begin), state(partition.end))
+
+    def _batch(self, kind: ChangeOp, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
         count = rows.num_rows
         values = {
             CHANGE: lambda: pa.repeat(pa.scalar(kind.value), count),

@@ -63,6 +63,7 @@ class TypeExport:
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
+        pin: the version of its table.
         count: number of entities.
         types: value types of its properties, by property name.
         schema: its columns in Parquet and Arrow files: `id`, for edges `from` and `to`, then the properties by name.
@@ -72,7 +73,8 @@ class TypeExport:
         self.kind = kind
         self.name = declared.name
         self.key = type_key(kind, declared.name)
-        self.count = snapshot.pin(self.key).row_count
+        self.pin = snapshot.pin(self.key)
+        self.count = self.pin.row_count
         self._snapshot = snapshot
         self._budget = budget
         self._ends = _ENDS if kind is TypeKind.EDGE else ()

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from types import TracebackType
 
 import pyarrow as pa
 
 from omnigraph.errors import StorageError, StorageErrorKind
+
+SPILL_BYTES = 64 << 20
+"""Rows of a larger size are spilled to a temporary file by `spilled`."""
 
 _ADVICE = "free disk space there, set TMPDIR to another directory, or raise the memory budget"
 
@@ -97,3 +101,31 @@ class Scratch:
                 uri=tempfile.gettempdir(),
                 hint=self._hint,
             ) from error
+
+
+def spilled(parts: Iterable[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Collect rows as one table: in memory up to `SPILL_BYTES`, otherwise in a temporary file that is mapped.
+
+    Raises:
+        StorageError: the temporary directory is full or not writable.
+    """
+    held: list[pa.Table] = []
+    size = 0
+    remaining = iter(parts)
+    for part in remaining:
+        held.append(_table(part, schema))
+        size += held[-1].nbytes
+        if size > SPILL_BYTES:
+            break
+    else:
+        return pa.concat_tables([schema.empty_table(), *held])
+    with Scratch(schema) as scratch:
+        for part in chain(held, remaining):
+            scratch.write(_table(part, schema))
+        held.clear()
+        return scratch.table()
+
+
+def _table(part: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    rows = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+    return rows.select(schema.names).cast(schema)

@@ -1,0 +1,1 @@
+"""Changes of rows between two states of a graph: diffs, the changes of commits, and the change feed."""

@@ -1,0 +1,230 @@
+"""Matches the types and properties of two states of a graph by identity, so that renames are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from omnigraph.commit.manifest import Manifest, TableId, TablePin
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.type_key import type_key
+from omnigraph.lang.types import Scalar, ValueType
+
+ENDS = {"from": "src", "to": "dst"}
+"""The ends of an edge, with their column names."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """A state of the graph with its schema."""
+
+    manifest: Manifest
+    accepted: AcceptedSchema
+
+
+@dataclass(frozen=True, slots=True)
+class TypeState:
+    """One type in one state.
+
+    Attributes:
+        kind: node or edge.
+        name: its name in this state.
+        pin: its table version.
+        types: the types of its properties, by name.
+        numbers: the stable numbers of its properties, by name.
+        ends: for an edge type, the types of its ends.
+        end_columns: the columns of its ends that are read.
+    """
+
+    kind: TypeKind
+    name: str
+    pin: TablePin
+    types: Mapping[str, ValueType]
+    numbers: Mapping[str, int]
+    ends: tuple[str, str] | None = None
+    end_columns: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return type_key(self.kind, self.name)
+
+    @property
+    def columns(self) -> list[str]:
+        """The stored columns: `id`, for edges `src` and `dst`, and the properties by name."""
+        return ["id", *self.end_columns, *self.types]
+
+    @property
+    def blobs(self) -> list[str]:
+        return [name for name, type_ in self.types.items() if type_.scalar is Scalar.BLOB]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedColumn:
+    """A column that both states have.
+
+    Attributes:
+        before: its name in the first state.
+        after: its name in the second state.
+        before_type: its type in the first state; None for the ends of an edge.
+        after_type: its type in the second state; None for the ends of an edge.
+    """
+
+    before: str
+    after: str
+    before_type: ValueType | None = None
+    after_type: ValueType | None = None
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether both states store blobs. A property cannot become a blob: it would be another property."""
+        return self.after_type is not None and self.after_type.scalar is Scalar.BLOB
+
+
+@dataclass(frozen=True, slots=True)
+class TypePair:
+    """One type in both states; None in a state that does not have it. At least one state has it."""
+
+    before: TypeState | None
+    after: TypeState | None
+
+    @property
+    def newest(self) -> TypeState:
+        """The type in the second state, or else in the first."""
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def id(self) -> TableId:
+        return self.newest.pin.id
+
+    @property
+    def shared(self) -> tuple[SharedColumn, ...]:
+        """The columns to compare: the ends of edges, and the properties that both states have."""
+        if self.before is None or self.after is None:
+            return ()
+        ends = [SharedColumn(end, end) for end in self.after.end_columns]
+        names = {number: name for name, number in self.before.numbers.items()}
+        return (
+            *ends,
+            *(
+                SharedColumn(old, name, self.before.types[old], type_)
+                for name, type_ in self.after.types.items()
+                if (old := names.get(self.after.numbers[name])) is not None
+            ),
+        )
+
+    @property
+    def is_same_version(self) -> bool:
+        """Whether both states have the same version of the table."""
+        return self.before is not None and self.after is not None and self.before.pin.ref == self.after.pin.ref
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDifference:
+    """One difference between the schemas of two states.
+
+    Attributes:
+        change: `added`, `dropped`, `renamed` or `changed`.
+        kind: node or edge.
+        type_name: the type, with its name in the second state.
+        property: the property; None if the difference is about the type.
+        before: the old name, type or ends; None for an addition.
+        after: the new name, type or ends; None if it is dropped.
+    """
+
+    change: str
+    kind: str
+    type_name: str
+    property: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+    def __str__(self) -> str:
+        what = f"property {self.type_name}.{self.property}" if self.property else f"{self.kind} {self.type_name}"
+        if self.change == "renamed":
+            return f"{what} renamed from {self.before}"
+        if self.change == "changed":
+            return f"{what} changed from {self.before} to {self.after}"
+        shown = self.after or self.before
+        return f"{what}{f': {shown}' if self.property and shown else ''} {self.change}"
+
+    def to_json(self) -> dict[str, str | None]:
+        return {
+            "change": self.change,
+            "kind": self.kind,
+            "type_name": self.type_name,
+            "property": self.property,
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def types_of(state: GraphState) -> dict[TableId, TypeState]:
+    """The types of a state by identity, edges first, then by name."""
+    catalog, found = state.accepted.catalog, {}
+    for kind, declared in ((TypeKind.EDGE, catalog.edges), (TypeKind.NODE, catalog.nodes)):
+        for name in sorted(declared):
+            one = _type_state(state, kind, declared[name])
+            found[one.pin.id] = one
+    return found
+
+
+def _type_state(state: GraphState, kind: TypeKind, declared: NodeType | EdgeType) -> TypeState:
+    numbers = state.accepted.identity(kind, declared.name).properties
+    types = {name: prop.type for name, prop in declared.properties.items()}
+    ends = (declared.from_type, declared.to_type) if isinstance(declared, EdgeType) else None
+    pin = state.manifest.tables[type_key(kind, declared.name)]
+    return TypeState(kind, declared.name, pin, types, numbers, ends, tuple(ENDS.values()) if ends else ())
+
+
+def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:
+    """All types of both states, matched by identity: edges first, then by name."""
+    old, new = types_of(before), types_of(after)
+    pairs = [TypePair(old.get(identity), one) for identity, one in new.items()]
+    pairs += [TypePair(one, None) for identity, one in old.items() if identity not in new]
+    return sorted(pairs, key=lambda pair: (pair.newest.kind is TypeKind.NODE, pair.newest.name, pair.after is None))
+
+
+def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaDifference]:
+    """The differences between the schemas of two states."""
+    renamed = {
+        pair.before.name: pair.after.name
+        for pair in pairs
+        if pair.before is not None and pair.after is not None and pair.after.kind is TypeKind.NODE
+    }
+    for pair in pairs:
+        kind, name = pair.newest.kind.value, pair.newest.name
+        if pair.before is None:
+            yield SchemaDifference("added", kind, name)
+        elif pair.after is None:
+            yield SchemaDifference("dropped", kind, name)
+        else:
+            yield from _type_changes(pair.before, pair.after, renamed)
+
+
+def _type_changes(before: TypeState, after: TypeState, renamed: Mapping[str, str]) -> Iterator[SchemaDifference]:
+    kind, name = after.kind.value, after.name
+    if before.name != name:
+        yield SchemaDifference("renamed", kind, name, before=before.name, after=name)
+    if after.ends is not None and after.ends != tuple(renamed.get(end, end) for end in before.ends or ()):
+        yield SchemaDifference("changed", kind, name, before=_shown_ends(before), after=_shown_ends(after))
+    old = {number: prop for prop, number in before.numbers.items()}
+    new = {number: prop for prop, number in after.numbers.items()}
+    for number, prop in new.items():
+        if number not in old:
+            yield SchemaDifference("added", kind, name, prop, after=str(after.types[prop]))
+            continue
+        if old[number] != prop:
+            yield SchemaDifference("renamed", kind, name, prop, before=old[number], after=prop)
+        if before.types[old[number]] != after.types[prop]:
+            was, now = str(before.types[old[number]]), str(after.types[prop])
+            yield SchemaDifference("changed", kind, name, prop, before=was, after=now)
+    for number, prop in old.items():
+        if number not in new:
+            yield SchemaDifference("dropped", kind, name, prop, before=str(before.types[prop]))
+
+
+def _shown_ends(one: TypeState) -> str:
+    return " -> ".join(one.ends or ())

@@ -1,0 +1,90 @@
+"""Counts changes. Reads only as many columns as needed to see that rows differ.
+
+Inserts and deletes are counted without reading rows. Rows that both states have are compared column by column, those of
+fixed width first. A row that differs in one column is not read again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
+from omnigraph.changes.candidates import AFTER, BEFORE, ROW_ID
+from omnigraph.changes.row_images import SCAN_RATIO, SCAN_ROWS, blob_hashes, differs
+from omnigraph.errors import CorruptionError
+from omnigraph.storage.tables import TableStorage
+
+CHUNK_ROWS = 1 << 20
+"""Maximum number of rows whose values of a column are compared at a time."""
+
+Counted = tuple[int, int, int]
+"""Numbers of inserts, updates and deletes."""
+
+
+def count_changes(tables: TableStorage, pair: TypePair, candidates: pa.Table) -> Counted:
+    """The numbers of inserts, updates and deletes among candidates.
+
+    Args:
+        tables: the table storage.
+        pair: the type in both states.
+        candidates: the rows that may differ.
+    """
+    inserts, deletes = candidates[BEFORE].null_count, candidates[AFTER].null_count
+    both = np.asarray(candidates[BEFORE].is_valid()) & np.asarray(candidates[AFTER].is_valid())
+    rows = candidates.select([BEFORE, AFTER]).filter(pa.array(both))
+    updates = 0
+    for first in range(0, rows.num_rows, CHUNK_ROWS):
+        updates += _count_updates(tables, pair, rows.slice(first, CHUNK_ROWS))
+    return inserts, updates, deletes
+
+
+def _count_updates(tables: TableStorage, pair: TypePair, rows: pa.Table) -> int:
+    assert pair.before is not None
+    assert pair.after is not None
+    undecided = rows
+    for column in sorted(pair.shared, key=_cost):
+        if undecided.num_rows == 0:
+            break
+        left, right = (
+            _values(tables, state, name, undecided[side].combine_chunks(), column)
+            for state, name, side in ((pair.before, column.before, BEFORE), (pair.after, column.after, AFTER))
+        )
+        undecided = undecided.filter(pa.array(~differs(left, right)))
+    return int(rows.num_rows - undecided.num_rows)
+
+
+def _cost(column: SharedColumn) -> int:
+    """The order in which columns are compared: fixed width, texts, lists and vectors, blobs."""
+    type_ = column.after_type
+    if type_ is None:
+        return 1
+    if column.is_blob:
+        return 3
+    return 2 if type_.list or type_.is_vector else 1 if type_.scalar.value == "String" else 0
+
+
+def _values(tables: TableStorage, state: TypeState, name: str, row_ids: pa.Array, column: SharedColumn) -> pa.Array:
+    """The values of a column in the order of the row ids; for a blob, a hash of its content.
+
+    Raises:
+        CorruptionError: the table does not have one of the rows.
+    """
+    view = tables.at(state.pin.ref)
+    if column.is_blob:
+        rows = pa.table({ROW_ID: row_ids})
+        return blob_hashes(tables, state, name, rows)
+    if len(row_ids) > max(SCAN_ROWS, state.pin.row_count // SCAN_RATIO):
+        found = pa.Table.from_batches(list(view.rows_of(row_ids, columns=[name, ROW_ID])))
+        places = np.argsort(found[ROW_ID].to_numpy())
+        found = found.take(pa.array(places))
+        order = np.searchsorted(found[ROW_ID].to_numpy(), row_ids.to_numpy())
+        values = found[name].take(pa.array(np.minimum(order, max(found.num_rows - 1, 0)))).combine_chunks()
+    else:
+        found = view.take_rows(row_ids, columns=[name, ROW_ID])
+        values = found[name].combine_chunks()
+    if found.num_rows != len(row_ids):
+        raise CorruptionError(
+            f"the rows of {state.key} do not match the records of their changes", hint="check the graph with 'verify'"
+        )
+    return values

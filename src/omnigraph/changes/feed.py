@@ -1,0 +1,336 @@
+"""The change feed of a branch: its commits in first-parent order, each as a block of changes.
+
+A poll returns the commits between a position and the head of the branch, which is captured at the first page. A
+consumer stores the cursor of the last page. It keeps no state on the server, and no versions from cleanup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.changes.aligned_types import GraphState
+from omnigraph.changes.commit_page import (
+    ChangeCause,
+    ChangeFilter,
+    ChangePage,
+    CommitChanges,
+    EntityChange,
+    PageLimits,
+    check_limit,
+    commit_page,
+    packed,
+)
+from omnigraph.changes.diff import Reading
+from omnigraph.changes.tokens import (
+    Binding,
+    Position,
+    TokenKind,
+    decode,
+    digest_of,
+    encode,
+    position_member,
+    text_member,
+)
+from omnigraph.commit.lineage import commits
+from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.store import Store
+from omnigraph.errors import (
+    ChangeCursorError,
+    ChangeFeedGapError,
+    InputError,
+    NotFoundError,
+    ParentlessCommitError,
+    SchemaBoundaryError,
+    VersionReclaimedError,
+    cut,
+    shown,
+)
+
+DEFAULT_COMMITS, MAX_COMMITS = 128, 512
+"""Commits of one poll."""
+
+NOW, BEGINNING, AFTER = "now", "beginning", "after:"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBlock:
+    """The changes of one commit, or a part of them.
+
+    Attributes:
+        cause: the commit.
+        changes: the changes, in a fixed order.
+        cursor: the cursor after this block; None if more changes of the commit follow.
+        page_token: continues after this part of the block; None if the block is complete.
+    """
+
+    cause: ChangeCause
+    changes: tuple[EntityChange, ...]
+    cursor: str | None = None
+    page_token: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this is the last part of the changes of the commit."""
+        return self.cursor is not None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cause": self.cause.to_json(), "changes": [change.to_json() for change in self.changes]}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """One page of a poll.
+
+    Attributes:
+        blocks: the commits, oldest first.
+        next_page_token: continues inside the last block; None for a terminal page.
+        cursor: the position after the page; None unless the page is terminal.
+        caught_up: whether no other commit waited when the poll began; None unless the page is terminal.
+    """
+
+    blocks: tuple[ChangeBlock, ...]
+    next_page_token: str | None = None
+    cursor: str | None = None
+    caught_up: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        members: dict[str, Any] = {"blocks": [block.to_json() for block in self.blocks]}
+        optional = {"next_page_token": self.next_page_token, "cursor": self.cursor, "caught_up": self.caught_up}
+        return members | {name: value for name, value in optional.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The arguments of one poll. `start`, `cursor` and `page_token` exclude each other.
+
+    Raises:
+        InputError: several of them are given, or a limit is invalid.
+    """
+
+    branch: str
+    start: str | None = None
+    cursor: str | None = None
+    page_token: str | None = None
+    filter: ChangeFilter = field(default_factory=ChangeFilter)
+    limits: PageLimits = field(default_factory=PageLimits)
+    max_commits: int = DEFAULT_COMMITS
+
+    def __post_init__(self) -> None:
+        if sum(given is not None for given in (self.start, self.cursor, self.page_token)) > 1:
+            raise InputError("give only one of start, cursor and page_token")
+        check_limit("max_commits", self.max_commits, MAX_COMMITS, "change_feed_commits_per_poll")
+        if self.start is not None and self.start not in (NOW, BEGINNING) and not str(self.start).startswith(AFTER):
+            raise InputError(f"start: {shown(self.start)} is not a position", hint="use now, beginning or after:COMMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The commits of one response.
+
+    Attributes:
+        position: the commit before them: the last that was delivered completely.
+        commits: the commits to deliver, oldest first.
+        cut: the head of the branch at the first page.
+        more: whether other commits follow up to the cut.
+        within: the position inside the first commit.
+        left: the number of commits that the response may still deliver.
+    """
+
+    position: Commit
+    commits: tuple[Commit, ...]
+    cut: str
+    more: bool
+    within: Position | None
+    left: int
+
+
+class Feed:
+    """Reads the change feed of a graph.
+
+    Args:
+        store: the graph.
+        schema_of: adds the schema to a state.
+        reading: access to the tables.
+    """
+
+    def __init__(self, store: Store, schema_of: Callable[[Manifest], GraphState], reading: Reading) -> None:
+        self._store = store
+        self._schema_of = schema_of
+        self._reading = reading
+        self._genesis: tuple[str | None] | None = None
+
+    # Changes of one commit
+
+    def page_of(self, commit: Commit, chosen: ChangeFilter, page_token: str | None, limits: PageLimits) -> ChangePage:
+        """One page of the changes of a commit.
+
+        Raises:
+            ParentlessCommitError: the commit has no parent.
+            SchemaBoundaryError: the commit changes the columns of a type.
+            ChangeFeedGapError: cleanup has removed a version that is needed.
+            ChangeCursorError: the token does not belong to the request.
+        """
+        view = self._state(commit, commit)
+        if commit.parent is None:
+            raise ParentlessCommitError(commit.id)
+        before = self._state(self._parent(commit, view.manifest), commit)
+        chosen.check_types(before, view)
+        changes = CommitChanges(self._reading, commit, before, view, chosen)
+        return commit_page(changes, self._binding(view, chosen), page_token, limits)
+
+    def _parent(self, commit: Commit, view: Manifest) -> Commit:
+        for found in commits(view):
+            if found.id == commit.parent:
+                return found
+        raise ChangeFeedGapError(commit.id)
+
+    def _state(self, commit: Commit, cause: Commit) -> GraphState:
+        """The state at a commit.
+
+        Raises:
+            ChangeFeedGapError: cleanup has removed it. Then the changes of `cause` cannot be read.
+        """
+        try:
+            return self._schema_of(self._store.manifest_of(commit))
+        except VersionReclaimedError as error:
+            raise ChangeFeedGapError(cause.id) from error
+
+    # Polls
+
+    def poll(self, request: Poll) -> FeedPage:
+        """One page of a poll.
+
+        Raises:
+            InputError: a commit or a type does not exist on the branch.
+            ChangeCursorError: a token does not belong to the request.
+            ChangeFeedGapError: cleanup has removed a version that the first commit needs.
+            SchemaBoundaryError: the first commit changes the columns of a type.
+        """
+        head = self._schema_of(self._store.capture(request.branch))
+        binding = self._binding(head, request.filter, branch=True)
+        if request.page_token is None and request.cursor is None:
+            request.filter.check_types(head)
+        walk = self._walk(request, head.manifest, binding)
+        return self._page(request, binding, walk)
+
+    def cursor_at(self, head: GraphState, chosen: ChangeFilter) -> str:
+        """The cursor after the head of a branch."""
+        return _cursor(self._binding(head, chosen, branch=True), head.manifest.head.id)
+
+    def has_news(self, request: Poll) -> bool:
+        """Whether the branch has commits after the position of a request. Cheap if it has none."""
+        if request.cursor is None:
+            return True
+        view = self._store.capture(request.branch)
+        binding = self._binding(self._schema_of(view), request.filter, branch=True)
+        token = decode(request.cursor, TokenKind.FEED_CURSOR, binding)
+        return bool(view.head.id != token.get("commit"))
+
+    def _walk(self, request: Poll, view: Manifest, binding: Binding) -> _Walk:
+        cut_at, within, left = view.head.id, None, request.max_commits
+        if request.page_token is not None:
+            token = decode(request.page_token, TokenKind.FEED_PAGE, binding)
+            after: str | None = text_member(token, "commit")
+            cut_at, within = text_member(token, "cut"), position_member(token, "position")
+            left = token.get("left", 0)
+            if not isinstance(left, int) or not 1 <= left <= MAX_COMMITS:
+                raise ChangeCursorError("it is damaged")
+        elif request.cursor is not None:
+            after = text_member(decode(request.cursor, TokenKind.FEED_CURSOR, binding), "commit")
+        elif request.start is None or request.start == NOW:
+            after = view.head.id
+        else:
+            after = None if request.start == BEGINNING else request.start.removeprefix(AFTER)
+        position, pending = self._pending(request, view, after, cut_at)
+        return _Walk(position, tuple(pending[:left]), cut_at, len(pending) > left, within, left)
+
+    def _pending(self, request: Poll, view: Manifest, after: str | None, cut_at: str) -> tuple[Commit, list[Commit]]:
+        """The commit at a position, and the commits after it up to the cut, oldest first."""
+        found: list[Commit] = []
+        is_within = False
+        oldest: Commit | None = None
+        for commit in commits(view):
+            is_within = is_within or commit.id == cut_at
+            if commit.id == after and is_within:
+                return commit, found[::-1]
+            if is_within:
+                found.append(commit)
+            oldest = commit
+        if not is_within:
+            raise ChangeCursorError("its commits are not in the history of the branch")
+        assert oldest is not None
+        if oldest.parent is not None:  # cleanup has removed older commits from the history
+            raise ChangeFeedGapError(oldest.id, request.cursor)
+        if after is None:
+            return found[-1], found[-2::-1] if len(found) > 1 else []
+        if request.start is not None:
+            raise NotFoundError(
+                f"commit {cut(after)} is not in the history of branch '{request.branch}'",
+                hint="'commit list' shows its commits",
+            )
+        raise ChangeCursorError("its commit is not in the history of the branch")
+
+    def _page(self, request: Poll, binding: Binding, walk: _Walk) -> FeedPage:
+        blocks: list[ChangeBlock] = []
+        state: GraphState | None = None
+        position, within, left = walk.position, walk.within, walk.left
+        changes_left, bytes_left = request.limits.changes, request.limits.bytes
+        for number, commit in enumerate(walk.commits):
+            if number and (changes_left < 1 or bytes_left < 1):
+                return self._terminal(binding, blocks, position, caught_up=False)
+            limits = PageLimits(changes_left, bytes_left)
+            try:
+                before = self._state(position, commit) if state is None else state
+                state = self._state(commit, commit)
+                changes = CommitChanges(self._reading, commit, before, state, request.filter)
+                started = any(block.changes for block in blocks)
+                found, more, size = packed(changes.after(within, limits.changes + 1), limits, started=started)
+            except (ChangeFeedGapError, SchemaBoundaryError) as error:
+                if number:
+                    return self._terminal(binding, blocks, position, caught_up=False)
+                if isinstance(error, ChangeFeedGapError):
+                    raise ChangeFeedGapError(commit.id, _cursor(binding, position.id)) from error
+                raise
+            if more and not found:
+                return self._terminal(binding, blocks, position, caught_up=False)
+            if more:
+                token = encode(
+                    TokenKind.FEED_PAGE,
+                    binding,
+                    commit=position.id,
+                    cut=walk.cut,
+                    left=left,
+                    position=found[-1].position(),
+                )
+                blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), page_token=token))
+                return FeedPage(tuple(blocks), next_page_token=token)
+            blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), cursor=_cursor(binding, commit.id)))
+            position, within, left = commit, None, left - 1
+            changes_left, bytes_left = changes_left - len(found), bytes_left - size
+        return self._terminal(binding, blocks, position, caught_up=not walk.more)
+
+    def _terminal(self, binding: Binding, blocks: list[ChangeBlock], position: Commit, *, caught_up: bool) -> FeedPage:
+        return FeedPage(tuple(blocks), cursor=_cursor(binding, position.id), caught_up=caught_up)
+
+    def _binding(self, state: GraphState, chosen: ChangeFilter, *, branch: bool = False) -> Binding:
+        view = state.manifest
+        return Binding(
+            digest_of(f"graph:{state.accepted.domain}"),
+            self._first_commit(view),
+            chosen.digest,
+            digest_of(f"branch:{view.branch}") if branch else None,
+            digest_of(f"incarnation:{view.incarnation}") if branch else None,
+        )
+
+    def _first_commit(self, view: Manifest) -> str | None:
+        """The first commit of the graph. It is the same for all branches."""
+        if self._genesis is None:
+            *_, oldest = commits(view)
+            self._genesis = (oldest.id if oldest.parent is None else None,)
+        return self._genesis[0]
+
+
+def _cursor(binding: Binding, commit_id: str) -> str:
+    return encode(TokenKind.FEED_CURSOR, binding, commit=commit_id)

@@ -1,0 +1,162 @@
+"""The `diff` command, and the display of changes for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnigraph.cli.output import JSON
+from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.streams import write_stdout
+from omnigraph.errors.source import cut, printable
+from omnigraph.errors.values import value_text
+
+if TYPE_CHECKING:
+    from omnigraph.changes.diff import ChangeCounts, Diff, TypeDiff
+
+DEFAULT_LIMIT = 100
+"""Changes that are shown to people by default."""
+
+_COLORS = {"insert": "green", "update": "yellow", "delete": "red"}
+_SIGNS = {"insert": "+", "update": "~", "delete": "-"}
+_LONGEST_ID = 80
+
+
+@click.command("diff")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@address_options(positional=False)
+@click.option("--stat", "only_counts", is_flag=True, help="Show only the numbers of changes.")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Compare only this type. Repeatable.")
+@click.option("--id", "ids", metavar="ID", multiple=True, help="Compare only the entity with this id. Repeatable.")
+@click.option(
+    "--op",
+    "ops",
+    type=click.Choice(["insert", "update", "delete"]),
+    multiple=True,
+    help="Show only this kind of change. Repeatable.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Maximum number of changes to show.  [default: {DEFAULT_LIMIT}; all with --json]",
+)
+@JSON
+def diff_states(
+    before: str,
+    after: str,
+    uri_option: str | None,
+    store: str | None,
+    only_counts: bool,
+    types: tuple[str, ...],
+    ids: tuple[str, ...],
+    ops: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Show the changes from state A to state B.
+
+    A state is a branch, a commit id, a tag, or a time of main: 2026-03-14T09:30:00Z. Lines with + are inserted
+    entities, lines with ~ updated ones, lines with - deleted ones.
+    """
+    with open_to_read(address(uri_option, store)) as graph:
+        found = graph.diff(before, after, types=types or None, ids=ids or None, ops=ops or None)
+        if as_json:
+            write_stdout(chain(found.json_chunks(0 if only_counts else limit), [b"\n"]))
+        else:
+            print_diff(found, 0 if only_counts else DEFAULT_LIMIT if limit is None else limit)
+
+
+def print_diff(diff: Diff, limit: int) -> None:
+    """Print a diff for people: the numbers first, then the first changes, grouped by type."""
+    stat = diff.stat()
+    for line in _summary(diff):
+        _echo(line)
+    shown = 0
+    for one in diff:
+        if one.counts.total and shown < limit:
+            _echo("")
+            _echo(click.style(_title(one), bold=True))
+            for line in _lines(one, limit - shown):
+                _echo(line)
+            shown += min(one.counts.total, limit - shown)
+    if 0 < limit < stat.total.total:
+        _echo(f"\n… and {stat.total.total - shown:,} more changes; --limit shows more")
+
+
+def _summary(diff: Diff) -> Iterator[str]:
+    stat = diff.stat()
+    if not stat.types and not diff.schema:
+        yield "no changes"
+        return
+    total = stat.total
+    if stat.types:
+        count = "1 change" if total.total == 1 else f"{total.total:,} changes"
+        yield f"{count}: {total.inserts:,} inserted, {total.updates:,} updated, {total.deletes:,} deleted"
+    width = max((len(key) for key, _ in stat.types), default=0)
+    for key, counts in stat.types:
+        yield f"  {key:<{width}}  {_counts(counts)}"
+    for change in diff.schema:
+        yield f"  schema: {change}"
+
+
+def _counts(counts: ChangeCounts) -> str:
+    numbers = {"insert": counts.inserts, "delete": counts.deletes, "update": counts.updates}
+    return " ".join(click.style(f"{_SIGNS[op]}{number:,}", _COLORS[op]) for op, number in numbers.items() if number)
+
+
+def _title(one: TypeDiff) -> str:
+    renamed = f" (was {one.old_name})" if one.old_name not in (None, one.name) else ""
+    return f"{one.kind.value} {one.name}{renamed}"
+
+
+def _lines(one: TypeDiff, limit: int) -> Iterator[str]:
+    """The first changes of a type, one line each; for an update, one more line per changed property."""
+    shown = 0
+    for batch in one.batches():
+        for row in batch.slice(0, limit - shown).to_pylist():
+            yield from _change(one, row)
+        shown += batch.num_rows
+        if shown >= limit:
+            return
+
+
+def _change(one: TypeDiff, row: dict[str, Any]) -> Iterator[str]:
+    op, before, after = row["op"], row["before"], row["after"]
+    image = after or before
+    ends = f" {_id(image['from'])} -> {_id(image['to'])}" if "from" in image else ""
+    heading = f"{_SIGNS[op]} {_id(row['id'])}{ends}"
+    if op != "update":
+        values = ", ".join(
+            f"{name}: {_value(value)}"
+            for name, value in image.items()
+            if name not in ("id", "from", "to") and value is not None
+        )
+        yield click.style(f"{heading}{'  ' if values else ''}{values}", _COLORS[op])
+        return
+    yield click.style(heading, _COLORS[op])
+    old_names = {column.after: column.before for column in one.pair.shared}
+    for name in row["changed"]:
+        old = before[old_names.get(name, name)]
+        yield f"    {name}: {click.style(_value(old), 'red')} → {click.style(_value(after[name]), 'green')}"
+
+
+def _echo(line: str) -> None:
+    """Print a line, in colours if stdout is a terminal and NO_COLOR is not set."""
+    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(line, color=colored)
+
+
+def _id(text: str) -> str:
+    """An id on one line, without characters that control the terminal."""
+    return printable(cut(text, _LONGEST_ID).replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def _value(value: Any) -> str:
+    return printable(value_text(value))

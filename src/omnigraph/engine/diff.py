@@ -1,0 +1,55 @@
+"""Diffs between two states of a graph, and states by name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from omnigraph.changes.diff import Diff, DiffFilter
+from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.requests import DiffRequest
+from omnigraph.engine.session import At, Session
+from omnigraph.errors import NotFoundError, cut
+from omnigraph.lang.names import did_you_mean
+
+
+def diff(session: Session, request: DiffRequest) -> Diff:
+    """The difference between two states.
+
+    Raises:
+        InputError: a type or a kind of change does not exist.
+        NotFoundError: there is no such state.
+        VersionReclaimedError: cleanup has removed a state.
+    """
+    chosen = DiffFilter.given(request.types, request.ids, request.ops)
+    before, after = (snapshot_named(session, one) for one in (request.before, request.after))
+    return Diff(session.reading, session.graph_state(before.manifest), session.graph_state(after.manifest), chosen)
+
+
+def snapshot_named(session: Session, name: At) -> Snapshot:
+    """The state that a name means: a branch, or else a commit, a tag or a time of the default branch.
+
+    Raises:
+        NotFoundError: there is no such state.
+    """
+    if not isinstance(name, str):
+        return session.snapshot_at(None, name)
+    branches = session.store.branch_names()
+    if name in branches:
+        return session.snapshot(branch=name)
+    try:
+        return session.snapshot(commit=name)
+    except NotFoundError:
+        if not _is_time(name):
+            raise NotFoundError(
+                f"there is no branch, commit or tag '{cut(name)}'",
+                hint=did_you_mean(name, branches) or "a time is written as 2026-03-14T09:30:00Z",
+            ) from None
+    return session.snapshot(at=name)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

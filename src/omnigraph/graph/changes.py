@@ -1,0 +1,129 @@
+"""The change feed of a graph."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from omnigraph.changes.commit_page import ChangePage
+from omnigraph.changes.feed import FeedPage
+from omnigraph.engine.changes import Baseline, Follower, baseline, commit_changes, poll
+from omnigraph.engine.options import takes
+from omnigraph.engine.requests import (
+    BaselineRequest,
+    ChangeOptions,
+    CommitChangesOptions,
+    CommitChangesRequest,
+    FollowOptions,
+    PollOptions,
+    PollRequest,
+)
+from omnigraph.engine.session import Session
+
+
+class Changes:
+    """The changes of commits, and the change feed of a branch."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @takes(CommitChangesOptions)
+    def of(self, commit: str, **options: Unpack[CommitChangesOptions]) -> ChangePage:
+        """A page of the changes of one commit since its first parent.
+
+        Nodes come before edges, types are sorted by an opaque id, entities by id. Rows that were rewritten with equal
+        values are left out.
+
+        Args:
+            commit: the commit id.
+            kinds: `node`, `edge`; by default both.
+            types: type names; by default all.
+            ops: `insert`, `update`, `delete`; by default all.
+            page_token: the token of the previous page.
+            limit: the maximum number of changes of the page, up to 8,192.
+            max_bytes: the approximate size of the page, up to 32 MiB. It has at least one change.
+            options: the keyword arguments listed above, from `kinds` to `max_bytes`.
+
+        Raises:
+            NotFoundError: there is no such commit.
+            ParentlessCommitError: the commit has no parent.
+            SchemaBoundaryError: the commit changes the columns of a type.
+            ChangeFeedGapError: cleanup has removed a version that is needed.
+            ChangeCursorError: the token does not belong to the request.
+        """
+        return commit_changes(self._session, CommitChangesRequest(commit=commit, **options))
+
+    @takes(PollOptions)
+    def poll(self, *, branch: str | None = None, **options: Unpack[PollOptions]) -> FeedPage:
+        """A page of the change feed: the commits of a branch after a position, oldest first.
+
+        A page that ends inside a block has a `next_page_token`. Other pages have a `cursor` for the next poll.
+
+        Args:
+            branch: the branch; by default the handle's branch.
+            start: `now` (the default: only the cursor of the head), `beginning`, or `after:COMMIT`.
+            cursor: continue after the page with this cursor.
+            page_token: continue inside the last block of the previous page.
+            kinds: `node`, `edge`; by default both.
+            types: type names; by default all.
+            ops: `insert`, `update`, `delete`; by default all.
+            limit: the maximum number of changes of the page, up to 8,192.
+            max_bytes: the approximate size of the page, up to 32 MiB. It has at least one change.
+            max_commits: the maximum number of commits of a poll, up to 512.
+            wait: with a cursor: seconds to wait for a commit, if there is none after it.
+            options: the keyword arguments listed above, from `start` to `wait`.
+
+        Raises:
+            InputError: the arguments exclude each other, or a type does not exist.
+            NotFoundError: the branch, or the commit to start after, does not exist.
+            ChangeCursorError: a token does not belong to the request.
+            ChangeFeedGapError: cleanup has removed a version that the first commit needs.
+            SchemaBoundaryError: the first commit changes the columns of a type.
+        """
+        return poll(self._session, PollRequest(branch=branch, **options))
+
+    @takes(FollowOptions)
+    def follow(
+        self, *, branch: str | None = None, timeout: float | None = None, **options: Unpack[FollowOptions]
+    ) -> Follower:
+        """Iterate over the blocks of a branch, and wait for new commits. Works in `for` and in `async for`.
+
+        A large block comes in several parts. Store the `cursor` of a complete block together with its changes, or the
+        `page_token` of a part.
+
+        Args:
+            branch: the branch; by default the handle's branch.
+            timeout: end the iteration if no commit arrives for so many seconds; by default it never ends.
+            options: the keyword arguments of `poll`, except `wait`.
+
+        Example:
+            >>> import tempfile, omnigraph
+            >>> graph = omnigraph.init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }")
+            >>> _ = graph.mutate('query q() { insert Person { name: "ann" } }')
+            >>> for block in graph.changes.follow(start="beginning", timeout=0):
+            ...     print([(change.op.value, change.id) for change in block.changes])
+            [('insert', 'ann')]
+
+        Raises:
+            InputError: the arguments exclude each other.
+        """
+        return Follower(self._session, PollRequest(branch=branch, **options), timeout)
+
+    @takes(ChangeOptions)
+    def baseline(self, *, branch: str | None = None, **options: Unpack[ChangeOptions]) -> Baseline:
+        """An export of the head of a branch, and the cursor from which the feed continues.
+
+        Iterate over the result for the NDJSON lines. The last line has the cursor: install the entities durably before
+        you store it.
+
+        Args:
+            branch: the branch; by default the handle's branch.
+            kinds: `node`, `edge`; by default both. They filter the entities and the cursor.
+            types: type names; by default all. They filter the entities and the cursor.
+            ops: `insert`, `update`, `delete`; by default all. They filter only the cursor.
+            options: the keyword arguments `kinds`, `types` and `ops`.
+
+        Raises:
+            InputError: there is no such type, kind or operation.
+            BranchNotFoundError: there is no such branch.
+        """
+        return baseline(self._session, BaselineRequest(branch=branch, **options))

@@ -1,0 +1,203 @@
+"""Types and properties are matched by identity, so a change of the schema changes no row by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import omnigraph
+from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types, schema_changes
+from omnigraph.changes.candidates import candidates
+from omnigraph.changes.change_json import changed_names
+from omnigraph.changes.row_images import OPS, changes_of
+from omnigraph.commit.manifest import TableId, TablePin
+from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.lang.schema import TypeKind, compile_schema, evolve
+from omnigraph.lang.types import Scalar, ValueType
+from omnigraph.storage.staging import stage_append, stage_upsert
+from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
+
+TYPES = {
+    pa.int32(): ValueType(Scalar.I32, nullable=True),
+    pa.int64(): ValueType(Scalar.I64, nullable=True),
+    pa.utf8(): ValueType(Scalar.STRING, nullable=True),
+}
+
+
+def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, kind, metadata={PROPERTY_ID: str(number)})
+
+
+SCHEMA = pa.schema([pa.field("id", pa.utf8(), nullable=False), field("n", pa.int32(), 1), field("text", pa.utf8(), 2)])
+NAMES = [f"p{i}" for i in range(6)]
+
+
+class World:
+    """A table whose schema is changed with Lance's own operations."""
+
+    def __init__(self, place: Path) -> None:
+        self.tables = TableStorage(str(place))
+        self.ref = self.tables.create("nodes/t", SCHEMA)
+        rows = pa.table([NAMES, [1] * 6, ["x"] * 6], schema=SCHEMA)
+        staged = stage_append(self.tables.at(self.ref), rows)
+        assert staged is not None
+        self.ref = self.tables.commit_staged(staged)
+
+    def alter(self, *changes: Any) -> None:
+        """Rename or cast columns."""
+        dataset = self.tables.datasets.open_uncached(self.ref)
+        dataset.alter_columns(*changes)
+        self.ref = self.ref.at(int(dataset.version))
+
+    def add(self, **expressions: str) -> None:
+        dataset = self.tables.datasets.open_uncached(self.ref)
+        dataset.add_columns(expressions)
+        self.ref = self.ref.at(int(dataset.version))
+
+    def drop(self, name: str) -> None:
+        dataset = self.tables.datasets.open_uncached(self.ref)
+        dataset.drop_columns([name])
+        self.ref = self.ref.at(int(dataset.version))
+
+    def put(self, ref: TableRef, rows: dict[str, list[Any]]) -> TableRef:
+        view = self.tables.at(ref)
+        columns = {f.name: pa.array(rows.get(f.name, [None] * len(rows["id"])), f.type) for f in view.schema()}
+        table = pa.table(list(columns.values()), schema=view.schema())
+        staged = stage_upsert(view, table)
+        assert staged is not None
+        return self.tables.commit_staged(staged)
+
+    def state(self, ref: TableRef, numbers: dict[str, int]) -> TypeState:
+        schema = self.tables.at(ref).schema()
+        types = {name: TYPES[schema.field(name).type] for name in numbers}
+        pin = TablePin("node:T", TableId(1, 1), ref, self.tables.at(ref).count())
+        return TypeState(TypeKind.NODE, "T", pin, types, numbers)
+
+    def changes(
+        self, before: tuple[TableRef, dict[str, int]], after: tuple[TableRef, dict[str, int]]
+    ) -> tuple[int, list[tuple[str, str, Sequence[str] | None]]]:
+        """The number of candidates, and the changes."""
+        pair = TypePair(self.state(*before), self.state(*after))
+        rows = candidates(self.tables, pair)
+        found: list[tuple[str, str, Sequence[str] | None]] = []
+        for part in changes_of(self.tables, pair, rows):
+            ops = [OPS[op].value for op in part.ops.tolist()]
+            found += zip(part.ids.to_pylist(), ops, changed_names(part).to_pylist(), strict=True)
+        return rows.num_rows, found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+FIRST = {"n": 1, "text": 2}
+
+
+def test_a_renamed_property_is_followed_and_no_row_is_read(world: World) -> None:
+    before = world.ref
+    world.alter({"path": "n", "name": "count"})
+    renamed = {"count": 1, "text": 2}
+    assert world.changes((before, FIRST), (world.ref, renamed)) == (0, [])
+    world.ref = world.put(world.ref, {"id": ["p1", "p2"], "count": [5, 1], "text": ["x", "x"]})
+    assert world.changes((before, FIRST), (world.ref, renamed)) == (2, [("p1", "update", ["count"])])
+    assert world.changes((world.ref, renamed), (before, FIRST)) == (2, [("p1", "update", ["n"])])
+
+
+def test_an_added_property_changes_no_row_and_no_row_is_read(world: World) -> None:
+    """Lance records an update of every row."""
+    before = world.ref
+    world.add(extra="7")
+    added = {**FIRST, "extra": 3}
+    assert world.changes((before, FIRST), (world.ref, added)) == (0, [])
+    world.ref = world.put(world.ref, {"id": ["p1", "p2"], "n": [1, 9], "text": ["x", "x"], "extra": [8, 7]})
+    assert world.changes((before, FIRST), (world.ref, added)) == (2, [("p2", "update", ["n"])])
+
+
+def test_a_widened_property_changes_only_rows_with_another_value(world: World) -> None:
+    before = world.ref
+    world.alter({"path": "n", "data_type": pa.int64()})
+    assert world.changes((before, FIRST), (world.ref, FIRST))[1] == []
+    world.ref = world.put(world.ref, {"id": ["p1", "p3"], "n": [1 << 40, 1], "text": ["x", "x"]})
+    assert world.changes((before, FIRST), (world.ref, FIRST))[1] == [("p1", "update", ["n"])]
+    assert world.changes((world.ref, FIRST), (before, FIRST))[1] == [("p1", "update", ["n"])]
+
+
+def test_a_property_that_is_dropped_and_added_again_is_another_one(world: World) -> None:
+    before = world.ref
+    world.drop("text")
+    world.add(text="'y'")
+    again = {"n": 1, "text": 4}
+    assert world.changes((before, FIRST), (world.ref, again)) == (0, [])
+
+
+def test_branches_with_different_schemas_are_compared_through_their_ancestor(world: World) -> None:
+    side = world.tables.fork(world.ref, "side")
+    side = world.put(side, {"id": ["p1", "new"], "n": [3, 4], "text": ["x", "x"]})
+    world.alter({"path": "n", "name": "count"})
+    world.ref = world.put(world.ref, {"id": ["p1", "p2"], "count": [3, 6], "text": ["x", "z"]})
+    renamed = {"count": 1, "text": 2}
+    assert world.changes((side, FIRST), (world.ref, renamed)) == (
+        3,
+        [("new", "delete", None), ("p2", "update", ["count", "text"])],
+    )
+    assert world.changes((world.ref, renamed), (side, FIRST)) == (
+        3,
+        [("new", "insert", None), ("p2", "update", ["n", "text"])],
+    )
+
+
+# Differences of schemas
+
+OLD = """
+node Person { name: String @key  age: I32?  mail: String? }
+node Town { name: String @key }
+edge Knows: Person -> Town
+edge Likes: Person -> Person
+"""
+NEW = """
+node Human @rename_from("Person") { name: String @key  years: I64? @rename_from("age")  phone: String? }
+node City { name: String @key }
+edge Knows: Human -> Human
+edge Likes: Human -> Human
+"""
+
+
+def test_differences_of_schemas_are_listed(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", OLD) as graph:
+        manifest, accepted = graph.session.store.capture("main"), graph.accepted_schema
+        later = evolve(accepted, compile_schema(NEW))
+        renamed = {
+            "node:Human": "node:Person",
+            "edge:Knows": "edge:Knows",
+            "edge:Likes": "edge:Likes",
+            "node:City": "node:Town",
+        }
+
+        tables = {
+            key: TablePin(key, TableId(*_numbers(later, key)), manifest.tables[old].ref, 0)
+            for key, old in renamed.items()
+        }
+        pairs = aligned_types(GraphState(manifest, accepted), GraphState(replace(manifest, tables=tables), later))
+        assert [str(change) for change in schema_changes(pairs)] == [
+            "edge Knows changed from Person -> Town to Human -> Human",
+            "node City added",
+            "node Human renamed from Person",
+            "property Human.phone: String? added",
+            "property Human.years renamed from age",
+            "property Human.years changed from I32? to I64?",
+            "property Human.mail: String? dropped",
+            "node Town dropped",
+        ]
+
+
+def _numbers(accepted: Any, key: str) -> tuple[int, int]:
+    kind, _, name = key.partition(":")
+    found = accepted.identity(TypeKind(kind), name)
+    return found.type_id, found.incarnation
