@@ -29,6 +29,7 @@ GUIDES = [
     "guide/search.md",
     "guide/transactions.md",
     "guide/merging.md",
+    "guide/undo.md",
     "guide/analytics.md",
     "guide/upkeep.md",
     "guide/pipelines.md",
