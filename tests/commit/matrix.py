@@ -298,9 +298,14 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         "the late creation is refused",
     ),
     Failpoint.TAG_DELETE_CHECKED: ("deleting a tag", "deletes it and creates it again", "the new tag stays"),
+    Failpoint.CAPTURED: (
+        "a revert or a cherry-pick",
+        "cleans up; writes other rows; changes the same rows",
+        "it is complete, and no row is lost; after a change of the same rows it is refused",
+    ),
     Failpoint.LEASED: (
-        "changing the schema; writing to a branch",
-        "changes the schema and writes; deletes the branch and creates it again",
+        "changing the schema; writing to a branch; a revert or a cherry-pick",
+        "changes the schema and writes; deletes the branch and creates it again; changes the same rows",
         "the late write is refused or retried; no row is lost",
     ),
     Failpoint.SIDECAR_WRITTEN: (
@@ -377,7 +382,7 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         ),
     ),
     Failpoint.STAGED: (
-        "a mutation, a load or a merge",
+        "a mutation, a load, a merge, a revert or a cherry-pick",
         "cleans up, including new files",
         "the write is published with all its files",
     ),

@@ -56,6 +56,11 @@ class Act:
     happened: Callable[[Graph], bool]
 
 
+def start(graph: Graph) -> str:
+    """The first commit of the graph."""
+    return list(graph.commits)[-1].id
+
+
 def transact(graph: Graph) -> None:
     """One transaction of two steps."""
     with graph.branch().transaction() as tx:
@@ -69,6 +74,8 @@ ACTS = [
     Act("create a branch", lambda g: g.branches.create("made"), lambda g: "made" in g.branches),
     Act("delete a branch", lambda g: g.branches.delete("dev"), lambda g: "dev" not in g.branches),
     Act("create a tag", lambda g: g.tags.create("t"), lambda g: bool(g.tags.list())),
+    Act("reset a branch", lambda g: g.branches.reset("dev", start(g)), lambda g: ids(g, branch="dev") == []),
+    Act("commit by revert", lambda g: g.revert(g.branch().head.id), lambda g: ids(g) == []),
     Act("refresh", lambda g: g.refresh(), lambda g: True),
 ]
 TRANSACTION = Act("commit by transaction", transact, lambda g: ids(g) == ids(g, "node:B") == sorted([*SEED, "new"]))

@@ -126,3 +126,23 @@ def test_an_unreachable_store_does_not_count_as_empty(graph: Graph, s3_root: S3R
     with pytest.raises(NotFoundError):
         open(f"{s3_root.uri}/nothing-here", storage_options=s3_root.options)
     assert ids(graph) == sorted(SEED)
+
+
+@pytest.mark.parametrize("point", [None, Failpoint.BRANCH_RESET_INTENDED, Failpoint.BRANCH_RESET_CLOSED])
+def test_a_branch_in_an_object_store_is_reset(graph: Graph, s3_root: S3Root, point: Failpoint | None) -> None:
+    start = graph.snapshot().commit.id
+    graph.branches.create("dev")
+    put(graph, ["mine"], NODES, branch="dev")
+    if point is None:
+        graph.branches.reset("dev", start)
+    else:
+        with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+            graph.branches.reset("dev", start)
+    with open(s3_root.uri, storage_options=s3_root.options) as other:
+        done = point is not Failpoint.BRANCH_RESET_INTENDED
+        assert ids(other, branch="dev") == sorted([*SEED, *([] if done else ["mine"])])
+        put(other, ["next"], NODES, branch="dev")
+        head = other.branch("dev").head.id
+        assert other.branches.reset("dev", start).previous_head == head
+        assert ids(other, branch="dev") == sorted(SEED)
+        assert_whole(other)

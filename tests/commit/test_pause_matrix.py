@@ -263,6 +263,65 @@ def test_a_paused_tag_creation_keeps_a_tag_that_another_process_created(
         assert [(tag.name, tag.commit_id) for tag in graph.tags] == [("v1", made.commit_id)]
 
 
+# Reverts and cherry-picks
+
+PICK_POINTS = (Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.LEASED)
+"""Points before the sidecar. From then on, a revert is like any other write."""
+
+
+@pytest.fixture(params=["revert", "cherry_pick"])
+def picked(request: pytest.FixtureRequest, graph: Graph) -> dict[str, object]:
+    """A commit to revert on `main`, or to pick from a branch, and the job that does it."""
+    branch = "main"
+    if request.param == "cherry_pick":
+        graph.branches.create("dev")
+        put(graph, ["before"], NODES, branch="dev")
+        branch = "dev"
+    commit = put(graph, ["picked"], NODES, branch=branch)
+    put(graph, ["later"], NODES)
+    return {"verb": request.param, "commit": commit.id, "branch": "main"}
+
+
+def _wanted(picked: dict[str, object], *more: str) -> list[str]:
+    return sorted([*SEED, "later", *more, *(["picked"] if picked["verb"] == "cherry_pick" else [])])
+
+
+@pytest.mark.parametrize("point", PICK_POINTS)
+def test_a_paused_revert_keeps_its_states_from_a_cleanup(
+    paused: Callable[..., Paused], graph: Graph, picked: dict[str, object], point: Failpoint
+) -> None:
+    child = paused("pick", point, **picked)
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    child.go_on().ok()
+    with whole_afterwards(graph):
+        assert ids(graph) == _wanted(picked)
+
+
+@pytest.mark.parametrize("point", PICK_POINTS)
+def test_a_paused_revert_keeps_the_rows_of_other_writers(
+    paused: Callable[..., Paused], graph: Graph, picked: dict[str, object], point: Failpoint
+) -> None:
+    child = paused("pick", point, **picked)
+    put(graph, MANY, NODES)
+    child.go_on().ok()
+    with whole_afterwards(graph):
+        assert ids(graph) == _wanted(picked, *MANY)
+
+
+@pytest.mark.parametrize("point", PICK_POINTS)
+def test_a_paused_revert_is_refused_after_another_change_of_its_rows(
+    paused: Callable[..., Paused], graph: Graph, picked: dict[str, object], point: Failpoint
+) -> None:
+    """The row was compared before the pause. The change of the other process is not overwritten."""
+    child = paused("pick", point, **picked)
+    graph.load({"A": pa.table({"k": ["picked"], "n": [7]})}, mode="merge")
+    assert child.go_on().error == "PickConflictsError"
+    with whole_afterwards(graph):
+        found = graph.entity("A", "picked")
+        assert found is not None
+        assert found["n"] == 7
+
+
 # Schemas
 
 SCHEMA_POINTS = (

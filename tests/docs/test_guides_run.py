@@ -32,6 +32,7 @@ GUIDES = [
     "guide/migrations.md",
     "guide/diff.md",
     "guide/following-changes.md",
+    "guide/undo.md",
     "guide/analytics.md",
     "guide/upkeep.md",
     "guide/pipelines.md",

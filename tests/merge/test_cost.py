@@ -14,9 +14,9 @@ from tests.thresholds import Thresholds
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.merge import compare, sides, touched
-from omnigraph.merge.choices import Choice
-from omnigraph.merge.classify import classify
+from omnigraph.merge.choices import Choice, Resolved
 from omnigraph.merge.compare import LocalComparer
+from omnigraph.merge.property_level import compare_rows
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.sides import Columns, Versions
 from omnigraph.storage.blobs import BlobInfo
@@ -50,13 +50,13 @@ def _do(graph: Graph, text: str, branch: str = "main") -> None:
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     """The number of rows of each version that merges compare, by table."""
     found: list[tuple[int, int, int]] = []
-    original = classify
+    original = compare_rows
 
-    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *, unknown: bool) -> pa.Table:
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, unknown: bool) -> Resolved:
         found.append((base.num_rows, source.num_rows, target.num_rows))
-        return original(base, source, target, unknown=unknown)
+        return original(base, source, target, *more, unknown=unknown)
 
-    monkeypatch.setattr(compare, "classify", noted)
+    monkeypatch.setattr(compare, "compare_rows", noted)
     return found
 
 
@@ -74,7 +74,7 @@ def test_unchanged_rows_are_not_compared(graph: Graph, compared: list[tuple[int,
     _do(graph, 'update Person set { age: 2 } where name = "p000002"')
     _do(graph, 'delete Person where name = "p000003"', "side")
     graph.merge("side")
-    assert compared == [(3, 2, 3)]
+    assert compared == [(2, 1, 2)]
     assert graph.snapshot().pin("node:Person").row_count == MANY - 1
 
 
@@ -84,7 +84,7 @@ def test_a_merge_after_a_merge_compares_only_touched_rows(graph: Graph, compared
         _do(graph, f'update Person set {{ age: 2 }} where name = "p00000{number}"', "side")
         _do(graph, f'update Person set {{ age: 3 }} where name = "p00001{number}"')
         graph.merge("side")
-    assert compared == [(2, 2, 2), (4, 4, 4), (6, 6, 6)]
+    assert compared == [(1, 1, 1)] * 3
     assert graph.snapshot().scan("node:Person").group_by("age").aggregate([([], "count_all")]).num_rows == 3
 
 
@@ -141,13 +141,13 @@ def test_a_comparison_in_parts_uses_less_memory(
 
 def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
-    original = classify
+    original = compare_rows
 
-    def noted(*tables: pa.Table, unknown: bool) -> pa.Table:
-        sizes.append(sum(table.nbytes for table in tables))
-        return original(*tables, unknown=unknown)
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, unknown: bool) -> Resolved:
+        sizes.append(sum(table.nbytes for table in (base, source, target)))
+        return original(base, source, target, *more, unknown=unknown)
 
-    monkeypatch.setattr(compare, "classify", noted)
+    monkeypatch.setattr(compare, "compare_rows", noted)
     return sizes
 
 
@@ -186,7 +186,7 @@ def test_blobs_are_read_only_of_rows_that_may_differ(place: Path, monkeypatch: p
 
     monkeypatch.setattr(sides, "blob_cells", noted)
     graph.merge("side")
-    assert read == [2, 2, 2, 1], "of two rows in three versions, and of the one that is written"
+    assert read == [1, 1, 1, 1], "of one row in three versions, and of the one that is written"
     assert graph.blob("Note", "n1", "text").read() == bytes([1]) * 100
     assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}
 
@@ -202,5 +202,15 @@ def test_cleanup_and_optimize_between_merges_do_not_increase_the_comparison(
         assert graph.cleanup(keep=0, orphans_older_than=timedelta(0)).versions_removed > 0
         assert graph.merge("side").changes == {"node:Person": MergedChanges(0, 1, 0)}
         graph.optimize()
-    assert compared == [(2, 2, 2), (4, 4, 4), (6, 6, 6)]
+    assert compared == [(1, 1, 1)] * 3
     assert graph.verify().ok
+
+
+def test_a_revert_compares_only_the_rows_of_its_commit(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """The cost follows the commit, also if the branch has many later commits."""
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"')
+    wrong = graph.branch("main").head.id
+    for number in range(2, 6):
+        _do(graph, f'update Person set {{ age: 3 }} where name = "p00000{number}"')
+    graph.revert(wrong)
+    assert compared == [(1, 1, 1)]

@@ -185,7 +185,8 @@ def test_random_rows_agree_with_a_loop_over_properties() -> None:
             for one in rows
         ]
         side = rand.choice([None, Strategy.OURS, Strategy.THEIRS])
-        found = compare_rows(*tables, Choice(side), groups)
+        base, source, target = tables
+        found = compare_rows(base, source, target, Choice(side), groups)
         taken = {row["id"]: {n: row[n] for n in names} for row in found.done.to_pylist()}
         conflicts = {row["id"]: {names[i] for i in row["__differs"]} for row in found.conflict_rows.to_pylist()}
         for entity, (b, s, t) in ((e, [one[e] for one in rows]) for e in rows[0]):
@@ -209,7 +210,10 @@ def test_random_rows_agree_with_a_loop_over_properties() -> None:
 
 def test_blob_contents_are_told_apart_by_hash(graph: Graph) -> None:
     """Many rows take one blob from each side, in their order."""
-    text = lambda prefix, i: "base64:" + base64.b64encode(f"{prefix}{i}".encode()).decode()  # noqa: E731
+
+    def text(prefix: str, i: int) -> str:
+        return "base64:" + base64.b64encode(f"{prefix}{i}".encode()).decode()
+
     names = [f"n{i:03d}" for i in range(60)]
     _put(graph, "main", {n: {"a": None} for n in names})
     graph.merge("main", "side")

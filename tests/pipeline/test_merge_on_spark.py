@@ -257,9 +257,8 @@ def test_properties_and_blobs_of_both_sides_are_combined_by_tasks(tmp_path: Path
             put(graph, "side", "base64:YTE=", "base64:YjA=", 1)
             put(graph, "main", "base64:YTA=", "base64:YjE=", 0 if strategy is None else 2)
             request, options = MergeRequest("side", "main", strategy), SparkOptions(InProcess(), tasks=tasks)
-            found.append(
-                _told(graph, lambda g, o=options, r=request, t=tasks: by_spark(g, r, o) if t else merge(g.session, r))
-            )
+            receipt = by_spark(graph, request, options) if tasks else merge(graph.session, request)
+            found.append((receipt.changes, receipt.resolved, b"".join(graph.export())))
             assert graph.blob("Doc", "d1", "a").read() + graph.blob("Doc", "d1", "b").read() == b"a1b1"
     assert found[0] == found[1]
 

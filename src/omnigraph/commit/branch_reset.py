@@ -99,7 +99,7 @@ def preview_reset(store: Store, name: str, base: Manifest, head: str | None = No
     name = _resettable(name)
     view = store.capture(name)
     _check_head(view, head)
-    return replace(_result(store, view, base, _tag_name(view.head)), preview=True)
+    return replace(_result(store, view, base, _tag_name(view.branch, view.head)), preview=True)
 
 
 def reset_branch(store: Store, name: str, base: Manifest, head: str | None = None) -> BranchReset:
@@ -157,7 +157,7 @@ class _Reset:
 
     def run(self, head: str | None) -> BranchReset:
         view = self._captured(head)
-        result = _result(self._store, view, self._base, _tag_name(view.head))
+        result = _result(self._store, view, self._base, _tag_name(view.branch, view.head))
         if not result.is_changed:
             return result
         guard = ReferenceGuard(self._store, self._base)
@@ -207,7 +207,7 @@ class _Reset:
 
         It is never removed, also if the reset fails: another reset of the same head may rely on it.
         """
-        name = _tag_name(head)
+        name = _tag_name(self._name, head)
         for wanted in (name, f"{name}-{ulid_now().lower()}"):
             with suppress(ConflictError):  # the name is taken, perhaps by the tag of another reset
                 return create_tag(self._store, wanted, head)
@@ -261,7 +261,7 @@ def _result(store: Store, view: Manifest, base: Manifest, tag: str) -> BranchRes
     return BranchReset(view.branch, base.head.id, view.head.id, tag, removed)
 
 
-def _tag_name(head: Commit) -> str:
-    """The name of the safety tag, from the branch that the commit was made on and its id."""
-    name = f"{head.branch.replace('/', '-')}-before-reset-{head.id}"
+def _tag_name(branch: str, head: Commit) -> str:
+    """The name of the safety tag, from the branch and the id of its head."""
+    name = f"{branch.replace('/', '-')}-before-reset-{head.id}"
     return name if is_tag_name(name) else f"before-reset-{head.id}"

@@ -223,7 +223,7 @@ class LocalComparer:
         """The number of partitions that were compared."""
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
-        touched_ids = touched(self._tables, versions.all)
+        touched_ids = touched(self._tables, versions.changed_side)
         collected = Collected(versions, self._budget)
         for sides in self._sides(versions, touched_ids):
             self.parts += 1

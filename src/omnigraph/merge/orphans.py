@@ -7,6 +7,8 @@ conflict, if a choice for the node itself deletes the node.
 A revert that restores a node also restores its edges. An edge whose other node no longer exists is not restored.
 """
 
+# See docs/decisions/0171-a-revert-leaves-out-edges-without-nodes.md
+
 from __future__ import annotations
 
 import numpy as np

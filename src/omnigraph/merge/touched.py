@@ -5,6 +5,7 @@ were written after the last common ancestor of these versions.
 """
 
 # See docs/decisions/0113-a-merge-compares-what-was-written.md
+# See docs/decisions/0176-only-rows-of-the-source-are-compared.md
 
 from __future__ import annotations
 
