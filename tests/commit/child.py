@@ -105,6 +105,12 @@ def merge(job: Job) -> object:
     return commit and commit.id
 
 
+def update_branch(job: Job) -> object:
+    """One branch update."""
+    commit = _graph(job).branches.update(job["branch"], idempotency_key=job.get("idempotency_key")).commit
+    return commit and commit.id
+
+
 def pick(job: Job) -> object:
     """One revert or cherry-pick."""
     graph, key = _graph(job), job.get("idempotency_key")
@@ -391,7 +397,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
-        *(create_tag, delete_tag, reset_branch, pick, apply_schema),
+        *(create_tag, delete_tag, reset_branch, pick, apply_schema, update_branch),
         *(clean_many, name_many, merge_many, export_many, load_many),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.commit.graphs import NODES, SEED, TABLES, Operation
-from tests.merge.merges import merges, picks
+from tests.merge.merges import merges, picks, updates
 from tests.migrate.changes import schema_changes
 from tests.write.requests import requests
 
@@ -441,8 +441,8 @@ def page() -> str:
         lines += [f"## Operations, {where}", ""]
         lines += _rows([write for write in writes() if write.forks is forks])
     for forks, where in ((False, "on `main`"), (True, "first write on a branch")):
-        lines += [f"## Loads, mutations, merges, reverts, cherry-picks and schema changes, {where}", ""]
-        whole: list[Killable] = [*requests(), *merges(), *picks(), *schema_changes()]
+        lines += [f"## Loads, mutations, merges, branch updates, reverts, cherry-picks and schema changes, {where}", ""]
+        whole: list[Killable] = [*requests(), *merges(), *picks(), *schema_changes(), *updates()]
         lines += _rows([write for write in whole if write.forks is forks])
     lines += [
         "## Recovery, branches, transactions, cleanup, creation and copies",

@@ -1,4 +1,4 @@
-"""The merges, reverts and cherry-picks of the kill matrix, and the expected result of each."""
+"""The merges, branch updates, reverts and cherry-picks of the kill matrix, and the expected result of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from tests.write.requests import EDGES, SEED, SIZES, Content
+from tests.write.requests import EDGES, SCHEMA, SEED, SIZES, Content
 
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.graph import Graph
@@ -155,3 +155,42 @@ def picks() -> Iterator[Picking]:
     for reverts in (True, False):
         for merging in merges():
             yield Picking(merging.types, merging.forks, reverts)
+
+
+@dataclass(frozen=True, slots=True)
+class Updating(Merging):
+    """A branch update: the branch has changed some types, and its parent has another schema and a new entity."""
+
+    @property
+    def kind(self) -> WriterKind:
+        return WriterKind.BRANCH_UPDATE
+
+    @property
+    def what(self) -> str:
+        return "branch update"
+
+    @property
+    def target(self) -> str:
+        return "side"
+
+    @property
+    def before(self) -> Content:
+        return Merging(self.types, False).after
+
+    @property
+    def after(self) -> Content:
+        return {**self.before, "C": {**self.before["C"], ("m",): 5}}
+
+    def prepare(self, graph: Graph) -> None:
+        Merging(self.types, False).prepare(graph)
+        graph.schema.apply(SCHEMA.replace("n: I64?", "n: I64?\n    extra: String?"))
+        graph.load({"C": pa.table({"k": ["m"], "n": [5]})}, mode="append", branch="main")
+
+    def job(self, graph: Graph) -> dict[str, object]:
+        return {"job": "update_branch", "uri": graph.uri, "branch": self.target, "idempotency_key": KEY}
+
+
+def updates() -> Iterator[Updating]:
+    """Updates of branches that have changed one, two and five tables. They fork the tables of the parent."""
+    for types in SIZES.values():
+        yield Updating(types, True)

@@ -11,7 +11,7 @@ from tests.commit import child
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
 from tests.commit.matrix import WRITE_POINTS, Kill, Outcome, kills, outcome
-from tests.merge.merges import KEY, Merging, Picking, merges, picks
+from tests.merge.merges import KEY, Merging, Picking, Updating, merges, picks, updates
 from tests.write.requests import SEED, content, create
 
 from omnigraph.commit.audit import RecoveryKind
@@ -94,6 +94,46 @@ def test_a_killed_revert_or_cherry_pick_is_visible_completely_or_not_at_all(
         assert child.JOBS["pick"](again) is None, "there is nothing left to do"
         if picking.forks:
             assert content(graph) == (picking.before if picking.reverts else SEED), "main is as it was"
+
+
+def _every_update() -> Iterator[object]:
+    for updating in updates():
+        widest = len(updating.types) == 5
+        for kill in kills(updating):
+            yield pytest.param(updating, kill, id=f"{updating}-{kill}", marks=() if widest else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("updating", "kill"), list(_every_update()))
+def test_a_killed_branch_update_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, updating: Updating, kill: Kill
+) -> None:
+    expected = outcome(updating, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING
+    with create(place) as graph:
+        updating.prepare(graph)
+        heads = graph.branch("side").head.id, graph.branch("main").head.id
+        main, schema = content(graph), graph.schema.show(branch="side")
+        assert content(graph, "side") == updating.before
+        ending = children.run(failpoint=kill.setting, **updating.job(graph))  # type: ignore[arg-type]
+        assert ending.signal == signal.SIGKILL, f"{kill} was not reached: {ending}"
+        assert bool(sidecars(graph)) is expected.audited
+    with open(place) as graph:
+        assert content(graph, "side") == (updating.after if expected.visible else updating.before)
+        assert graph.schema.show(branch="side") == (graph.schema.source if expected.visible else schema)
+        assert_whole(graph)
+        settled = RecoveryKind.ROLLED_FORWARD if expected.visible else RecoveryKind.ROLLED_BACK
+        assert [record.kind for record in graph.recovery.list()] == ([settled] if expected.audited else [])
+        head = graph.branch("side").head
+        if expected.visible:
+            assert (head.parent, head.merged_parent, head.idempotency_key) == (*heads, KEY)
+        made = child.JOBS["update_branch"](updating.job(graph))
+        assert (made == head.id) is expected.visible
+        graph.refresh()
+        assert content(graph, "side") == updating.after
+        assert content(graph) == main
+        assert graph.branches.update("side").outcome == "already_up_to_date"
+        assert graph.merge("side").is_clean
+        assert content(graph) == updating.after
+        assert graph.verify().ok
 
 
 @pytest.mark.parametrize("point", [Failpoint.LEASED, Failpoint.SIDECAR_WRITTEN, Failpoint.PUBLISHED])

@@ -66,8 +66,6 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
         view, parent = store.capture(request.name), store.capture(parent_name)
     else:
         view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
-    if view.schema_hash == parent.schema_hash:
-        return merge(session, _merge_request(request, parent_name))
     write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
     choices = Choices.given(request.strategy, request.resolutions, session.type_key)
     digest = None
@@ -75,8 +73,10 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
         parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]
         digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
         earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
-        if earlier is not None:
+        if earlier is not None and earlier.writer == WriterKind.BRANCH_UPDATE:
             return earlier_receipt(request.name, digest, earlier, WriterKind.BRANCH_UPDATE)
+    if view.schema_hash == parent.schema_hash:
+        return merge(session, _merge_request(request, parent_name))
     with ExitStack() as held:
         if request.preview:
             if request.expect_head not in (None, view.head.id):
