@@ -85,14 +85,14 @@ def test_compactions_cost_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch)
     graph.optimize()
     with monkeypatch.context() as patched:
         scanned: list[int] = []
-        scan = difference._scanned_ids
+        scan = difference._scanned
 
-        def scanned_ids(*arguments: Any) -> pa.Table:
+        def scanned_rows(*arguments: Any) -> pa.Table:
             found = scan(*arguments)
             scanned.append(found.num_rows)
             return found
 
-        patched.setattr(difference, "_scanned_ids", scanned_ids)
+        patched.setattr(difference, "_scanned", scanned_rows)
         check(graph, before, "main", patched)
         assert sum(scanned) == len(CHANGED)
 

@@ -28,7 +28,7 @@ from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, match
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
-_ROW_ADDRESS = "_rowaddr"
+_CREATED = "_row_created_at_version"
 _UPDATED = "_row_last_updated_at_version"
 BATCH_BYTES = 16 << 20
 """Approximate size of the batches of a scan."""
@@ -43,6 +43,12 @@ RESTORED = "omnigraph:restored"
 Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
+_CREATED_IDS = _IDS.append(pa.field(_CREATED, pa.uint64()))
+_BITMAP_BYTES = 64 << 20
+"""Up to this row id, a set of row ids is a bitmap."""
+
+_SCANNED_FRAGMENTS = 4
+"""Number of fragments that are scanned together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +175,17 @@ def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) ->
     """As `changed_row_ids`, from the records of the newer version. Reads all row ids of compacted fragments."""
     old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
     new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
-    after = _scanned_ids(end, new, f"{_UPDATED} > {begin.version}")
+    found = _scanned(end, new, f"{_UPDATED} > {begin.version}", _CREATED_IDS)
+    after = found.select(_IDS.names)
     # A row keeps its id as long as it keeps its row id, so the ids of replaced rows need not be read again.
-    known = _known_row_ids(begin, end, after[ROW_ID].combine_chunks())
-    replaced = after.filter(pa.array(is_among(after[ROW_ID], known))) if len(known) else _IDS.empty_table()
+    replaced = after.filter(pc.less_equal(found[_CREATED], begin.version))
     removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
     removed = _IDS.empty_table()
     if removed_count:
-        found = _removed_rows(begin, end)
-        if len(found) != removed_count:
+        gone = _removed_rows(begin, end)
+        if len(gone) != removed_count:
             return None
-        removed = _existing(begin, end, found)
+        removed = _existing(begin, end, gone)
         if removed.num_rows != removed_count:
             return None
     return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
@@ -256,23 +262,49 @@ def count_written(begin: LanceDataset, end: LanceDataset) -> int:
 
 def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
     """`id` and `_rowid` of all rows of some fragments."""
-    return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments], None)
+    return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments])
 
 
-def fragments_with(dataset: LanceDataset, row_ids: Numbers) -> list[LanceFragment]:
-    """The fragments that have at least one of some sorted row ids. Reads all row ids, but no rows."""
-    found: set[int] = set()
-    for batch in scanner(dataset, columns=[ROW_ID, _ROW_ADDRESS]).to_reader():
-        chosen = batch.column(_ROW_ADDRESS).to_numpy()[is_among(batch.column(ROW_ID), row_ids)]
-        found |= set((chosen >> np.uint64(32)).tolist())
-    return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in found]
+class RowIdSet:
+    """A set of row ids. Row ids are dense, so the set is a bitmap unless the numbers are very large."""
+
+    def __init__(self, row_ids: pa.Array) -> None:
+        self._ordered: Numbers = np.sort(row_ids.to_numpy())
+        self._largest = self._ordered[-1] if len(self._ordered) else np.uint64(0)
+        self._bitmap: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
+        if len(self._ordered) and self._largest < _BITMAP_BYTES:
+            self._bitmap = np.zeros(int(self._largest) + 1, bool)
+            self._bitmap[self._ordered] = True
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def among(self, column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Mask of the values that are in the set."""
+        values = column.to_numpy(zero_copy_only=False)
+        if len(self._ordered) == 0:
+            return np.zeros(len(values), bool)
+        if self._bitmap is not None:
+            return np.asarray(self._bitmap[np.minimum(values, self._largest)] & (values <= self._largest))
+        places = np.minimum(np.searchsorted(self._ordered, values), len(self._ordered) - 1)
+        return np.asarray(self._ordered[places] == values)
 
 
-def is_among(column: pa.Array | pa.ChunkedArray, row_ids: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Mask of the values that are among some sorted row ids."""
-    values = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
-    places = np.minimum(np.searchsorted(row_ids, values), len(row_ids) - 1)
-    return np.asarray(row_ids[places] == values)
+def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Stream the rows with many row ids, in no order. Scans the newest fragments first, until all rows are found."""
+    wanted = RowIdSet(row_ids)
+    left = len(wanted)
+    fragments = dataset.get_fragments()[::-1]
+    for first in range(0, len(fragments), _SCANNED_FRAGMENTS):
+        if left == 0:
+            return
+        chosen = fragments[first : first + _SCANNED_FRAGMENTS]
+        scan = scanner(dataset, columns=list(columns), fragments=chosen, batch_bytes=BATCH_BYTES)
+        for batch in scan.to_reader():
+            rows = batch.filter(pa.array(wanted.among(batch.column(ROW_ID))))
+            left -= rows.num_rows
+            if rows.num_rows:
+                yield rows
 
 
 def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
@@ -281,26 +313,10 @@ def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
 
     def rest(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
-        found = _scanned_ids(dataset, fragments, None)
+        found = _scanned_ids(dataset, fragments)
         return found.filter(pc.invert(pc.is_in(found[ROW_ID], value_set=stays)))
 
     return ChangedRowIds(rest(begin, old), rest(end, new))
-
-
-def _known_row_ids(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> Numbers:
-    """Those row ids that a version has, sorted. The rows must have changed between the two versions. Reads no rows."""
-    if len(wanted) <= LOOKUP_LIMIT:
-        found = (
-            dataset._take_rows(wanted, columns=[ROW_ID])[ROW_ID].to_numpy() if len(wanted) else np.zeros(0, np.uint64)
-        )
-        return np.sort(found)
-    ordered = np.sort(wanted.to_numpy())
-    changed, _ = _differing_fragments(dataset, other)
-    parts = [np.zeros(0, np.uint64)]
-    if changed:
-        for batch in scanner(dataset, columns=[ROW_ID], fragments=changed).to_reader():
-            parts.append(batch.column(ROW_ID).to_numpy()[is_among(batch.column(ROW_ID), ordered)])
-    return np.sort(np.concatenate(parts))
 
 
 def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
@@ -316,10 +332,16 @@ def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> p
     return matching(reader, ROW_ID, wanted).select(_IDS.names).cast(_IDS)
 
 
-def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None) -> pa.Table:
+def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
+    return _scanned(dataset, fragments, None, _IDS)
+
+
+def _scanned(
+    dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None, schema: pa.Schema
+) -> pa.Table:
     if not fragments:
-        return _IDS.empty_table()
-    return spilled(scanner(dataset, columns=_IDS.names, fragments=fragments, filter=filter).to_reader(), _IDS)
+        return schema.empty_table()
+    return spilled(scanner(dataset, columns=schema.names, fragments=fragments, filter=filter).to_reader(), schema)
 
 
 def _field_ids(dataset: LanceDataset, names: Sequence[str]) -> list[int]:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
@@ -16,7 +15,6 @@ from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.blobs import StoredBlob, find_blob, read_range, with_content
 from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.difference import (
-    BATCH_BYTES,
     ChangedRowIds,
     Difference,
     changed_row_ids,
@@ -24,6 +22,7 @@ from omnigraph.storage.difference import (
     difference,
     last_restore,
     row_ids_of,
+    rows_of,
     touched_ids,
 )
 from omnigraph.storage.file_checks import FileDamage, VerifiedFiles
@@ -284,20 +283,12 @@ class TableView:
             return row_ids_of(self.dataset, fragments)
 
     def rows_of(self, row_ids: pa.Array, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the rows with many row ids, in storage order, by a scan of the table. For few, use `take_rows`.
+        """Stream the rows with many row ids, in no order, by a scan of the table. For few, use `take_rows`.
 
         The columns must include `_rowid`.
         """
-        wanted = np.sort(row_ids.to_numpy())
         with self.reading():
-            for batch in scanner(
-                self.dataset, columns=list(columns), in_order=True, batch_bytes=BATCH_BYTES
-            ).to_reader():
-                found = batch.column(_ROW_ID).to_numpy()
-                places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
-                rows = batch.filter(pa.array(wanted[places] == found))
-                if rows.num_rows:
-                    yield rows
+            yield from rows_of(self.dataset, row_ids, columns)
 
     # Indexes
 
