@@ -253,6 +253,16 @@ def read_commit(row: Mapping[str, Any]) -> Commit:
     return _commit(orjson.loads(row["metadata"]), row["table_branch"] or MAIN, row["table_version"])
 
 
+def has_commit(ledger: LedgerVersion, commit_id: str) -> bool:
+    """Whether a manifest version has a commit in its history. Reads the newest commits first."""
+    for index in reversed(range(len(ledger.parts))):
+        rows = ledger.read_parts([index], ["object_id", "object_type"])
+        found = rows.filter(pc.equal(rows["object_id"], commit_id))
+        if RowKind.GRAPH_COMMIT.value in found["object_type"].to_pylist():
+            return True
+    return False
+
+
 def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
     optional = {name: members.get(name) for name in _OPTIONAL}
     labels = tuple(sorted(members.get("labels", {}).items()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.lineage import commits, find_commit
+from omnigraph.commit.lineage import commits, find_commit, find_in
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
@@ -211,7 +211,12 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
     if version < 1:
         raise InputError("manifest versions count from 1")
     try:
-        return Snapshot(store, store.manifest_at(branch, version))
+        found = store.manifest_at(branch, version)
+        made_here = (found.head.ledger, found.head.manifest_version) == (found.ledger.branch, version)
+        if made_here and find_in(store.capture(branch), found.head.id) is None:
+            # A paused writer published it late, after cleanup had removed the version with this number.
+            raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
+        return Snapshot(store, found)
     except VersionReclaimedError:
         newest = store.capture(branch).version
         if version <= newest:

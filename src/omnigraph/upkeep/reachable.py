@@ -107,6 +107,8 @@ class Reach:
         ledgers: the Lance branches of the manifest, read before the references.
         needed_ledgers: the Lance branches of the manifest with reachable versions, and their parents.
         only_recorded: table versions that only running work needs.
+        manifests: the reachable manifest versions, by Lance branch.
+        heads: the newest manifest version of each branch, by Lance branch.
     """
 
     refs: Refs
@@ -115,6 +117,8 @@ class Reach:
     ledgers: Mapping[str, LedgerBranch]
     needed_ledgers: frozenset[str]
     only_recorded: frozenset[TableRef]
+    manifests: Mapping[str | None, frozenset[int]]
+    heads: Mapping[str | None, int]
 
     def versions(self) -> dict[str, dict[str | None, set[int]]]:
         """The reachable versions, by table and fork."""
@@ -223,7 +227,25 @@ def reach_from(
     needed = {ref.ledger for ref in (*refs.branches.values(), *refs.pending)} | {view.ledger.branch for view in views}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
     only_recorded = frozenset(ref for ref in recorded - kept_by_name if ref.path != MANIFEST_PATH)
-    return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
+    manifests = {(ledger, version) for _, ledger, version in (*places, *bases, *known)}
+    manifests |= {(ref.branch, ref.version) for ref in recorded if ref.path == MANIFEST_PATH}
+    return Reach(
+        refs,
+        frozenset(pins),
+        keys,
+        ledgers,
+        frozenset(_with_parents(needed, ledgers)),
+        only_recorded,
+        _by_ledger(manifests),
+        {view.ledger.branch: view.version for view in heads.values()},
+    )
+
+
+def _by_ledger(versions: Iterable[tuple[str | None, int]]) -> dict[str | None, frozenset[int]]:
+    found: dict[str | None, set[int]] = {}
+    for ledger, version in versions:
+        found.setdefault(ledger, set()).add(version)
+    return {ledger: frozenset(each) for ledger, each in found.items()}
 
 
 def _manifest_version(commit: Commit) -> ManifestVersion:
