@@ -45,4 +45,4 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
-    branches.delete_branch(session.store, name, expect_head, incarnation)
+    branches.delete_branch(session.store, name, session.commit_id(expect_head), incarnation)

@@ -14,6 +14,7 @@ from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.opening import store_at
 from omnigraph.engine.requests import OptimizeRequest
 from omnigraph.engine.session import At, Session
+from omnigraph.errors import InputError
 from omnigraph.upkeep import backup as copying
 from omnigraph.upkeep import cleanup as cleaning
 from omnigraph.upkeep import indexes as indexing
@@ -83,9 +84,15 @@ def cleanup(session: Session, policy: Policy, *, preview: bool) -> CleanupReport
     return cleaning.cleanup(session.store, policy, preview=preview)
 
 
-def verify(session: Session, *, branch: str | None, commit: str | None) -> IntegrityReport:
-    """Check all files of a state, and all constraints on its rows. Skips the constraints if a file is damaged."""
-    view = session.snapshot(branch=branch, commit=commit)
+def verify(session: Session, *, branch: str | None, commit: str | None, at: At | None = None) -> IntegrityReport:
+    """Check all files of a state, and all constraints on its rows. Skips the constraints if a file is damaged.
+
+    Raises:
+        InputError: both a commit and a state are given.
+    """
+    if commit is not None and at is not None:
+        raise InputError("give only one of commit and at")
+    view = session.snapshot(branch=branch, commit=commit) if at is None else session.snapshot_at(branch, at)
     entities = {key: pin.row_count for key, pin in view.tables.items()}
     with reading(session.store.leases, WorkKind.VERIFY, view.manifest):
         files = verify_files(session.store, view.manifest)

@@ -653,7 +653,7 @@ class Graph:
         """
         return mutate(self.session, MutateRequest(text, params, branch=branch, **options))
 
-    def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
+    def verify(self, *, branch: str | None = None, commit: str | None = None, at: At | None = None) -> IntegrityReport:
         """Check all files of a state, and all constraints of the schema on all its rows.
 
         Every file that the state needs must exist and be readable, and on a local disk its length and checksum must be
@@ -665,6 +665,7 @@ class Graph:
         Args:
             branch: check the newest state of this branch; by default the handle's branch.
             commit: check this commit or tag.
+            at: check another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -677,7 +678,7 @@ class Graph:
         Raises:
             ResourceLimitError: a check needs more memory than `OMNIGRAPH_LOAD_MEMORY` allows.
         """
-        return maintenance.verify(self.session, branch=branch, commit=commit)
+        return maintenance.verify(self.session, branch=branch, commit=commit, at=at)
 
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Compare every table of every branch with the manifest, and repair differences with `confirm`.

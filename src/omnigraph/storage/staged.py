@@ -28,6 +28,7 @@ class Staged:
         transaction_id: identifies the commit afterwards.
         rows_added: the number of rows that the table gains.
         rows_removed: the number of rows that the table loses.
+        rows_updated: the number of rows that are replaced.
         then: a further commit that belongs to the same write.
         files: its files, below the root. In an object store, an index is named by its directory.
         ids: the ids that staging looked up; None if it looked up none.
@@ -48,6 +49,7 @@ class Staged:
     ids: pa.ChunkedArray | None = field(default=None, compare=False, repr=False)
     restage: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
     restores: TableRef | None = None
+    rows_updated: int = 0
 
     def rebase(self, base: TableRef) -> Staged | None:
         """The same write for another version of the same branch, without writing its rows again.
@@ -68,7 +70,9 @@ class Staged:
             step = step.then
 
 
-def staged(root: str, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0) -> Staged:
+def staged(
+    root: str, base: TableRef, transaction: Transaction, *, added: int = 0, removed: int = 0, updated: int = 0
+) -> Staged:
     """Mark a transaction as one of this engine, and list its files.
 
     Args:
@@ -77,6 +81,7 @@ def staged(root: str, base: TableRef, transaction: Transaction, *, added: int = 
         transaction: the transaction, which was not committed yet.
         added: the number of rows that the table gains.
         removed: the number of rows that the table loses.
+        updated: the number of rows that are replaced.
     """
     transaction.transaction_properties = {ENGINE_MARK: "1"}
     paths = [f"{base.directory}/{name}" for name in _new_files(transaction.operation)]
@@ -84,7 +89,9 @@ def staged(root: str, base: TableRef, transaction: Transaction, *, added: int = 
     blobs = [path.removesuffix(".lance") for path in paths if path.endswith(".lance")]
     paths += [path for path in blobs if os.path.isdir(f"{root}/{path}")]
     files = tuple(file for path in paths for file in _files_at(root, path))
-    return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(paths), None, files)
+    return Staged(
+        base, str(transaction.uuid), added, removed, transaction, tuple(paths), None, files, rows_updated=updated
+    )
 
 
 def _files_at(root: str, path: str) -> list[str]:
