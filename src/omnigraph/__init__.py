@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
+    from omnigraph.commit.manifest import TypeCounts as TypeCounts
     from omnigraph.commit.snapshots import Snapshot as Snapshot
     from omnigraph.commit.table_writes import Append as Append
     from omnigraph.commit.table_writes import Change as Change
@@ -116,6 +117,10 @@ if TYPE_CHECKING:
     from omnigraph.graph.graph import open as open
     from omnigraph.graph.pipelines import Pipeline as Pipeline
     from omnigraph.graph.transaction import Transaction as Transaction
+    from omnigraph.history.entity import BlamedValue as BlamedValue
+    from omnigraph.history.entity import EntityChange as EntityChange
+    from omnigraph.history.entity import EntityLog as EntityLog
+    from omnigraph.history.entity import EntityOperation as EntityOperation
     from omnigraph.lang.query import compile_query as compile_query
     from omnigraph.lang.schema import Catalog as Catalog
     from omnigraph.lang.schema import compile_schema as compile_schema
@@ -154,7 +159,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
-    "commit.manifest": ("Commit",),
+    "commit.manifest": (
+        "Commit",
+        "TypeCounts",
+    ),
     "commit.snapshots": ("Snapshot",),
     "commit.table_writes": (
         "Append",
@@ -269,6 +277,12 @@ _HOMES = {
     ),
     "graph.pipelines": ("Pipeline",),
     "graph.transaction": ("Transaction",),
+    "history.entity": (
+        "BlamedValue",
+        "EntityChange",
+        "EntityLog",
+        "EntityOperation",
+    ),
     "lang.query": ("compile_query",),
     "lang.schema": (
         "Catalog",

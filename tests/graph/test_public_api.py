@@ -29,6 +29,7 @@ OPTIONS = {
     requests.EmbedOptions: (requests.EmbedRequest, {"branch"}),
     requests.ExportOptions: (requests.ExportRequest, {"target", "format", "branch", "at"}),
     requests.OptimizeOptions: (requests.OptimizeRequest, set()),
+    requests.HistoryOptions: (requests.LogRequest, {"type_name", "entity_id"}),
 }
 """The options of each verb, its request, and the request fields that are separate arguments."""
 

@@ -20,6 +20,7 @@ from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.failures import WRITES, report
 from omnigraph.cli.graphs import init, recovery, snapshot
+from omnigraph.cli.history import blame, log
 from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
@@ -54,6 +55,8 @@ CAPABILITIES = {
             branch,
             tag,
             commit,
+            log,
+            blame,
             snapshot,
             verify,
             recovery,
@@ -174,6 +177,8 @@ for command in (
     branch,
     tag,
     commit,
+    log,
+    blame,
     snapshot,
     verify,
     recovery,

@@ -119,6 +119,14 @@ class ExportOptions(ExecutionOptions, total=False):
     types: str | Sequence[str] | None
 
 
+class HistoryOptions(TypedDict, total=False):
+    """Options of `log` and `blame`."""
+
+    branch: str | None
+    at: At | None
+    follow: bool
+
+
 class OptimizeOptions(ExecutionOptions, total=False):
     """Options of `optimize`."""
 
@@ -262,6 +270,38 @@ class ExportRequest(ExecutionFields):
     types: str | Sequence[str] | None = None
     branch: str | None = None
     at: At | None = None
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """An entity whose changes are listed.
+
+    Attributes:
+        follow: whether to list the commits of merged branches.
+    """
+
+    type_name: str
+    entity_id: str
+    branch: str | None = None
+    at: At | None = None
+    follow: bool = True
+
+
+@dataclass(frozen=True)
+class BlameRequest:
+    """An entity whose values are assigned to commits.
+
+    Attributes:
+        property: only this property; None for all.
+        follow: whether to name the commits of merged branches.
+    """
+
+    type_name: str
+    entity_id: str
+    property: str | None = None
+    branch: str | None = None
+    at: At | None = None
+    follow: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

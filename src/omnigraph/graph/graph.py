@@ -22,6 +22,7 @@ from omnigraph.engine.blob import blob
 from omnigraph.engine.commit import write_tables
 from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
+from omnigraph.engine.history import blame, log
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
@@ -29,14 +30,17 @@ from omnigraph.engine.options import takes
 from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    BlameRequest,
     EmbedOptions,
     EmbedRequest,
     ExplainOptions,
     ExplainRequest,
     ExportOptions,
     ExportRequest,
+    HistoryOptions,
     LoadOptions,
     LoadRequest,
+    LogRequest,
     MergeOptions,
     MergeRequest,
     MutateOptions,
@@ -50,6 +54,7 @@ from omnigraph.engine.session import At, Session
 from omnigraph.graph.branch import BranchHandle
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
+from omnigraph.history.entity import BlamedValue, EntityLog
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.read.blobs import Blob
@@ -285,6 +290,65 @@ class Graph:
             InputError: the property is not a Blob.
         """
         return blob(self.session, self.session.snapshot_at(branch, at), type_name, entity_id, property)
+
+    @takes(HistoryOptions)
+    def log(self, type_name: str, entity_id: str, **options: Unpack[HistoryOptions]) -> EntityLog:
+        """All changes of one entity, newest first: each commit that inserted, updated or deleted it, with the values.
+
+        Reads only the commits that changed the entity. Commits that cleanup has removed are reported as not kept.
+
+        Args:
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
+            entity_id: the entity.
+            branch: the changes that lead to this branch; by default the handle's branch.
+            at: the changes that lead to another state: a snapshot, commit id or tag; or a time or manifest version of
+                the branch.
+            follow: for a change that a merge brought, also list the commits of the merged branch. On by default.
+            options: the keyword arguments `branch`, `at` and `follow`.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     _ = graph.mutate('query q() { insert Person { name: "ann", age: 30 } }')
+            ...     _ = graph.mutate('query q() { update Person set { age: 31 } where name = "ann" }')
+            ...     [(change.operation.value, change.properties) for change in graph.log("Person", "ann")]
+            [('update', ('age',)), ('insert', ('id', 'age', 'name'))]
+
+        Raises:
+            NotFoundError: there is no such type or state, or the entity never existed.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return log(self.session, LogRequest(type_name, entity_id, **options))
+
+    @takes(HistoryOptions)
+    def blame(
+        self, type_name: str, entity_id: str, property: str | None = None, **options: Unpack[HistoryOptions]
+    ) -> tuple[BlamedValue, ...]:
+        """The commit and the actor that set each value of an entity.
+
+        Args:
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
+            entity_id: the entity.
+            property: only this property; by default all.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+            follow: for a value that a merge brought, name the commit of the merged branch. On by default.
+            options: the keyword arguments `branch`, `at` and `follow`.
+
+        Example:
+            >>> import tempfile
+            >>> schema = "node Person { name: String @key  age: I32? }"
+            >>> with init(tempfile.mkdtemp() + "/g", schema, actor="kim") as graph:
+            ...     _ = graph.mutate('query q() { insert Person { name: "ann", age: 30 } }')
+            ...     [(value.property, value.value, value.actor) for value in graph.blame("Person", "ann", "age")]
+            [('age', 30, 'kim')]
+
+        Raises:
+            NotFoundError: there is no such type, entity or state.
+            InputError: the type has no such property.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return blame(self.session, BlameRequest(type_name, entity_id, property, **options))
 
     @overload
     def export(
