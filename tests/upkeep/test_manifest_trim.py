@@ -455,6 +455,18 @@ def test_verify_reports_a_lost_version_but_not_a_removed_one(graph: Graph) -> No
         version_file(graph, version).write_bytes(kept)
 
 
+def test_the_transaction_that_created_a_branch_is_no_sign_of_a_lost_version(graph: Graph) -> None:
+    people(graph, "a")
+    graph.branches.create("dev")
+    graph.branches.create("child", source="dev")  # so that the first version of the branch stays
+    for number in range(5):
+        people(graph, f"p{number}", branch="dev")
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    assert len(versions(graph, "dev")) == 3
+    with open(graph.uri) as fresh:
+        assert fresh.verify(branch="dev").ok
+
+
 # Copies
 
 

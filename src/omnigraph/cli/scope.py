@@ -86,7 +86,7 @@ def state_options(verb: str = "Read") -> Callable[[F], F]:
             click.option(
                 "--at",
                 "moment",
-                type=_Moment(),
+                type=_moment,
                 metavar="TIME",
                 help=f"{verb} the branch at a time: 2026-03-14, 2026-03-14T09:30:00Z.",
             ),
@@ -99,19 +99,13 @@ def state_options(verb: str = "Read") -> Callable[[F], F]:
     return decorate
 
 
-class _Moment(click.ParamType):
-    """A time in ISO 8601; UTC by default."""
-
-    name = "time"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"'{value}' is not a time: write 2026-03-14 or 2026-03-14T09:30:00Z", param, ctx)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+def _moment(text: str) -> datetime:
+    """Parse a time in ISO 8601; UTC by default."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is not a time: write 2026-03-14 or 2026-03-14T09:30:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def write_options(*, destructive: bool = False) -> Callable[[F], F]:

@@ -49,9 +49,10 @@ def ensure_indexes(session: Session, branch: str | None) -> IndexReceipt:
 
 
 def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
-    """Compact the tables of `main` and update its indexes, as one commit.
+    """Compact the tables of a branch and update its indexes, as one commit.
 
     Raises:
+        BranchNotFoundError: there is no such branch.
         WriteTimeoutError: other writers delayed the commit past its timeout.
     """
     session.require_writable()
@@ -70,6 +71,7 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
             session.store,
             lambda view: session.schemas.checked(view).catalog,
             workers,
+            branch=session.branch_or_default(request.branch),
             rows_per_fragment=request.rows_per_fragment,
             segment_rows=(request.spark or SparkOptions()).segment_rows,
         )

@@ -130,6 +130,7 @@ class HistoryOptions(TypedDict, total=False):
 class OptimizeOptions(ExecutionOptions, total=False):
     """Options of `optimize`."""
 
+    branch: str | None
     rows_per_fragment: int
 
 
@@ -308,4 +309,5 @@ class BlameRequest:
 class OptimizeRequest(ExecutionFields):
     """Options of one compaction."""
 
+    branch: str | None = None
     rows_per_fragment: int = ROWS_PER_FRAGMENT

@@ -807,12 +807,14 @@ class Graph:
 
     @takes(OptimizeOptions)
     def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
-        """Compact the tables of `main` into few files, and update its indexes, as one commit.
+        """Compact the tables of a branch into few files, and update its indexes, as one commit.
 
         Query results and row ids do not change, and the change feed is empty. If there is nothing to do, there is no
-        commit. The old files stay until `cleanup`.
+        commit. The old files stay until `cleanup`. Tables that the branch has not written to belong to the branch that
+        it was created from, and are left alone.
 
         Args:
+            branch: the branch; by default the handle's branch.
             rows_per_fragment: the approximate number of rows per file after the compaction.
             engine: `local`, `spark`, or `auto`, which chooses Spark if much has to be rewritten.
             spark: the settings of Spark jobs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,7 +116,7 @@ class BlamedValue:
     until_commit: str
     merged_by: str | None = None
 
-    @property
+    @builtins.property
     def actor(self) -> str | None:
         """The actor who set the value, if it is recorded."""
         return None if self.commit is None else self.commit.actor

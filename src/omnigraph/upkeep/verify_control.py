@@ -6,6 +6,7 @@ branch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -42,6 +43,7 @@ from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.ledger_files import VerifiedLedger, verify_ledger
 from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.upkeep.manifest_sweep import transaction_base
 
 HARMLESS = ""
 """Marks damage that changes no query result, because queries do not need the object."""
@@ -119,11 +121,16 @@ def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
     branch = view.ledger.branch
     directory = table_directory(MANIFEST_PATH, branch)
     listed = store.objects.list(f"{directory}/_transactions")
-    names = (info.path.rpartition("/")[2].partition("-")[0] for info in listed)
-    made = {int(name) + 1 for name in names if name.isdecimal()}
+    made = Counter(base + 1 for info in listed if (base := transaction_base(info.path)) is not None)
     # An interrupted publish also leaves a transaction file. Only versions before the newest were published.
     there = set(store.manifest.versions(branch))
-    lost = sorted(version for version in made - there if version < view.version)
+    lost = sorted(version for version in made if version not in there and version < view.version)
+    if branch is not None and lost:
+        # The creation of a Lance branch has a transaction file, too, with the number of the first version.
+        start = store.manifest.branches().get(branch)
+        lost = [
+            version for version in lost if start is None or version != start.parent_version + 1 or made[version] > 1
+        ]
     if not lost:
         return
     removals = removal_list.read(store.objects)
