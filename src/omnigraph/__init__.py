@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from omnigraph.engine.engines import Engine as Engine
     from omnigraph.engine.engines import JobProgress as JobProgress
     from omnigraph.engine.engines import SparkOptions as SparkOptions
+    from omnigraph.engine.maintenance import UpkeepReport as UpkeepReport
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
+    from omnigraph.engine.requests import BlameRequest as BlameRequest
     from omnigraph.engine.requests import EmbedRequest as EmbedRequest
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
     from omnigraph.engine.requests import LoadRequest as LoadRequest
+    from omnigraph.engine.requests import LogRequest as LogRequest
     from omnigraph.engine.requests import MergeRequest as MergeRequest
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
@@ -146,6 +149,8 @@ if TYPE_CHECKING:
     from omnigraph.upkeep.indexes import IndexReceipt as IndexReceipt
     from omnigraph.upkeep.optimize import OptimizeReceipt as OptimizeReceipt
     from omnigraph.upkeep.repair_report import RepairReport as RepairReport
+    from omnigraph.upkeep.status import GraphStatus as GraphStatus
+    from omnigraph.upkeep.status import Thresholds as Thresholds
     from omnigraph.upkeep.vectors import EmbedProgress as EmbedProgress
     from omnigraph.upkeep.vectors import EmbedReceipt as EmbedReceipt
     from omnigraph.upkeep.vectors import Which as Which
@@ -183,16 +188,19 @@ _HOMES = {
         "JobProgress",
         "SparkOptions",
     ),
+    "engine.maintenance": ("UpkeepReport",),
     "engine.opening": (
         "relocate",
         "repair",
         "restore",
     ),
     "engine.requests": (
+        "BlameRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
         "LoadRequest",
+        "LogRequest",
         "MergeRequest",
         "MutateRequest",
         "OptimizeRequest",
@@ -321,6 +329,10 @@ _HOMES = {
     ),
     "upkeep.optimize": ("OptimizeReceipt",),
     "upkeep.repair_report": ("RepairReport",),
+    "upkeep.status": (
+        "GraphStatus",
+        "Thresholds",
+    ),
     "upkeep.vectors": (
         "EmbedProgress",
         "EmbedReceipt",

@@ -35,6 +35,7 @@ from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
 from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
+from omnigraph.cli.upkeep import status, upkeep
 from omnigraph.cli.verify import verify
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.errors import cut
@@ -60,9 +61,13 @@ CAPABILITIES = {
             snapshot,
             verify,
             recovery,
+            status,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
+    "direct": (
+        "a storage",
+        (init, schema, indexes, embed, upkeep, optimize, repair, cleanup, backup, restore, relocate, lint),
+    ),
     "local": ("a local", (check, fmt)),
 }
 """Commands by the access that they need: to a graph (`any`), to its storage (`direct`), or to local files (`local`)."""
@@ -182,6 +187,8 @@ for command in (
     snapshot,
     verify,
     recovery,
+    status,
+    upkeep,
     indexes,
     optimize,
     repair,

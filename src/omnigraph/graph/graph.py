@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib import import_module
+from threading import Event
 from types import TracebackType
 from typing import Literal, Unpack, cast, overload
 
@@ -24,6 +25,7 @@ from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
 from omnigraph.engine.history import blame, log
 from omnigraph.engine.load import load
+from omnigraph.engine.maintenance import UpkeepReport
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
@@ -67,6 +69,7 @@ from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.status import GraphStatus, Thresholds
 from omnigraph.upkeep.vectors import EmbedReceipt
 from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
@@ -835,6 +838,62 @@ class Graph:
             WriteTimeoutError: other writers delayed the commit past its timeout.
         """
         return maintenance.optimize(self.session, OptimizeRequest(**options))
+
+    def status(self, thresholds: Thresholds | None = None) -> GraphStatus:
+        """The condition of the graph, and the commands that help.
+
+        For each branch and table: files, versions, rows, deleted rows, rows without an index, and sizes. Also
+        interrupted writes, running work, the size of the manifest, and the space that each branch and tag holds.
+        Changes nothing.
+
+        Args:
+            thresholds: the condition at which a command is advised; by default the settings `OMNIGRAPH_UPKEEP_…`.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> from omnigraph import Thresholds
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     for name in ("ann", "bob", "eve"):
+            ...         _ = graph.load({"Person": pyarrow.table({"name": [name]})}, mode="append")
+            ...     found = graph.status(Thresholds(fragments=2))
+            ...     found.branches[0].tables[0].fragments, found.advice[0].reason
+            (3, 'node:Person has 3 small files')
+
+        Raises:
+            InputError: a setting is not a number.
+        """
+        return maintenance.status(self.session, thresholds)
+
+    def upkeep(self, thresholds: Thresholds | None = None) -> UpkeepReport:
+        """Run the maintenance that the condition of the graph demands: recovery, `optimize` and `cleanup`.
+
+        A command runs if a threshold is exceeded. Cleanup keeps `thresholds.keep` commits of each branch, all commits
+        that are younger than `thresholds.older_than`, and everything that branches and tags need.
+
+        Args:
+            thresholds: the condition at which a command runs; by default the settings `OMNIGRAPH_UPKEEP_…`.
+
+        Raises:
+            ReadOnlyError: the handle is read-only.
+        """
+        return maintenance.upkeep(self.session, thresholds)
+
+    def watch_upkeep(
+        self, stop: Event, *, interval: float = 60.0, thresholds: Thresholds | None = None
+    ) -> Iterator[UpkeepReport]:
+        """Run `upkeep` again and again. Yields the report of each round.
+
+        One process per graph is enough. Several do no harm.
+
+        Args:
+            stop: ends the loop after the current command.
+            interval: seconds between two rounds.
+            thresholds: the condition at which a command runs; by default the settings `OMNIGRAPH_UPKEEP_…`.
+
+        Raises:
+            ReadOnlyError: the handle is read-only.
+        """
+        return maintenance.watch(self.session, thresholds, interval, stop)
 
     def cleanup(
         self,
