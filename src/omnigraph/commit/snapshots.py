@@ -14,7 +14,7 @@ from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
-from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
+from omnigraph.errors import InputError, NotFoundError, StorageError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
@@ -212,8 +212,7 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         raise InputError("manifest versions count from 1")
     try:
         found = store.manifest_at(branch, version)
-        made_here = (found.head.ledger, found.head.manifest_version) == (found.ledger.branch, version)
-        if made_here and find_in(store.capture(branch), found.head.id) is None:
+        if not _is_in_history(store, found):
             # A paused writer published it late, after cleanup had removed the version with this number.
             raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
         return Snapshot(store, found)
@@ -223,6 +222,16 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
             raise
         message = f"branch '{branch}' has no version {version}"
         raise NotFoundError(message, hint=f"its newest is {newest}") from None
+
+
+def _is_in_history(store: Store, view: Manifest) -> bool:
+    """Whether the newest state of a branch follows from an older one."""
+    if (view.head.ledger, view.head.manifest_version) != (view.ledger.branch, view.version):
+        return True  # a version without a commit of its own
+    try:
+        return find_in(store.capture(view.branch), view.head.id) is not None
+    except StorageError:
+        return True  # the newest state is damaged; older ones can still be read
 
 
 def at_time(store: Store, branch: str, micros: int) -> Snapshot:
