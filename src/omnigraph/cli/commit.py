@@ -1,5 +1,7 @@
 """The commands `commit list` and `commit show`."""
 
+# See docs/decisions/0181-the-history-is-for-people.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
@@ -90,16 +90,15 @@ def _matching(view: Manifest, prefix: str) -> list[Commit]:
     return [*found, view.head] if view.head.id.startswith(prefix) else found
 
 
-def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """The shortest beginning of each id that no other of these ids has; at least `SHORTEST_SHOWN` characters.
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """The beginning of each id that no other of these ids has. All have the same length, at least `SHORTEST_SHOWN`.
 
     >>> short_ids(["01K8XJ4ZQW0000", "01K8XJ4ZRB0000"])
     {'01K8XJ4ZQW0000': '01K8XJ4ZQ', '01K8XJ4ZRB0000': '01K8XJ4ZR'}
     """
     ordered = sorted(set(ids))
-    shared = [0, *(_shared(*pair) for pair in pairwise(ordered)), 0]
-    lengths = [max(SHORTEST_SHOWN, 1 + max(shared[i], shared[i + 1])) for i in range(len(ordered))]
-    return {one: one[:length] for one, length in zip(ordered, lengths, strict=True)}
+    length = max([SHORTEST_SHOWN, *(1 + _shared(*pair) for pair in pairwise(ordered))])
+    return {one: one[:length] for one in ordered}
 
 
 def _shared(one: str, other: str) -> int:

@@ -1,5 +1,7 @@
 """The open storage of one graph."""
 
+# See docs/decisions/0180-manifest-versions-go-with-their-commits.md
+
 from __future__ import annotations
 
 import time

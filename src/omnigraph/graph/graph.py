@@ -847,7 +847,7 @@ class Graph:
         Changes nothing.
 
         Args:
-            thresholds: the condition at which a command is advised; by default the settings `OMNIGRAPH_UPKEEP_…`.
+            thresholds: the condition at which a command is advised; by default the settings of upkeep.
 
         Example:
             >>> import pyarrow, tempfile
@@ -871,7 +871,7 @@ class Graph:
         that are younger than `thresholds.older_than`, and everything that branches and tags need.
 
         Args:
-            thresholds: the condition at which a command runs; by default the settings `OMNIGRAPH_UPKEEP_…`.
+            thresholds: the condition at which a command runs; by default the settings of upkeep.
 
         Raises:
             ReadOnlyError: the handle is read-only.
@@ -888,7 +888,7 @@ class Graph:
         Args:
             stop: ends the loop after the current command.
             interval: seconds between two rounds.
-            thresholds: the condition at which a command runs; by default the settings `OMNIGRAPH_UPKEEP_…`.
+            thresholds: the condition at which a command runs; by default the settings of upkeep.
 
         Raises:
             ReadOnlyError: the handle is read-only.

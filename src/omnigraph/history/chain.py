@@ -5,6 +5,8 @@ commit that wrote it, and does not read the commits in between. Commits that wer
 change among them belongs to the one that changed the type, or to an unknown one.
 """
 
+# See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence

@@ -3,6 +3,8 @@
 Reads the newest state of every branch, the states of tags, and one listing of the files. Changes nothing.
 """
 
+# See docs/decisions/0183-upkeep-by-thresholds.md
+
 from __future__ import annotations
 
 import shlex
