@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.lineage import commits, find_commit, find_in
+from omnigraph.commit.lineage import commits, find_commit, find_in, newest_of
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
@@ -240,7 +240,11 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     Raises:
         NotFoundError: the branch has no commit that early.
     """
-    for commit in commits(store.capture(branch)):
-        if commit.created_at <= micros:
-            return Snapshot(store, store.manifest_of(commit))
-    raise NotFoundError(f"branch '{branch}' has no commit before that time")
+
+    def newest_before(view: Manifest) -> Commit | None:
+        return next((commit for commit in commits(view) if commit.created_at <= micros), None)
+
+    found = newest_of(store, branch, newest_before)
+    if found is None:
+        raise NotFoundError(f"branch '{branch}' has no commit before that time")
+    return Snapshot(store, store.manifest_of(found))

@@ -903,7 +903,7 @@ class Graph:
         orphans_older_than: timedelta = ORPHANS_OLDER_THAN,
         preview: bool = False,
     ) -> CleanupReport:
-        """Remove table versions that are no longer needed, and files of crashed writers.
+        """Remove table and manifest versions that are no longer needed, and files of crashed writers.
 
         All versions of branch heads, tags and kept commits stay. So do the bases of later merges, and the versions that
         running work needs: loads, merges, exports, transactions. Reading a removed commit raises

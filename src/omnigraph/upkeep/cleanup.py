@@ -47,6 +47,7 @@ from omnigraph.errors import (
     ObjectChangedError,
     OmnigraphError,
     StorageError,
+    VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectInfo, disk_space
 from omnigraph.storage.objects.disk_space import is_full
@@ -185,7 +186,8 @@ def _clean(store: Store, policy: Policy) -> CleanupReport:
     try:
         with store.exclusive_cleanup():
             for _ in range(_ATTEMPTS):
-                with suppress(ObjectChangedError):  # this process was paused, and another cleanup took over
+                # This process was paused, and another cleanup took over, or has removed a version that was being read.
+                with suppress(ObjectChangedError, VersionReclaimedError):
                     return _clean_once(store, policy)
     except LeaseTimeoutError as error:
         raise LeaseTimeoutError("another cleanup is running", hint="try again later") from error
