@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.lineage import commits, find_commit, find_in, newest_of
+from omnigraph.commit.lineage import commits, find_commit, newest_of
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
+from omnigraph.commit.manifest_rows import has_commit
 from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
@@ -229,7 +230,7 @@ def _is_in_history(store: Store, view: Manifest) -> bool:
     if (view.head.ledger, view.head.manifest_version) != (view.ledger.branch, view.version):
         return True  # a version without a commit of its own
     try:
-        return find_in(store.capture(view.branch), view.head.id) is not None
+        return has_commit(store.capture(view.branch).ledger, view.head.id)
     except StorageError:
         return True  # the newest state is damaged; older ones can still be read
 

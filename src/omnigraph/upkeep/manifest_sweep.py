@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from omnigraph.commit.manifest import MANIFEST_PATH
 from omnigraph.commit.manifest_rows import read_manifest
@@ -23,7 +24,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.storage.objects import ObjectInfo
 from omnigraph.storage.table_files import Needs
 from omnigraph.storage.table_ref import table_directory
-from omnigraph.upkeep.reachable import Reach, unless_removed
+from omnigraph.upkeep.reachable import Reach, unless_branch_removed, unless_removed
 from omnigraph.upkeep.sweep import TableSweep
 
 _TREE = f"{MANIFEST_PATH}/tree/"
@@ -54,10 +55,15 @@ def plan_manifest(
     try:
         files = _by_ledger(listed, found.ledgers)
         needed = Needs()
+        removed = set(going)
         for name in [ledger for ledger in files if ledger not in going]:
-            needed.add(_plan_versions(store, found, name, sweep))
+            needs = unless_branch_removed(store, name, partial(_plan_versions, store, found, name, sweep))
+            if needs is None and name is not None:
+                removed.add(name)  # another process has removed it meanwhile
+                sweep.versions.pop(name, None)
+            needed.add(needs or Needs())
         for name, infos in files.items():
-            if name not in going:
+            if name not in removed:
                 published = _last_published(name, infos)
                 limit = None if busy or published is None else min(cutoff, published - skew)
                 sweep.add_files(name, infos, needed, _Unused(found.heads.get(name, 0), limit))
