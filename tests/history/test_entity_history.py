@@ -100,9 +100,9 @@ def test_log_and_blame_agree_with_all_states_of_a_random_history(graph: Graph, s
     for step in range(30):
         branch, name, act = chance.choice(branches), chance.choice(names), chance.randrange(14)
         if act < 6:
-            values = {key: chance.randrange(3) for key in ("age",) if chance.random() < 0.7}
-            towns = {"town": chance.choice(["x", "y", None])} if chance.random() < 0.6 else {}
-            put(graph, name, branch, **values, **towns)
+            values: dict[str, Any] = {"age": chance.randrange(3)} if chance.random() < 0.7 else {}
+            values |= {"town": chance.choice(["x", "y", None])} if chance.random() < 0.6 else {}
+            put(graph, name, branch, **values)
         elif act == 6:
             graph.mutate("query q($n: String) { delete Person where name = $n }", {"n": name}, branch=branch)
         elif act == 7:
