@@ -33,6 +33,7 @@ from omnigraph.commit.refs import list_branch_refs
 from omnigraph.commit.snapshots import at_version
 from omnigraph.commit.store import Store
 from omnigraph.errors import (
+    BranchNotFoundError,
     DamagedFileError,
     LeaseLostError,
     OmnigraphError,
@@ -232,6 +233,23 @@ def test_a_branch_is_not_closed_by_a_late_version(graph: Graph) -> None:
         store.close_branch(view, held)
     assert graph.snapshot(branch="dev").pin("node:Person").row_count == 4
     people(graph, "after", branch="dev")
+
+
+def test_a_late_publish_to_a_deleted_and_removed_branch_is_refused(graph: Graph) -> None:
+    graph.branches.create("dev")
+    people(graph, "a", branch="dev")
+    store = graph.session.store
+    view = store.capture("dev")
+    with store.exclusive("dev") as held:
+        fence = held
+    graph.branches.delete("dev")
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    assert not any("tree" in name for name in files(graph))
+    with pytest.raises(BranchNotFoundError):
+        store.publish(view, Change(), following(view), fence)
+    assert not any(name.endswith(".manifest") for name in files(graph) if name.startswith("tree"))
+    graph.branches.create("dev")
+    people(graph, "b", branch="dev")
 
 
 def test_a_version_that_a_killed_late_writer_left_is_never_read(graph: Graph) -> None:

@@ -430,9 +430,10 @@ class Store:
             TableConflictError: the branch has other versions since its base. Nothing happened.
         """
         newest = self.manifest.newest(made)
-        if newest is made:
+        # The version before the newest stays. Without it, the branch was deleted, and cleanup has removed its files.
+        if newest is made and (made.branch is None or self.has_version(made.branch, made.version - 1)):
             return
-        if newest is not None and commit is not None and has_commit(newest, commit.id):
+        if newest is not None and newest is not made and commit is not None and has_commit(newest, commit.id):
             return
         self.objects.delete(made.path)
         raise TableConflictError(f"{self.manifest.path}: version {made.version} was published and removed before")
