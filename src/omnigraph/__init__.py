@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
     from omnigraph.commit.manifest import Commit as Commit
+    from omnigraph.commit.manifest import TypeCounts as TypeCounts
     from omnigraph.commit.snapshots import Snapshot as Snapshot
     from omnigraph.commit.table_writes import Append as Append
     from omnigraph.commit.table_writes import Change as Change
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from omnigraph.engine.engines import Engine as Engine
     from omnigraph.engine.engines import JobProgress as JobProgress
     from omnigraph.engine.engines import SparkOptions as SparkOptions
+    from omnigraph.engine.maintenance import UpkeepReport as UpkeepReport
     from omnigraph.engine.opening import relocate as relocate
     from omnigraph.engine.opening import repair as repair
     from omnigraph.engine.opening import restore as restore
     from omnigraph.engine.requests import BaselineRequest as BaselineRequest
+    from omnigraph.engine.requests import BlameRequest as BlameRequest
     from omnigraph.engine.requests import CherryPickRequest as CherryPickRequest
     from omnigraph.engine.requests import CommitChangesRequest as CommitChangesRequest
     from omnigraph.engine.requests import DiffRequest as DiffRequest
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.requests import ExplainRequest as ExplainRequest
     from omnigraph.engine.requests import ExportRequest as ExportRequest
     from omnigraph.engine.requests import LoadRequest as LoadRequest
+    from omnigraph.engine.requests import LogRequest as LogRequest
     from omnigraph.engine.requests import MergeRequest as MergeRequest
     from omnigraph.engine.requests import MutateRequest as MutateRequest
     from omnigraph.engine.requests import OptimizeRequest as OptimizeRequest
@@ -145,6 +149,10 @@ if TYPE_CHECKING:
     from omnigraph.graph.pipelines import Pipeline as Pipeline
     from omnigraph.graph.schema import Schema as Schema
     from omnigraph.graph.transaction import Transaction as Transaction
+    from omnigraph.history.entity import BlamedValue as BlamedValue
+    from omnigraph.history.entity import EntityLog as EntityLog
+    from omnigraph.history.entity import EntityOperation as EntityOperation
+    from omnigraph.history.entity import LoggedChange as LoggedChange
     from omnigraph.lang.query import compile_query as compile_query
     from omnigraph.lang.schema import Catalog as Catalog
     from omnigraph.lang.schema import compile_schema as compile_schema
@@ -179,6 +187,8 @@ if TYPE_CHECKING:
     from omnigraph.upkeep.indexes import IndexReceipt as IndexReceipt
     from omnigraph.upkeep.optimize import OptimizeReceipt as OptimizeReceipt
     from omnigraph.upkeep.repair_report import RepairReport as RepairReport
+    from omnigraph.upkeep.status import GraphStatus as GraphStatus
+    from omnigraph.upkeep.status import Thresholds as Thresholds
     from omnigraph.upkeep.vectors import EmbedProgress as EmbedProgress
     from omnigraph.upkeep.vectors import EmbedReceipt as EmbedReceipt
     from omnigraph.upkeep.vectors import Which as Which
@@ -210,7 +220,10 @@ _HOMES = {
     "changes.row_images": ("ChangeOp",),
     "commit.branches": ("Branch",),
     "commit.location": ("Relocation",),
-    "commit.manifest": ("Commit",),
+    "commit.manifest": (
+        "Commit",
+        "TypeCounts",
+    ),
     "commit.snapshots": ("Snapshot",),
     "commit.table_writes": (
         "Append",
@@ -235,6 +248,7 @@ _HOMES = {
         "JobProgress",
         "SparkOptions",
     ),
+    "engine.maintenance": ("UpkeepReport",),
     "engine.opening": (
         "relocate",
         "repair",
@@ -245,10 +259,12 @@ _HOMES = {
         "BaselineRequest",
         "CommitChangesRequest",
         "DiffRequest",
+        "BlameRequest",
         "EmbedRequest",
         "ExplainRequest",
         "ExportRequest",
         "LoadRequest",
+        "LogRequest",
         "MergeRequest",
         "MutateRequest",
         "OptimizeRequest",
@@ -344,6 +360,12 @@ _HOMES = {
     "graph.pipelines": ("Pipeline",),
     "graph.schema": ("Schema",),
     "graph.transaction": ("Transaction",),
+    "history.entity": (
+        "BlamedValue",
+        "LoggedChange",
+        "EntityLog",
+        "EntityOperation",
+    ),
     "lang.query": ("compile_query",),
     "lang.schema": (
         "Catalog",
@@ -395,6 +417,10 @@ _HOMES = {
     ),
     "upkeep.optimize": ("OptimizeReceipt",),
     "upkeep.repair_report": ("RepairReport",),
+    "upkeep.status": (
+        "GraphStatus",
+        "Thresholds",
+    ),
     "upkeep.vectors": (
         "EmbedProgress",
         "EmbedReceipt",

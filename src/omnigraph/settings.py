@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph.amounts import parse_amount
+from omnigraph.errors import InputError
 
 
 class Group(StrEnum):
@@ -58,6 +59,20 @@ class Setting:
         value = self.get(environ)
         return self.default if value is None else value
 
+    def number(self, environ: Mapping[str, str] | None = None) -> int:
+        """The value as a whole number, or the default.
+
+        >>> UPKEEP_FRAGMENTS.number({"OMNIGRAPH_UPKEEP_FRAGMENTS": "7"}), UPKEEP_FRAGMENTS.number({})
+        (7, 100)
+
+        Raises:
+            InputError: the value is not a whole number, or it is negative.
+        """
+        text = self.text(environ)
+        if not text.isascii() or not text.isdecimal():
+            raise InputError(f"{self.name}: '{text}' is not a number", hint="write a whole number, such as 100")
+        return int(text)
+
     def amount(self, environ: Mapping[str, str] | None = None) -> int:
         """The value in bytes, or the default.
 
@@ -102,6 +117,49 @@ MAINTENANCE_CONCURRENCY = Setting(
     "Number of threads with which `optimize` rewrites files and builds indexes in one process.",
     "number",
     "8",
+)
+
+UPKEEP_FRAGMENTS = Setting(
+    "OMNIGRAPH_UPKEEP_FRAGMENTS",
+    Group.STORAGE,
+    "`status` advises `optimize`, and `upkeep` runs it, for a table with more small files than this.",
+    "number",
+    "100",
+)
+UPKEEP_UNINDEXED = Setting(
+    "OMNIGRAPH_UPKEEP_UNINDEXED",
+    Group.STORAGE,
+    "The same for a table with more rows than this that an index does not cover.",
+    "number",
+    "10000",
+)
+UPKEEP_DELETED = Setting(
+    "OMNIGRAPH_UPKEEP_DELETED",
+    Group.STORAGE,
+    "The same for a table whose files have more than this percentage of deleted rows.",
+    "percent",
+    "20",
+)
+UPKEEP_VERSIONS = Setting(
+    "OMNIGRAPH_UPKEEP_VERSIONS",
+    Group.STORAGE,
+    "`status` advises `cleanup`, and `upkeep` runs it, if more than this number of commits can be removed.",
+    "number",
+    "100",
+)
+UPKEEP_KEEP = Setting(
+    "OMNIGRAPH_UPKEEP_KEEP",
+    Group.STORAGE,
+    "Number of newest commits of each branch that `upkeep` keeps readable.",
+    "number",
+    "100",
+)
+UPKEEP_OLDER_THAN = Setting(
+    "OMNIGRAPH_UPKEEP_OLDER_THAN",
+    Group.STORAGE,
+    "`upkeep` keeps younger commits than this readable.",
+    "seconds",
+    str(7 * 24 * 3600),
 )
 
 # ---- memory and disk

@@ -22,10 +22,11 @@ def test_without_consent_cleanup_is_a_preview(shell: Shell, graph: str) -> None:
     aged(shell, graph)
     said = shell.run("cleanup", graph, "--keep", "2")
     assert said.stdout == ""
-    first, table, last = said.stderr.splitlines()
+    first, table, manifest, last = said.stderr.splitlines()
     assert first.startswith(f"cleanup {graph} (keep 2) — would remove 3 versions (")
     assert first.endswith(" bytes) across 2 datasets")
     assert table == "  node:Person: 3 versions"
+    assert manifest == "  __manifest: 3 versions"
     assert last == "nothing was changed; add --confirm to run the cleanup"
     assert shell.run("cleanup", graph, "--keep", "2").stderr == said.stderr
 

@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from tests.cli.shell import Shell
 
 
 def test_commits_are_listed_newest_first(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann", actor="act-kim", message='say "hi"\nto Ann')
-    lines = shell.run("commit", "list", graph).stdout.splitlines()
+    lines = shell.run("commit", "list", graph, "--full").stdout.splitlines()
     newest, genesis = shell.json("commit", "list", graph)["commits"]
     assert lines == [
         f"{newest['graph_commit_id']} graph_branch=main graph_manifest_version=2 actor=act-kim "
         'message="say \\"hi\\"\\nto Ann"',
         f'{genesis["graph_commit_id"]} graph_branch=main graph_manifest_version=1 message="create the graph"',
     ]
+
+
+def test_the_history_shows_time_kind_counts_actor_and_message(shell: Shell, graph: str) -> None:
+    shell.add_person(graph, "Ann", actor="act-kim", message="add Ann\nand more")
+    text = 'query q() { update Person set { age: 3 } where name = "Ann" }'
+    shell.run("mutate", "--uri", graph, "-e", text, "--as", "bob")
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { delete Person where name = "Ann" }')
+    lines = shell.run("commit", "list", graph).stdout.splitlines()
+    listed = shell.json("commit", "list", graph)["commits"]
+    assert len(lines) == 4
+    for line, commit in zip(lines, listed, strict=True):
+        short, day, time = line.split()[:3]
+        assert commit["graph_commit_id"].startswith(short)
+        assert 8 <= len(short) < 26
+        seconds = datetime.fromtimestamp(commit["created_at"] // 1_000_000, UTC)
+        assert f"{day} {time}" == f"{seconds:%Y-%m-%d %H:%M:%S}"
+    assert len({line.split()[0] for line in lines}) == 4
+    assert [line.split()[3:] for line in lines] == [
+        ["Mutation", "-1"],
+        ["Mutation", "~1", "bob"],
+        ["Load", "+1", "act-kim", "add", "Ann"],
+        ["create", "the", "graph"],
+    ]
+    assert [commit["counts"] for commit in listed] == [
+        {"node:Person": {"inserted": 0, "updated": 0, "deleted": 1}},
+        {"node:Person": {"inserted": 0, "updated": 1, "deleted": 0}},
+        {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}},
+        None,
+    ]
+
+
+def test_a_commit_is_found_by_the_start_of_its_id(shell: Shell, graph: str) -> None:
+    first = shell.add_person(graph, "Ann", message="add Ann")
+    second = shell.add_person(graph, "Ben", message="add Ben")
+    length = next(i for i in range(26) if first[i] != second[i]) + 1
+    assert shell.json("commit", "show", first[:length], "--uri", graph)["graph_commit_id"] == first
+    assert shell.json("commit", "show", second[:length].lower(), "--uri", graph)["graph_commit_id"] == second
+    said = shell.fails("commit", "show", first[: length - 1], "--uri", graph)
+    for part in ("is the beginning of", first, second, "add Ben", "give more characters"):
+        assert part in said
+    assert "give at least 4 characters" in shell.fails("commit", "show", first[:3], "--uri", graph)
+    assert "there is no commit 'ZZZZZZ'" in shell.fails("commit", "show", "ZZZZZZ", "--uri", graph)
+    count = ("query", "--uri", graph, "-e", "query q() { match { $p: Person } return { count($p) as n } }", "--json")
+    assert shell.json(*count[:-1], "--snapshot", first[:length])["rows"] == [{"n": 1}]
+    shell.run("tag", "create", "v1", "--commit", first[:length], "--uri", graph)
+    shell.run("branch", "create", "old", "--from", first[:length], "--uri", graph)
+    assert shell.json(*count[:-1], "--snapshot", "v1")["rows"] == [{"n": 1}]
+    text = 'query q() { insert Person { name: "Cas" } }'
+    said = shell.fails("mutate", "--uri", graph, "-e", text, "--if-commit", first[:length], code=4)
+    assert first in said
+    shell.run("mutate", "--uri", graph, "-e", text, "--if-commit", second[:length])
 
 
 def test_commit_list_prints_json(shell: Shell, graph: str) -> None:
@@ -32,6 +85,8 @@ def test_commit_list_prints_json(shell: Shell, graph: str) -> None:
         "actor_id": "act-kim",
         "message": "Ann",
         "labels": {"step": "Ann"},
+        "kind": "Load",
+        "counts": {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}},
     }
     assert genesis["parent_commit_id"] is None
     assert genesis["actor_id"] is None
@@ -58,7 +113,7 @@ def test_commits_are_listed_in_pages(shell: Shell, graph: str) -> None:
 def test_commits_can_be_filtered_by_actor(shell: Shell, graph: str) -> None:
     shell.add_person(graph, "Ann", actor="a=b")
     shell.add_person(graph, "Ben", actor="kim")
-    assert shell.run("commit", "list", graph, "--filter", "actor=a=b").stdout.count("actor=a=b") == 1
+    assert shell.run("commit", "list", graph, "--filter", "actor=a=b", "--full").stdout.count("actor=a=b") == 1
     assert shell.json("commit", "list", graph, "--filter", "actor=nobody") == {"commits": [], "cursor": None}
     for bad in ("actor", "actor=", "branch=main"):
         assert "write actor=NAME" in shell.fails("commit", "list", graph, "--filter", bad, code=2)
@@ -93,5 +148,7 @@ def test_a_single_commit_can_be_shown(shell: Shell, graph: str) -> None:
         "actor_id": "kim",
         "message": "Ann",
         "labels": "step=Ann",
+        "kind": "Load",
+        "counts": "node:Person=+1",
     }
     assert "there is no commit 'nope'" in shell.fails("commit", "show", "nope", "--uri", graph)

@@ -17,6 +17,7 @@ from omnigraph.cli.main import cli
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = [
     "guide/graphs.md",
+    "guide/history.md",
     "guide/queries.md",
     "guide/results.md",
     "guide/durability.md",
@@ -47,6 +48,9 @@ VARIES = [
     (re.compile(r"(?<=\"created_at\": )\d{16}"), "MICROS"),
     (re.compile(r"(?<=-)[0-9a-hjkmnp-tv-z]{26}\b"), "…"),
     (re.compile(r"(?<=etag: \")[0-9a-f]{32}"), "…"),
+    (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{8,25}(?=  \d{4}-\d\d-\d\d )"), "SHORT"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "TIME"),
+    (re.compile(r"\b\d+(?:\.\d)? (?:B|KiB|MiB)\b"), "SIZE"),
 ]
 
 

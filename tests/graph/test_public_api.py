@@ -36,6 +36,7 @@ OPTIONS = {
     requests.PollOptions: (requests.PollRequest, {"branch"}),
     requests.FollowOptions: (requests.PollRequest, {"branch", "wait"}),
     requests.ChangeOptions: (requests.BaselineRequest, {"branch"}),
+    requests.HistoryOptions: (requests.LogRequest, {"type_name", "entity_id"}),
 }
 """The options of each verb, its request, and the request fields that are separate arguments."""
 

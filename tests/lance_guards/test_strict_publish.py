@@ -12,6 +12,8 @@ from lance.fragment import write_fragments
 from tests.lance_guards.small import SCHEMA, append, commit, create, ids, newest, rows, staged_append, staged_overwrite
 from tests.patience import PATIENCE
 
+from omnigraph.storage.table_ref import manifest_name
+
 
 def race(work: Callable[[int], object], racers: int = 4) -> list[object]:
     """Run the same function in several threads at once; failures are results."""
@@ -154,3 +156,19 @@ def test_a_transaction_commits_twice(tmp_path: Path) -> None:
     transaction = staged_append(base, "twice")
     commit(base, transaction)
     assert ids(commit(base, transaction)) == ["twice", "twice"]
+
+
+def test_the_number_of_a_removed_version_is_free_again(tmp_path: Path) -> None:
+    """So a publish has to look for newer versions afterwards. Newer versions stay the newest for all readers."""
+    base = append(create(tmp_path), "seed")
+    late = staged_overwrite(base, "late", keep=True)
+    newer = base
+    for number in range(3):
+        newer = commit(newer, staged_overwrite(newer, f"{number}", keep=True))
+    for version in (base.version + 1, base.version + 2):
+        (tmp_path / "_versions" / manifest_name(version)).unlink()
+    made = commit(base, late)
+    assert made.version == base.version + 1
+    assert made.latest_version == newer.version
+    assert newest(tmp_path).version == newer.version, "the version hint names the late version, and does no harm"
+    assert ids(newest(tmp_path)) == ids(newer)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON
 from omnigraph.cli.query import FORMATS
-from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write
+from omnigraph.cli.scope import address, address_options, engine_options, open_to_read, open_to_write, state_options
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.analytics import Analysis
@@ -36,7 +36,7 @@ class _Options:
     nodes: tuple[str, ...]
     edges: tuple[str, ...]
     branch: str | None
-    at: str | None
+    at: str | datetime | None
     engine: str
     master: str | None
     property: str | None
@@ -53,8 +53,7 @@ _OPTIONS = [
     address_options(positional=True),
     click.option("--node", "nodes", metavar="TYPE", multiple=True, help="Use only this node type. Repeatable."),
     click.option("--edge", "edges", metavar="TYPE", multiple=True, help="Use only this edge type. Repeatable."),
-    click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
-    click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
+    state_options(),
     engine_options("the memory it needs"),
     click.option("--write", "property", metavar="PROPERTY", help="Write the result to a property of the nodes."),
     click.option(
@@ -156,7 +155,6 @@ def _run(
     weight: str | None = None,
     top: int | None = None,
 ) -> None:
-    check_one_state(options.branch, options.at)
     _check(options)
     uri = address(options.uri, options.uri_option, options.store)
     from omnigraph.pipeline.pipeline import Pipeline

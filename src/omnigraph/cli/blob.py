@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 from omnigraph.cli.streams import write_stdout
 from omnigraph.errors import BlobRangeError, InputError, cut
 
@@ -30,8 +30,7 @@ def blob() -> None:
 def _selector_options(command: F) -> F:
     """Add the arguments that select a blob, and the options that select a snapshot."""
     for option in (
-        click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
-        click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
+        state_options(),
         address_options(positional=False),
         click.argument("property_", metavar="PROPERTY"),
         click.argument("entity_id", metavar="ID"),
@@ -53,25 +52,22 @@ class BlobSelector:
     uri_option: str | None
     store: str | None
     branch: str | None
-    at: str | None
+    at: str | datetime | None
 
     @property
     def target(self) -> dict[str, str]:
-        return {"snapshot": self.at} if self.at is not None else {"branch": self.branch or "main"}
+        """The selected state, for the output."""
+        if isinstance(self.at, str):
+            return {"snapshot": self.at}
+        branch = {"branch": self.branch or "main"}
+        return branch if self.at is None else branch | {"at": self.at.isoformat()}
 
     def open(self) -> Graph:
-        check_one_state(self.branch, self.at)
         return open_to_read(address(self.uri_option, self.store))
 
     def find(self, graph: Graph) -> Blob:
-        where = self.target
-        return graph.blob(
-            f"{self.entity}:{self.type_name}",
-            self.entity_id,
-            self.property_,
-            branch=where.get("branch"),
-            at=where.get("snapshot"),
-        )
+        key = f"{self.entity}:{self.type_name}"
+        return graph.blob(key, self.entity_id, self.property_, branch=self.branch, at=self.at)
 
 
 @blob.command()

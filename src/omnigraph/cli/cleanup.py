@@ -85,6 +85,7 @@ def _members(uri: str, keep: int | None, older_than: timedelta | None, report: C
         "keep_versions": keep,
         "older_than_secs": None if older_than is None else int(older_than.total_seconds()),
         "datasets": [asdict(table) for table in report.tables],
+        "manifest": asdict(report.manifest),
         "loads_removed": report.loads_removed,
         "load_bytes_removed": report.load_bytes_removed,
         "branches_removed": report.branches_removed,
@@ -119,7 +120,7 @@ def _print_report(uri: str, policy: str, report: CleanupReport, *, err: bool) ->
         f"across {len(report.tables)} datasets",
         err=err,
     )
-    for table in report.tables:
+    for table in (*report.tables, report.manifest):
         counts = {
             "versions": table.old_versions_removed,
             "forks": table.forks_removed,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.mutate import parameters, source
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.query import budget, query_options
@@ -26,7 +26,7 @@ def explain(
     params: str | None,
     params_file: Path | None,
     branch: str | None,
-    at: str | None,
+    at: str | datetime | None,
     seconds: float | None,
     memory: str | None,
     rows: int | None,
@@ -39,7 +39,6 @@ def explain(
     Each step shows the estimated number of rows. --json adds the statistics of the planner and the reasons for its
     choices.
     """
-    check_one_state(branch, at)
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)

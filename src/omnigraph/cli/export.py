@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
 from omnigraph.cli.progress import ProgressDisplay
-from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_read
+from omnigraph.cli.scope import address, address_options, engine_options, execution, open_to_read, state_options
 from omnigraph.cli.streams import write_stdout
 
 _FORMATS = ("ndjson", "parquet", "arrow")
@@ -13,8 +15,7 @@ _FORMATS = ("ndjson", "parquet", "arrow")
 
 @click.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="BRANCH", help="Export the head of a branch.  [default: main]")
-@click.option("--snapshot", "at", metavar="ID", help="Export the snapshot of a commit: its id, or a tag.")
+@state_options("Export")
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Export only this type. Repeatable.")
 @click.option("--format", type=click.Choice(_FORMATS), default="ndjson", help="Output format.  [default: ndjson]")
 @click.option(
@@ -29,7 +30,7 @@ def export(
     uri_option: str | None,
     store: str | None,
     branch: str | None,
-    at: str | None,
+    at: str | datetime | None,
     types: tuple[str, ...],
     format: str,
     out: str | None,
@@ -42,7 +43,6 @@ def export(
     A file has a temporary name until it is complete; a directory in S3 has an object `_unfinished` until it is
     complete. Discard the output on stdout if the command fails.
     """
-    check_one_state(branch, at)
     if out == "-":
         out = None
     if out is None and format != "ndjson":
@@ -56,9 +56,3 @@ def export(
         else:
             with execution("exporting", engine, master, ProgressDisplay(notes=True)) as execute:
                 graph.export(out, format=format, types=chosen, branch=branch, at=at, **execute)
-
-
-def check_one_state(branch: str | None, at: str | None) -> None:
-    """Check that a command names a branch or a snapshot, and not both."""
-    if branch is not None and at is not None:
-        raise click.UsageError("give --branch or --snapshot, not both")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 from omnigraph.cli.files import read_schema
 from omnigraph.cli.output import JSON, print_json, print_members
-from omnigraph.cli.scope import address, address_options, begin_write, open_to_read
+from omnigraph.cli.scope import address, address_options, begin_write, open_to_read, state_options
 from omnigraph.commit.format_version import CURRENT
 
 if TYPE_CHECKING:
@@ -40,12 +41,21 @@ def init(uri: str, schema_path: Path, force: bool) -> None:
 
 @click.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="BRANCH", default="main", help="Branch.  [default: main]")
+@state_options("Show")
 @JSON
-def snapshot(uri: str | None, uri_option: str | None, store: str | None, branch: str, as_json: bool) -> None:
-    """Show the version of every table at the head of a branch."""
+def snapshot(
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    branch: str | None,
+    at: str | datetime | None,
+    as_json: bool,
+) -> None:
+    """Show the version of every table at the head of a branch, at a commit or at a time."""
     with open_to_read(address(uri, uri_option, store)) as graph:
-        members = snapshot_json(graph.snapshot(branch=branch))
+        moment = at if isinstance(at, datetime) else None
+        commit = at if isinstance(at, str) else None
+        members = snapshot_json(graph.snapshot(branch=branch, commit=commit, at=moment))
     if as_json:
         print_json(members)
         return
@@ -79,6 +89,7 @@ def snapshot_json(view: Snapshot) -> dict[str, Any]:
     return {
         "graph_branch": view.branch,
         "graph_manifest_version": view.manifest_version,
+        "graph_commit_id": view.commit.id,
         "internal_schema_version": CURRENT,
         "datasets": datasets,
     }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read, open_to_write
+from omnigraph.cli.scope import address, address_options, open_to_read, open_to_write, state_options
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="NAME", help="Branch.  [default: main]")
-@click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag.")
+@state_options()
 @click.option("--build", is_flag=True, help="Build missing indexes first, as one commit.")
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
@@ -28,7 +27,7 @@ def indexes(
     uri_option: str | None,
     store: str | None,
     branch: str | None,
-    at: str | None,
+    at: str | datetime | None,
     build: bool,
     quiet: bool,
     as_json: bool,
@@ -37,9 +36,8 @@ def indexes(
 
     Queries also find rows that an index does not cover, but slower. Writes do not build indexes; --build does.
     """
-    check_one_state(branch, at)
     if build and at is not None:
-        raise click.UsageError("--build works on the head of a branch: omit --snapshot")
+        raise click.UsageError("--build works on the head of a branch: omit --snapshot and --at")
     target = address(uri, uri_option, store)
     if not build:
         with open_to_read(target) as graph:

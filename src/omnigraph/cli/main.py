@@ -22,6 +22,7 @@ from omnigraph.cli.explain import explain
 from omnigraph.cli.export import export
 from omnigraph.cli.failures import WRITES, report
 from omnigraph.cli.graphs import init, recovery, snapshot
+from omnigraph.cli.history import blame, log
 from omnigraph.cli.indexes import indexes
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
@@ -38,6 +39,7 @@ from omnigraph.cli.scope import GLOBAL_FLAGS, REMEDIES, takes_address
 from omnigraph.cli.shell import shell
 from omnigraph.cli.streams import open_closed_streams
 from omnigraph.cli.tag import tag
+from omnigraph.cli.upkeep import status, upkeep
 from omnigraph.cli.verify import verify
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.errors import cut
@@ -62,12 +64,18 @@ CAPABILITIES = {
             cherry_pick,
             diff_states,
             changes,
+            log,
+            blame,
             snapshot,
             verify,
             recovery,
+            status,
         ),
     ),
-    "direct": ("a storage", (init, schema, indexes, embed, optimize, repair, cleanup, backup, restore, relocate, lint)),
+    "direct": (
+        "a storage",
+        (init, schema, indexes, embed, upkeep, optimize, repair, cleanup, backup, restore, relocate, lint),
+    ),
     "local": ("a local", (check, fmt)),
 }
 """Commands by the access that they need: to a graph (`any`), to its storage (`direct`), or to local files (`local`)."""
@@ -186,9 +194,13 @@ for command in (
     cherry_pick,
     diff_states,
     changes,
+    log,
+    blame,
     snapshot,
     verify,
     recovery,
+    status,
+    upkeep,
     indexes,
     optimize,
     repair,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @address_options(positional=True)
+@click.option("--branch", metavar="BRANCH", default="main", help="Branch to optimize.  [default: main]")
 @engine_options("the size of the data to rewrite")
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON
@@ -23,14 +24,16 @@ def optimize(
     uri: str | None,
     uri_option: str | None,
     store: str | None,
+    branch: str,
     engine: str,
     master: str | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Compact the tables of 'main' and update its indexes, as one commit.
+    """Compact the tables of a branch and update its indexes, as one commit.
 
-    Query results stay the same. The exit code is 1 if a table was skipped because it is ahead of the graph.
+    Tables that the branch has not written to are left to the branch that it was created from. Query results stay the
+    same. The exit code is 1 if a table was skipped because it is ahead of the graph.
     """
     target = address(uri, uri_option, store)
     with (
@@ -38,7 +41,7 @@ def optimize(
         progress_display(shown=not quiet and not as_json) as shown,
         execution("optimizing", engine, master, shown) as execute,
     ):
-        receipt = graph.optimize(**execute)
+        receipt = graph.optimize(branch=branch, **execute)
         where = graph.uri
     if as_json:
         print_json({"uri": where, **receipt.to_json()})

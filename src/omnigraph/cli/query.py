@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.mutate import FILE, parameters, source
 from omnigraph.cli.output import JSON
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 
 if TYPE_CHECKING:
     from omnigraph.read.budget import Budget
@@ -34,8 +34,7 @@ def query_options(command: F) -> F:
             click.option("-e", "--query-string", metavar="GQ", help="Query text."),
             click.option("--params", metavar="JSON", help="Parameters, as a JSON object."),
             click.option("--params-file", type=FILE, metavar="FILE", help="Parameters, in a JSON file."),
-            click.option("--branch", metavar="BRANCH", help="Read the head of a branch.  [default: main]"),
-            click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag."),
+            state_options(),
             click.option("--seconds", type=click.FloatRange(min=0), help="Time limit.  [default: 60]"),
             click.option("--memory", metavar="AMOUNT", help="Memory limit, as in 512MiB."),
             click.option("--rows", type=click.IntRange(min=0), help="Maximum number of rows to read."),
@@ -59,7 +58,7 @@ def query(
     params: str | None,
     params_file: Path | None,
     branch: str | None,
-    at: str | None,
+    at: str | datetime | None,
     seconds: float | None,
     memory: str | None,
     rows: int | None,
@@ -71,7 +70,6 @@ def query(
 
     NAME selects a query if the source has several. The query reads one snapshot. --json is the same as --format json.
     """
-    check_one_state(branch, at)
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)

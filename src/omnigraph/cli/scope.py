@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
@@ -56,6 +58,54 @@ def address_options(*, positional: bool) -> Callable[[F], F]:
         return click.argument("uri", required=False)(command) if positional else command
 
     return decorate
+
+
+def state_options(verb: str = "Read") -> Callable[[F], F]:
+    """Add the options `--branch`, `--snapshot` and `--at`, which select a state of the graph.
+
+    The command gets the arguments `branch` and `at`; `at` is a commit id or tag, a time, or None.
+
+    Args:
+        verb: the verb of the help texts.
+    """
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def run(*args: object, snapshot: str | None, moment: datetime | None, **values: object) -> object:
+            if snapshot is not None and values["branch"] is not None:
+                raise click.UsageError("give --branch or --snapshot, not both")
+            if snapshot is not None and moment is not None:
+                raise click.UsageError("give --snapshot or --at, not both")
+            return command(*args, at=moment if snapshot is None else snapshot, **values)
+
+        options = [
+            click.option("--branch", metavar="BRANCH", help=f"{verb} the head of a branch.  [default: main]"),
+            click.option(
+                "--snapshot", metavar="ID", help=f"{verb} the snapshot of a commit: its id, the start of it, or a tag."
+            ),
+            click.option(
+                "--at",
+                "moment",
+                type=_moment,
+                metavar="TIME",
+                help=f"{verb} the branch at a time: 2026-03-14, 2026-03-14T09:30:00Z.",
+            ),
+        ]
+        decorated: Callable[..., object] = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return cast(F, decorated)
+
+    return decorate
+
+
+def _moment(text: str) -> datetime:
+    """Parse a time in ISO 8601; UTC by default."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is not a time: write 2026-03-14 or 2026-03-14T09:30:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def write_options(*, destructive: bool = False) -> Callable[[F], F]:

@@ -7,15 +7,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.export import check_one_state
 from omnigraph.cli.failures import report
 from omnigraph.cli.mutate import json_object
-from omnigraph.cli.scope import address, address_options
+from omnigraph.cli.scope import address, address_options, state_options
 from omnigraph.cli.statements import Statements, as_query, is_complete
 from omnigraph.cli.streams import at_terminal, stdin
 from omnigraph.errors import InputError
@@ -48,18 +48,21 @@ Tab completes keywords and names of the schema. Ctrl-C stops a query."""
 
 @click.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="BRANCH", help="Branch to read.  [default: main]")
-@click.option("--snapshot", "at", metavar="ID", help="Read the snapshot of a commit: its id, or a tag.")
+@state_options()
 @click.option("--format", type=click.Choice(_FORMATS), default="table", help="Output format.  [default: table]")
 def shell(
-    uri: str | None, uri_option: str | None, store: str | None, branch: str | None, at: str | None, format: str
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    branch: str | None,
+    at: str | datetime | None,
+    format: str,
 ) -> None:
     """Run queries one after another.
 
     On a terminal, the shell has a history and Tab completion; :help shows its commands. Otherwise it reads queries from
     stdin and prints their results in order; the exit code is 1 if one of them fails.
     """
-    check_one_state(branch, at)
     session = Session(address(uri, uri_option, store), branch or "main", at, format)
     with session:
         if at_terminal():
@@ -70,6 +73,10 @@ def shell(
         click.get_current_context().exit(1)
 
 
+def _shown(at: str | datetime | None) -> str | None:
+    return at.isoformat() if isinstance(at, datetime) else at
+
+
 class Session:
     """A shell session: the graph, the snapshot to read, the parameters and the output format. A context manager.
 
@@ -77,7 +84,7 @@ class Session:
         failed: whether a statement failed.
     """
 
-    def __init__(self, uri: str, branch: str, at: str | None, format: str) -> None:
+    def __init__(self, uri: str, branch: str, at: str | datetime | None, format: str) -> None:
         self._uri = uri
         self._at = at
         self._format = format
@@ -99,7 +106,7 @@ class Session:
 
     @property
     def prompt(self) -> str:
-        return f"{self._at or self.graph.default_branch}> "
+        return f"{_shown(self._at) or self.graph.default_branch}> "
 
     def run(self, text: str) -> bool:
         """Run a statement or a command. Return False if the session ends."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from omnigraph.cli.output import JSON, print_json
-from omnigraph.cli.scope import address, address_options, open_to_read
+from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 
 if TYPE_CHECKING:
     from omnigraph.write.rules.verify import IntegrityReport
@@ -15,23 +16,29 @@ if TYPE_CHECKING:
 
 @click.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="NAME", help="Branch to check.  [default: main]")
+@state_options("Check")
 @click.option("--all", "every", is_flag=True, help="Check every branch.")
 @JSON
 def verify(
-    uri: str | None, uri_option: str | None, store: str | None, branch: str | None, every: bool, as_json: bool
+    uri: str | None,
+    uri_option: str | None,
+    store: str | None,
+    branch: str | None,
+    at: str | datetime | None,
+    every: bool,
+    as_json: bool,
 ) -> None:
-    """Check all files of a branch, and all of its entities against every constraint of the schema.
+    """Check all files of a state of the graph, and all of its entities against every constraint of the schema.
 
     Compares files with their recorded sizes and checksums, and reads them. Writes check only the rows that they change.
     This command also finds nodes without the edges that @card(1..) requires, and changes that other programs made. The
     exit code is 1 if it finds a problem.
     """
-    if every and branch is not None:
-        raise click.UsageError("--all checks every branch: omit --branch")
+    if every and (branch is not None or at is not None):
+        raise click.UsageError("--all checks every branch: omit --branch, --snapshot and --at")
     with open_to_read(address(uri, uri_option, store)) as graph:
         names = [each.name for each in graph.branches] if every else [branch]
-        reports = [graph.verify(branch=name) for name in names]
+        reports = [graph.verify(branch=name, at=at) for name in names]
     if as_json:
         print_json([report.to_json() for report in reports] if every else reports[0].to_json())
     else:

@@ -135,7 +135,7 @@ class _Write:
             view = store.capture(request.branch)
             while True:
                 self._tries += 1
-                repeated = self._before(view)
+                view, repeated = self._checked(view)
                 if repeated is not None:
                     return repeated
                 reach(Failpoint.CAPTURED)
@@ -217,6 +217,17 @@ class _Write:
             yield
         finally:
             self._left -= time.monotonic() - began
+
+    def _checked(self, view: Manifest) -> tuple[Manifest, Commit | None]:
+        """Check the preconditions against a state, or the newest state if cleanup has removed this one meanwhile."""
+        while True:
+            try:
+                return view, self._before(view)
+            except VersionReclaimedError:
+                current = self._store.capture(view.branch)
+                if _is_same(view, current):
+                    raise
+                view = current
 
     def _before(self, view: Manifest) -> Commit | None:
         """Check the preconditions against a state. Returns an earlier commit with the same idempotency key."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow.compute as pc
 
@@ -12,8 +15,21 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, NotFoundError, VersionReclaimedError, cut
+from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut
 from omnigraph.lang.names import did_you_mean
+
+T = TypeVar("T")
+
+SHORTEST_PREFIX = 4
+"""The minimum number of characters that identify a commit."""
+
+SHORTEST_SHOWN = 8
+"""The minimum number of characters of a short id."""
+
+_ID_LENGTH = 26
+_PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]+")
+_MOST = 8
+"""The maximum number of commits in the error for an ambiguous id."""
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
@@ -42,20 +58,81 @@ def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
     return next(iter(view.ledger.decoded(rows, read_commits)), None)
 
 
+def full_commit_id(store: Store, text: str) -> str:
+    """The id of the commit whose id starts with a text. Returns the text itself if no commit of a branch matches.
+
+    Raises:
+        InputError: several commits match.
+    """
+    if not SHORTEST_PREFIX <= len(text) < _ID_LENGTH or _PREFIX.fullmatch(text) is None:
+        return text
+    prefix = text.upper()
+    found: dict[str, Commit] = {}
+    for branch in store.branch_names():
+        with suppress(BranchNotFoundError):  # deleted during the search
+            found |= {commit.id: commit for commit in newest_of(store, branch, lambda view: _matching(view, prefix))}
+    if len(found) < 2:
+        return next(iter(found), text)
+    newest = sorted(found.values(), key=lambda commit: commit.id, reverse=True)
+    named = [
+        f"{one.id} ({one.branch}{'' if one.message is None else f', {cut(one.message)}'})" for one in newest[:_MOST]
+    ]
+    more = f", and {len(newest) - _MOST} more" if len(newest) > _MOST else ""
+    raise InputError(
+        f"'{text}' is the beginning of {len(newest)} commit ids: {', '.join(named)}{more}", hint="give more characters"
+    )
+
+
+def _matching(view: Manifest, prefix: str) -> list[Commit]:
+    is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
+    rows = view.ledger.read(filter=pc.starts_with(pc.field("object_id"), prefix) & is_commit)
+    found = view.ledger.decoded(rows, read_commits)
+    return [*found, view.head] if view.head.id.startswith(prefix) else found
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """The beginning of each id that no other of these ids has. All have the same length, at least `SHORTEST_SHOWN`.
+
+    >>> short_ids(["01K8XJ4ZQW0000", "01K8XJ4ZRB0000"])
+    {'01K8XJ4ZQW0000': '01K8XJ4ZQ', '01K8XJ4ZRB0000': '01K8XJ4ZR'}
+    """
+    ordered = sorted(set(ids))
+    length = max([SHORTEST_SHOWN, *(1 + _shared(*pair) for pair in pairwise(ordered))])
+    return {one: one[:length] for one in ordered}
+
+
+def _shared(one: str, other: str) -> int:
+    """Number of characters at the beginning that two texts share."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def newest_of(store: Store, branch: str, read: Callable[[Manifest], T]) -> T:
+    """Read the history of a branch. Reads the newest state again if cleanup removes the one that is being read."""
+    while True:
+        view = store.capture(branch)
+        try:
+            return read(view)
+        except VersionReclaimedError:
+            if store.capture(branch).version == view.version:
+                raise
+
+
 def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
     """Find a commit on any branch, or in the history of a tag.
 
     Args:
         store: the graph.
-        commit_id: its id.
+        commit_id: its id, or the beginning of its id.
         or_tag: the caller accepts a tag, too. The error then suggests the nearest tag name.
 
     Raises:
         NotFoundError: no branch and no tag has it.
+        InputError: several commits have ids with this beginning.
     """
+    commit_id = full_commit_id(store, commit_id)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search
-            found = find_in(store.capture(branch), commit_id)
+            found = newest_of(store, branch, lambda view: find_in(view, commit_id))
             if found is not None:
                 return found
     for tag in list_tag_refs(store.objects).values():  # a tag keeps the history of a branch that was reset
@@ -65,6 +142,8 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
             if found is not None:
                 return found
     hint = "it may belong to a deleted branch; 'commit list' shows the commits"
+    if len(commit_id) < SHORTEST_PREFIX and _PREFIX.fullmatch(commit_id):
+        hint = f"give at least {SHORTEST_PREFIX} characters of the id of a commit"
     if or_tag:
         near = did_you_mean(commit_id, list_tag_refs(store.objects))
         raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)

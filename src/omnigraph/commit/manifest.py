@@ -72,6 +72,23 @@ class TablePin:
     models: Models = ()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TypeCounts:
+    """The number of entities of one type that a commit changed.
+
+    Attributes:
+        key: the type key, `node:<Type>` or `edge:<Type>`.
+        inserted: number of new entities.
+        updated: number of entities that were written again, also if their values stayed the same.
+        deleted: number of removed entities.
+    """
+
+    key: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One commit of the graph.
@@ -85,6 +102,8 @@ class Commit:
         ledger: the Lance branch of the manifest that holds the version; None for `main`. It stays
             when the branch is deleted.
         generation: 1 more than the highest generation of its parents; None for a commit of an older release.
+        counts: the number of changed entities by type, without types that did not change; None for a commit of an older
+            release, and for commits that undo others.
     """
 
     id: str
@@ -101,6 +120,15 @@ class Commit:
     idempotency_key: str | None = None
     ledger: str | None = None
     generation: int | None = None
+    counts: tuple[TypeCounts, ...] | None = None
+
+    @property
+    def totals(self) -> TypeCounts | None:
+        """The number of changed entities of all types; None if it is not recorded."""
+        if self.counts is None:
+            return None
+        sums = ((one.inserted, one.updated, one.deleted) for one in self.counts)
+        return TypeCounts("", *(sum(numbers) for numbers in zip((0, 0, 0), *sums, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +202,13 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "created_at": commit.created_at,
         "message": commit.message,
         "labels": dict(commit.labels),
+        "kind": commit.writer,
+        "counts": None if commit.counts is None else {one.key: _counts_json(one) for one in commit.counts},
     }
+
+
+def _counts_json(counts: TypeCounts) -> dict[str, int]:
+    return {"inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}
 
 
 def default_ledger(branch: str) -> str | None:

@@ -21,6 +21,7 @@ from omnigraph.commit.manifest import (
     Manifest,
     TableId,
     TablePin,
+    TypeCounts,
     default_ledger,
     models_of,
 )
@@ -162,7 +163,19 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
     members |= {name: getattr(commit, name) for name in _OPTIONAL if getattr(commit, name) is not None}
     if commit.ledger != default_ledger(commit.branch):
         members["ledger"] = commit.ledger
+    if commit.counts is not None:
+        members["counts"] = dump_counts(commit.counts)
     return members | ({"labels": dict(commit.labels)} if commit.labels else {})
+
+
+def dump_counts(counts: Sequence[TypeCounts]) -> dict[str, list[int]]:
+    """Encode the counts of a commit."""
+    return {one.key: [one.inserted, one.updated, one.deleted] for one in counts}
+
+
+def read_counts(members: Mapping[str, Sequence[int]] | None) -> tuple[TypeCounts, ...] | None:
+    """Decode the counts of a commit; None for a commit without them."""
+    return None if members is None else tuple(TypeCounts(key, *numbers) for key, numbers in sorted(members.items()))
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -257,8 +270,19 @@ def read_commit(row: Mapping[str, Any]) -> Commit:
     return _commit(orjson.loads(row["metadata"]), row["table_branch"] or MAIN, row["table_version"])
 
 
+def has_commit(ledger: LedgerVersion, commit_id: str) -> bool:
+    """Whether a manifest version has a commit in its history. Reads the newest commits first."""
+    for index in reversed(range(len(ledger.parts))):
+        rows = ledger.read_parts([index], ["object_id", "object_type"])
+        found = rows.filter(pc.equal(rows["object_id"], commit_id))
+        if RowKind.GRAPH_COMMIT.value in found["object_type"].to_pylist():
+            return True
+    return False
+
+
 def _commit(members: dict[str, Any], branch: str, version: int) -> Commit:
     optional = {name: members.get(name) for name in _OPTIONAL}
     labels = tuple(sorted(members.get("labels", {}).items()))
     optional["ledger"] = members.get("ledger", default_ledger(branch))
+    optional["counts"] = read_counts(members.get("counts"))
     return Commit(members["id"], branch, version, created_at=members["created_at"], labels=labels, **optional)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +11,7 @@ import orjson
 
 from omnigraph.commit.json_checksums import verify_checksum, with_checksum
 from omnigraph.commit.manifest import Change, Commit, Models, TableId, TablePin, default_ledger, models_of
-from omnigraph.commit.manifest_rows import commit_rows
+from omnigraph.commit.manifest_rows import commit_rows, dump_counts, read_counts
 from omnigraph.commit.owner import Owner
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.errors import CorruptionError, ObjectNotFoundError
@@ -177,7 +177,7 @@ class Sidecar:
             version = members["sidecar_version"]
             if version not in (SIDECAR_VERSION, ROLLBACK_VERSION, ADOPTING_VERSION):
                 raise ValueError(f"sidecar version {version} is not known to this release")
-            commit = _commit(members["commit"])
+            commit = replace(_commit(members["commit"]), counts=read_counts(members.get("counts")))
             commit_rows([commit])  # raises if the manifest cannot store the commit
             return cls(
                 members["operation_id"],
@@ -257,7 +257,10 @@ def _plain(sidecar: Sidecar) -> dict[str, Any]:
         "branch_identifier": sidecar.branch_identifier,
         "kind": sidecar.kind.value,
         "base_head": sidecar.base_head,
-        "commit": {f.name: getattr(commit, f.name) for f in fields(commit)} | {"labels": list(commit.labels)},
+        # Releases before counts existed accept no other member of the commit, so the counts are beside it.
+        "commit": {f.name: getattr(commit, f.name) for f in fields(commit) if f.name != "counts"}
+        | {"labels": list(commit.labels)},
+        "counts": None if commit.counts is None else dump_counts(commit.counts),
         "tables": [
             {
                 "key": table.key,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.lineage import commits, find_commit
+from omnigraph.commit.lineage import commits, find_commit, newest_of
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
+from omnigraph.commit.manifest_rows import has_commit
 from omnigraph.commit.read_set import pins, reads_of
 from omnigraph.commit.ref_names import is_tag_name
 from omnigraph.commit.refs import find_tag
 from omnigraph.commit.store import Store
-from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
+from omnigraph.errors import InputError, NotFoundError, StorageError, VersionReclaimedError, cut, shown
 from omnigraph.lang.arrow import readable
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import StoredBlob, blob_info, stored_blobs
@@ -211,7 +212,11 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
     if version < 1:
         raise InputError("manifest versions count from 1")
     try:
-        return Snapshot(store, store.manifest_at(branch, version))
+        found = store.manifest_at(branch, version)
+        if not _is_in_history(store, found):
+            # A paused writer published it late, after cleanup had removed the version with this number.
+            raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
+        return Snapshot(store, found)
     except VersionReclaimedError:
         newest = store.capture(branch).version
         if version <= newest:
@@ -220,13 +225,27 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         raise NotFoundError(message, hint=f"its newest is {newest}") from None
 
 
+def _is_in_history(store: Store, view: Manifest) -> bool:
+    """Whether the newest state of a branch follows from an older one."""
+    if (view.head.ledger, view.head.manifest_version) != (view.ledger.branch, view.version):
+        return True  # a version without a commit of its own
+    try:
+        return has_commit(store.capture(view.branch).ledger, view.head.id)
+    except StorageError:
+        return True  # the newest state is damaged; older ones can still be read
+
+
 def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     """A branch at a time, in microseconds since 1970.
 
     Raises:
         NotFoundError: the branch has no commit that early.
     """
-    for commit in commits(store.capture(branch)):
-        if commit.created_at <= micros:
-            return Snapshot(store, store.manifest_of(commit))
-    raise NotFoundError(f"branch '{branch}' has no commit before that time")
+
+    def newest_before(view: Manifest) -> Commit | None:
+        return next((commit for commit in commits(view) if commit.created_at <= micros), None)
+
+    found = newest_of(store, branch, newest_before)
+    if found is None:
+        raise NotFoundError(f"branch '{branch}' has no commit before that time")
+    return Snapshot(store, store.manifest_of(found))

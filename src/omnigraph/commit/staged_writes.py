@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ulid_transform import ulid_now
 
 from omnigraph.commit.failpoints import Failpoint, reach
-from omnigraph.commit.manifest import MAIN, Manifest, TablePin
+from omnigraph.commit.manifest import MAIN, Manifest, TablePin, TypeCounts
 from omnigraph.commit.read_set import ReadSet
 from omnigraph.commit.removal_list import files_token
 from omnigraph.commit.schema_tables import create_table, table_keys
@@ -80,6 +80,15 @@ class StagedWrites:
     def replaced(self) -> set[str]:
         """The tables whose rows are all replaced."""
         return {entry.intent.key for entry in self._entries if entry.write.replaces_table}
+
+    @property
+    def counts(self) -> tuple[TypeCounts, ...]:
+        """The number of entities that the writes insert, update and delete, by type. Omits unchanged types."""
+        found = [
+            TypeCounts(entry.intent.key, entry.staged.rows_added, entry.staged.rows_updated, entry.staged.rows_removed)
+            for entry in self._entries
+        ]
+        return tuple(sorted(one for one in found if one.inserted or one.updated or one.deleted))
 
     def begin(self, view: Manifest) -> None:
         """Begin an attempt on a captured state."""

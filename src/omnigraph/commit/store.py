@@ -1,5 +1,7 @@
 """The open storage of one graph."""
 
+# See docs/decisions/0180-manifest-versions-go-with-their-commits.md
+
 from __future__ import annotations
 
 import time
@@ -12,7 +14,7 @@ from omnigraph.commit import lease
 from omnigraph.commit.audit import AUDIT_PATH
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Change, Commit, Manifest
-from omnigraph.commit.manifest_rows import read_manifest
+from omnigraph.commit.manifest_rows import has_commit, read_manifest
 from omnigraph.commit.manifest_successor import closing, successor
 from omnigraph.commit.process_locks import branch_lock
 from omnigraph.commit.ref_names import SYSTEM, branch_name
@@ -238,6 +240,13 @@ class Store:
             raise DamagedFileError(str(self.objects.uri), path, error.message) from error
         return None if found is None else read_manifest(branch, ledger or MAIN, found)
 
+    def has_version(self, ledger: str | None, version: int) -> bool:
+        """Whether a version of one Lance branch of the manifest exists. Does not read it."""
+        if self.objects.uri.scheme is Scheme.MEMORY:
+            return version in self.manifest.versions(ledger)
+        path = f"{table_directory(self.manifest.path, ledger)}/{VERSIONS}/{manifest_name(version)}"
+        return self.objects.exists(path)
+
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
         """Read a branch that may be deleted at the same time. Reports it as not found, not as unreadable."""
@@ -418,7 +427,9 @@ class Store:
             made = replace(commit, manifest_version=current.version + 1, ledger=current.ledger.branch)
             next_ = successor(current, change, made, held.fence)
             try:
-                return self._remember(next_.published(self.manifest.publish(current.ledger, next_.keep, next_.add)))
+                published = self.manifest.publish(current.ledger, next_.keep, next_.add)
+                self._check_newest(published, commit)
+                return self._remember(next_.published(published))
             except TableConflictError:
                 self.forget(base.branch)
                 current = self.capture(base.branch)
@@ -427,6 +438,29 @@ class Store:
                     self.manifest.make_durable(current.ledger)
                     return current
         raise ReadSetChangedError("graph_head", base.head.id, current.head.id)
+
+    def _check_newest(self, made: LedgerVersion, commit: Commit | None) -> None:
+        """Check that a version that was just published is part of the branch.
+
+        Lance creates the version after the base if that number is free. It is also free if other writers published it
+        while this process was paused, and cleanup has removed it since. Then newer versions exist that do not follow
+        from this one. No reader has seen it, and it is removed.
+
+        Args:
+            made: the new version.
+            commit: its commit, which all later versions have; None if no version may follow.
+
+        Raises:
+            TableConflictError: the branch has other versions since its base. Nothing happened.
+        """
+        newest = self.manifest.newest(made)
+        # The version before the newest stays. Without it, the branch was deleted, and cleanup has removed its files.
+        if newest is made and (made.branch is None or self.has_version(made.branch, made.version - 1)):
+            return
+        if newest is not None and newest is not made and commit is not None and has_commit(newest, commit.id):
+            return
+        self.objects.delete(made.path)
+        raise TableConflictError(f"{self.manifest.path}: version {made.version} was published and removed before")
 
     def close_branch(self, view: Manifest, held: Lease, successor: str | None = None) -> None:
         """Publish the last version of an incarnation, so that no write can follow.
@@ -444,7 +478,7 @@ class Store:
             raise _overtaken(view.branch)
         last = closing(view, held.fence, successor)
         try:
-            self.manifest.publish(view.ledger, last.keep, last.add)
+            self._check_newest(self.manifest.publish(view.ledger, last.keep, last.add), None)
         except TableConflictError as error:
             raise ReadSetChangedError("graph_head", view.head.id, None) from error
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.commit import branch_reset, branches, snapshots, transaction_branches
 from omnigraph.commit.branch_reset import BranchReset, preview_reset
 from omnigraph.commit.branches import Branch
-from omnigraph.commit.lineage import find_ancestor
+from omnigraph.commit.lineage import find_ancestor, full_commit_id
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.engine.session import Session
@@ -48,7 +48,7 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
-    branches.delete_branch(session.store, name, expect_head, incarnation)
+    branches.delete_branch(session.store, name, session.commit_id(expect_head), incarnation)
 
 
 def reset_branch(
@@ -73,7 +73,8 @@ def reset_branch(
     store = session.store
     if not preview:
         session.require_writable()
+    to = full_commit_id(store, to)
     known = find_ancestor(store.capture(branch_name(name)), to)
     base = snapshots.at_commit(store, to).manifest if known is None else store.manifest_of(known)
     reset = preview_reset if preview else branch_reset.reset_branch
-    return reset(store, name, base, expect_head)
+    return reset(store, name, base, session.commit_id(expect_head))

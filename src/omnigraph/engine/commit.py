@@ -37,13 +37,13 @@ def write_request(session: Session, branch: str, kind: WriterKind, request: Comm
         message=request.message,
         labels=tuple((request.labels or {}).items()),
         timeout=request.timeout,
-        expect_head=request.expect_head,
+        expect_head=session.commit_id(request.expect_head),
     )
     if not isinstance(request, WriteFields):
         return made
     return replace(
         made,
-        unchanged=unchanged(request.unchanged_since, request.reads),
+        unchanged=unchanged(session.commit_id(request.unchanged_since), request.reads),
         idempotency_key=request.idempotency_key,
     )
 

@@ -118,8 +118,8 @@ class _Run:
             earlier = find_idempotent(view, request.idempotency_key)
             if earlier is not None:
                 return earlier_receipt(self.branch, self.mode, lambda: rows.digest(view), earlier)
-        if request.expect_head not in (None, view.head.id):
-            raise PreconditionFailedError(self.branch, str(request.expect_head), view.head.id)
+        if write.expect_head not in (None, view.head.id):
+            raise PreconditionFailedError(self.branch, str(write.expect_head), view.head.id)
         base, created, begun = view, None, view
         try:
             if missing and rows.stages_into_tables and not request.check:

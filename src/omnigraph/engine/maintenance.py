@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
 
+from omnigraph.commit.recovery import recover_all
 from omnigraph.commit.work_records import WorkKind, reading
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.engine_choice import choose_engine
@@ -14,17 +17,27 @@ from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.opening import store_at
 from omnigraph.engine.requests import OptimizeRequest
 from omnigraph.engine.session import At, Session
+from omnigraph.errors import (
+    BranchNotFoundError,
+    ConflictError,
+    InputError,
+    RetryableError,
+    StorageError,
+    StorageErrorKind,
+)
 from omnigraph.upkeep import backup as copying
 from omnigraph.upkeep import cleanup as cleaning
 from omnigraph.upkeep import indexes as indexing
 from omnigraph.upkeep import optimize as packing
 from omnigraph.upkeep import repair as repairing
+from omnigraph.upkeep import status as examining
 from omnigraph.upkeep.backup import CopyReceipt
-from omnigraph.upkeep.cleanup import CleanupReport
+from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, CleanupReport
 from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt, Workers
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.status import GraphStatus, Thresholds, debts
 from omnigraph.upkeep.verify_files import verify_files
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.verify import IntegrityReport
@@ -48,9 +61,10 @@ def ensure_indexes(session: Session, branch: str | None) -> IndexReceipt:
 
 
 def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
-    """Compact the tables of `main` and update its indexes, as one commit.
+    """Compact the tables of a branch and update its indexes, as one commit.
 
     Raises:
+        BranchNotFoundError: there is no such branch.
         WriteTimeoutError: other writers delayed the commit past its timeout.
     """
     session.require_writable()
@@ -69,11 +83,112 @@ def optimize(session: Session, request: OptimizeRequest) -> OptimizeReceipt:
             session.store,
             lambda view: session.schemas.checked(view).catalog,
             workers,
+            branch=session.branch_or_default(request.branch),
             rows_per_fragment=request.rows_per_fragment,
             segment_rows=(request.spark or SparkOptions()).segment_rows,
         )
     last = choices[-1]
     return replace(done, engine=last.engine.value, why=last.why)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepReport:
+    """The result of one round of upkeep.
+
+    Attributes:
+        status: the condition of the graph before it.
+        optimized: the branches that were optimized, with their receipts.
+        cleanup: the result of the cleanup; None if it was not due.
+        error: a temporary error that ended the round, such as a conflict with other writers; None if there was none.
+    """
+
+    status: GraphStatus | None
+    optimized: tuple[tuple[str, OptimizeReceipt], ...] = ()
+    cleanup: CleanupReport | None = None
+    error: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was nothing to do."""
+        return not self.optimized and self.cleanup is None and self.error is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as the JSON object that all user interfaces return."""
+        cleaned = self.cleanup
+        return {
+            "optimized": {branch: receipt.to_json() for branch, receipt in self.optimized},
+            "cleanup": None
+            if cleaned is None
+            else {"versions_removed": cleaned.versions_removed, "bytes_removed": cleaned.bytes_removed},
+            "error": self.error,
+        }
+
+
+def status(session: Session, thresholds: Thresholds | None = None) -> GraphStatus:
+    """Examine the graph: what is small, deleted, unindexed, old or interrupted, and which command helps."""
+    return examining.status(session.store, lambda view: session.schemas.of(view).catalog, thresholds)
+
+
+def upkeep(
+    session: Session, thresholds: Thresholds | None = None, stop: Event | None = None, known: set[str] | None = None
+) -> UpkeepReport:
+    """Recover interrupted writes, optimize the branches and clean up, as far as the thresholds demand it.
+
+    Args:
+        session: the session.
+        thresholds: the condition at which a command runs; by default the settings.
+        stop: ends the round after the current command.
+        known: heads of branches that `optimize` has left as they are. They are skipped, and new ones are added.
+
+    Raises:
+        ReadOnlyError: the session is read-only.
+        CorruptionError: the graph is damaged.
+    """
+    session.require_writable()
+    limits = thresholds or Thresholds()
+    settled = set() if known is None else known
+    recover_all(session.store)
+    found = status(session, limits)
+    optimized: list[tuple[str, OptimizeReceipt]] = []
+    for branch in found.branches:
+        if stop is not None and stop.is_set():
+            return UpkeepReport(found, tuple(optimized))
+        if branch.head in settled or not any(True for _ in debts(branch, limits)):
+            continue
+        with suppress(BranchNotFoundError):  # deleted meanwhile
+            receipt = optimize(session, OptimizeRequest(branch=branch.name))
+            settled.add(branch.head if receipt.commit is None else receipt.commit.id)
+            if receipt.commit is not None:
+                optimized.append((branch.name, receipt))
+    cleaned = None
+    due = sum(branch.removable for branch in found.branches) > limits.versions
+    if due and not (stop is not None and stop.is_set()):
+        cleaned = cleanup(session, Policy(limits.keep, limits.older_than, ORPHANS_OLDER_THAN), preview=False)
+    return UpkeepReport(found, tuple(optimized), cleaned)
+
+
+def watch(session: Session, thresholds: Thresholds | None, interval: float, stop: Event) -> Iterator[UpkeepReport]:
+    """Run upkeep again and again, until `stop` is set.
+
+    Several processes may do this at the same time. Temporary errors are reported, and the next round tries again.
+
+    Args:
+        session: the session.
+        thresholds: the condition at which a command runs; by default the settings.
+        interval: seconds between two rounds.
+        stop: ends the loop after the current command.
+    """
+    settled: set[str] = set()
+    while not stop.is_set():
+        try:
+            yield upkeep(session, thresholds, stop, settled)
+        except (ConflictError, RetryableError) as error:
+            yield UpkeepReport(None, error=str(error))
+        except StorageError as error:
+            if error.kind is not StorageErrorKind.TRANSIENT:
+                raise
+            yield UpkeepReport(None, error=str(error))
+        stop.wait(interval)
 
 
 def cleanup(session: Session, policy: Policy, *, preview: bool) -> CleanupReport:
@@ -83,9 +198,15 @@ def cleanup(session: Session, policy: Policy, *, preview: bool) -> CleanupReport
     return cleaning.cleanup(session.store, policy, preview=preview)
 
 
-def verify(session: Session, *, branch: str | None, commit: str | None) -> IntegrityReport:
-    """Check all files of a state, and all constraints on its rows. Skips the constraints if a file is damaged."""
-    view = session.snapshot(branch=branch, commit=commit)
+def verify(session: Session, *, branch: str | None, commit: str | None, at: At | None = None) -> IntegrityReport:
+    """Check all files of a state, and all constraints on its rows. Skips the constraints if a file is damaged.
+
+    Raises:
+        InputError: both a commit and a state are given.
+    """
+    if commit is not None and at is not None:
+        raise InputError("give only one of commit and at")
+    view = session.snapshot(branch=branch, commit=commit) if at is None else session.snapshot_at(branch, at)
     entities = {key: pin.row_count for key, pin in view.tables.items()}
     with reading(session.store.leases, WorkKind.VERIFY, view.manifest):
         files = verify_files(session.store, view.manifest)

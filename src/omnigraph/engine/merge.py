@@ -55,14 +55,15 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         if earlier is not None:
             return earlier_receipt(request.into, digest, earlier)
     source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
+    request = replace(request, expect_source=session.commit_id(request.expect_source))
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
     with ExitStack() as held:
         # The work record protects both states from cleanup, also while the engine is chosen and started.
         if request.preview:
-            if request.expect_head not in (None, target.head.id):
-                raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
+            if write.expect_head not in (None, target.head.id):
+                raise PreconditionFailedError(request.into, str(write.expect_head), target.head.id)
             held.enter_context(reading(store.leases, WorkKind.MERGE, source))
         else:
             write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, source, target)))

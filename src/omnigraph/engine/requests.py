@@ -196,9 +196,18 @@ class PollOptions(FollowOptions, total=False):
     wait: float
 
 
+class HistoryOptions(TypedDict, total=False):
+    """Options of `log` and `blame`."""
+
+    branch: str | None
+    at: At | None
+    follow: bool
+
+
 class OptimizeOptions(ExecutionOptions, total=False):
     """Options of `optimize`."""
 
+    branch: str | None
     rows_per_fragment: int
 
 
@@ -467,10 +476,43 @@ class BaselineRequest(ChangeFields):
     branch: str | None = None
 
 
+@dataclass(frozen=True)
+class LogRequest:
+    """An entity whose changes are listed.
+
+    Attributes:
+        follow: whether to list the commits of merged branches.
+    """
+
+    type_name: str
+    entity_id: str
+    branch: str | None = None
+    at: At | None = None
+    follow: bool = True
+
+
+@dataclass(frozen=True)
+class BlameRequest:
+    """An entity whose values are assigned to commits.
+
+    Attributes:
+        property: only this property; None for all.
+        follow: whether to name the commits of merged branches.
+    """
+
+    type_name: str
+    entity_id: str
+    property: str | None = None
+    branch: str | None = None
+    at: At | None = None
+    follow: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimizeRequest(ExecutionFields):
     """Options of one compaction."""
 
+    branch: str | None = None
     rows_per_fragment: int = ROWS_PER_FRAGMENT
 
 

@@ -10,6 +10,7 @@ from omnigraph.changes.diff import Reading
 from omnigraph.changes.feed import Feed
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.format_upgrade import upgrade_format
+from omnigraph.commit.lineage import full_commit_id
 from omnigraph.commit.location import adopt_location
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.recovery import recover_all
@@ -124,6 +125,14 @@ class Session:
             InputError: the name is not valid.
         """
         return branch_name(self.default_branch if branch is None else branch)
+
+    def commit_id(self, text: str | None) -> str | None:
+        """The id of a commit, given its id or the beginning of it. Unknown ids stay as they are.
+
+        Raises:
+            InputError: several commits have ids with this beginning.
+        """
+        return full_commit_id(self.store, text) if isinstance(text, str) else text
 
     def snapshot(
         self,

@@ -13,6 +13,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.blob import blob
 from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
+from omnigraph.engine.history import blame, log
 from omnigraph.engine.load import load
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
@@ -21,6 +22,7 @@ from omnigraph.engine.pick import cherry_pick, revert
 from omnigraph.engine.query import async_query, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    BlameRequest,
     CherryPickRequest,
     EmbedOptions,
     EmbedRequest,
@@ -28,6 +30,7 @@ from omnigraph.engine.requests import (
     ExportRequest,
     LoadOptions,
     LoadRequest,
+    LogRequest,
     MergeOptions,
     MergeRequest,
     MutateOptions,
@@ -45,6 +48,7 @@ from omnigraph.engine.restore import restore_entities
 from omnigraph.engine.session import At, Session
 from omnigraph.graph.collections import Commits
 from omnigraph.graph.transaction import Transaction
+from omnigraph.history.entity import BlamedValue, EntityLog
 from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
 from omnigraph.merge.restore_receipt import RestoreReceipt
@@ -89,6 +93,16 @@ class BranchHandle:
         """One node or edge of the branch by id, or None."""
         view = self.snapshot()
         return view.entity(self._session.type_key(type_name, view), entity_id)
+
+    def log(self, type_name: str, entity_id: str, *, follow: bool = True) -> EntityLog:
+        """All changes of one entity that lead to the branch, newest first. See `Graph.log`."""
+        return log(self._session, LogRequest(type_name, entity_id, branch=self.name, follow=follow))
+
+    def blame(
+        self, type_name: str, entity_id: str, property: str | None = None, *, follow: bool = True
+    ) -> tuple[BlamedValue, ...]:
+        """The commit that set each value of an entity of the branch. See `Graph.blame`."""
+        return blame(self._session, BlameRequest(type_name, entity_id, property, branch=self.name, follow=follow))
 
     def blob(self, type_name: str, entity_id: str, property: str) -> Blob:
         """A blob of the newest state. It can be read in ranges."""

@@ -163,20 +163,25 @@ class Commits:
         """
         if limit is not None and limit < 1:
             raise InputError("limit must be at least 1")
-        found = lineage.commits(self._store.capture(branch or self._branch))
-        if cursor is not None:
-            for commit in found:
-                if commit.id == cursor:
-                    break
-            else:
-                raise InputError("this cursor does not belong to this history", hint="start without a cursor")
-        if actor is not None:
-            found = (commit for commit in found if commit.actor == actor)
-        if limit is None:
-            return CommitPage(tuple(found), None)
-        taken = tuple(islice(found, limit + 1))
-        more = len(taken) > limit
-        return CommitPage(taken[:limit], taken[limit - 1].id if more else None)
+        return lineage.newest_of(
+            self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
+        )
+
+
+def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor: str | None) -> CommitPage:
+    if cursor is not None:
+        for commit in found:
+            if commit.id == cursor:
+                break
+        else:
+            raise InputError("this cursor does not belong to this history", hint="start without a cursor")
+    if actor is not None:
+        found = (commit for commit in found if commit.actor == actor)
+    if limit is None:
+        return CommitPage(tuple(found), None)
+    taken = tuple(islice(found, limit + 1))
+    more = len(taken) > limit
+    return CommitPage(taken[:limit], taken[limit - 1].id if more else None)
 
 
 class Tags:

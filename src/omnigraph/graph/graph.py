@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib import import_module
+from threading import Event
 from types import TracebackType
 from typing import Literal, Unpack, cast, overload
 
@@ -24,7 +25,9 @@ from omnigraph.engine.commit import write_tables
 from omnigraph.engine.diff import diff
 from omnigraph.engine.embed import embed
 from omnigraph.engine.export import export
+from omnigraph.engine.history import blame, log
 from omnigraph.engine.load import load
+from omnigraph.engine.maintenance import UpkeepReport
 from omnigraph.engine.merge import merge
 from omnigraph.engine.mutate import mutate
 from omnigraph.engine.options import takes
@@ -32,6 +35,7 @@ from omnigraph.engine.pick import cherry_pick, revert
 from omnigraph.engine.query import async_query, explain, query
 from omnigraph.engine.query_text import QueryText
 from omnigraph.engine.requests import (
+    BlameRequest,
     CherryPickRequest,
     DiffOptions,
     DiffRequest,
@@ -41,8 +45,10 @@ from omnigraph.engine.requests import (
     ExplainRequest,
     ExportOptions,
     ExportRequest,
+    HistoryOptions,
     LoadOptions,
     LoadRequest,
+    LogRequest,
     MergeOptions,
     MergeRequest,
     MutateOptions,
@@ -63,6 +69,7 @@ from omnigraph.graph.changes import Changes
 from omnigraph.graph.collections import Branches, Commits, Recovery, Tags
 from omnigraph.graph.pipelines import Pipeline
 from omnigraph.graph.schema import Schema
+from omnigraph.history.entity import BlamedValue, EntityLog
 from omnigraph.lang.schema import AcceptedSchema, Catalog
 from omnigraph.merge.pick_receipt import PickReceipt
 from omnigraph.merge.receipt import MergeReceipt
@@ -77,6 +84,7 @@ from omnigraph.upkeep.indexes import IndexCoverage, IndexReceipt
 from omnigraph.upkeep.optimize import OptimizeReceipt
 from omnigraph.upkeep.reachable import Policy
 from omnigraph.upkeep.repair import RepairReport
+from omnigraph.upkeep.status import GraphStatus, Thresholds
 from omnigraph.upkeep.vectors import EmbedReceipt
 from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import MutationReceipt
@@ -305,6 +313,65 @@ class Graph:
             InputError: the property is not a Blob.
         """
         return blob(self.session, self.session.snapshot_at(branch, at), type_name, entity_id, property)
+
+    @takes(HistoryOptions)
+    def log(self, type_name: str, entity_id: str, **options: Unpack[HistoryOptions]) -> EntityLog:
+        """All changes of one entity, newest first: each commit that inserted, updated or deleted it, with the values.
+
+        Reads only the commits that changed the entity. Commits that cleanup has removed are reported as not kept.
+
+        Args:
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
+            entity_id: the entity.
+            branch: the changes that lead to this branch; by default the handle's branch.
+            at: the changes that lead to another state: a snapshot, commit id or tag; or a time or manifest version of
+                the branch.
+            follow: for a change that a merge brought, also list the commits of the merged branch. On by default.
+            options: the keyword arguments `branch`, `at` and `follow`.
+
+        Example:
+            >>> import tempfile
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key  age: I32? }") as graph:
+            ...     _ = graph.mutate('query q() { insert Person { name: "ann", age: 30 } }')
+            ...     _ = graph.mutate('query q() { update Person set { age: 31 } where name = "ann" }')
+            ...     [(change.operation.value, change.properties) for change in graph.log("Person", "ann")]
+            [('update', ('age',)), ('insert', ('id', 'age', 'name'))]
+
+        Raises:
+            NotFoundError: there is no such type or state, or the entity never existed.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return log(self.session, LogRequest(type_name, entity_id, **options))
+
+    @takes(HistoryOptions)
+    def blame(
+        self, type_name: str, entity_id: str, property: str | None = None, **options: Unpack[HistoryOptions]
+    ) -> tuple[BlamedValue, ...]:
+        """The commit and the actor that set each value of an entity.
+
+        Args:
+            type_name: a node type or edge type. If both have this name: `node:<Type>` or `edge:<Type>`.
+            entity_id: the entity.
+            property: only this property; by default all.
+            branch: read the newest state of this branch; by default the handle's branch.
+            at: read another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
+            follow: for a value that a merge brought, name the commit of the merged branch. On by default.
+            options: the keyword arguments `branch`, `at` and `follow`.
+
+        Example:
+            >>> import tempfile
+            >>> schema = "node Person { name: String @key  age: I32? }"
+            >>> with init(tempfile.mkdtemp() + "/g", schema, actor="kim") as graph:
+            ...     _ = graph.mutate('query q() { insert Person { name: "ann", age: 30 } }')
+            ...     [(value.property, value.value, value.actor) for value in graph.blame("Person", "ann", "age")]
+            [('age', 30, 'kim')]
+
+        Raises:
+            NotFoundError: there is no such type, entity or state.
+            InputError: the type has no such property.
+            VersionReclaimedError: cleanup has removed the state.
+        """
+        return blame(self.session, BlameRequest(type_name, entity_id, property, **options))
 
     @overload
     def export(
@@ -873,7 +940,7 @@ class Graph:
         """
         return mutate(self.session, MutateRequest(text, params, branch=branch, **options))
 
-    def verify(self, *, branch: str | None = None, commit: str | None = None) -> IntegrityReport:
+    def verify(self, *, branch: str | None = None, commit: str | None = None, at: At | None = None) -> IntegrityReport:
         """Check all files of a state, and all constraints of the schema on all its rows.
 
         Every file that the state needs must exist and be readable, and on a local disk its length and checksum must be
@@ -885,6 +952,7 @@ class Graph:
         Args:
             branch: check the newest state of this branch; by default the handle's branch.
             commit: check this commit or tag.
+            at: check another state: a snapshot, commit id or tag; or a time or manifest version of the branch.
 
         Example:
             >>> import pyarrow, tempfile
@@ -897,7 +965,7 @@ class Graph:
         Raises:
             ResourceLimitError: a check needs more memory than `OMNIGRAPH_LOAD_MEMORY` allows.
         """
-        return maintenance.verify(self.session, branch=branch, commit=commit)
+        return maintenance.verify(self.session, branch=branch, commit=commit, at=at)
 
     def repair(self, *, confirm: bool = False, force: bool = False) -> RepairReport:
         """Compare every table of every branch with the manifest, and repair differences with `confirm`.
@@ -962,12 +1030,14 @@ class Graph:
 
     @takes(OptimizeOptions)
     def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
-        """Compact the tables of `main` into few files, and update its indexes, as one commit.
+        """Compact the tables of a branch into few files, and update its indexes, as one commit.
 
         Query results and row ids do not change, and the change feed is empty. If there is nothing to do, there is no
-        commit. The old files stay until `cleanup`.
+        commit. The old files stay until `cleanup`. Tables that the branch has not written to belong to the branch that
+        it was created from, and are left alone.
 
         Args:
+            branch: the branch; by default the handle's branch.
             rows_per_fragment: the approximate number of rows per file after the compaction.
             engine: `local`, `spark`, or `auto`, which chooses Spark if much has to be rewritten.
             spark: the settings of Spark jobs.
@@ -989,6 +1059,62 @@ class Graph:
         """
         return maintenance.optimize(self.session, OptimizeRequest(**options))
 
+    def status(self, thresholds: Thresholds | None = None) -> GraphStatus:
+        """The condition of the graph, and the commands that help.
+
+        For each branch and table: files, versions, rows, deleted rows, rows without an index, and sizes. Also
+        interrupted writes, running work, the size of the manifest, and the space that each branch and tag holds.
+        Changes nothing.
+
+        Args:
+            thresholds: the condition at which a command is advised; by default the settings of upkeep.
+
+        Example:
+            >>> import pyarrow, tempfile
+            >>> from omnigraph import Thresholds
+            >>> with init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }") as graph:
+            ...     for name in ("ann", "bob", "eve"):
+            ...         _ = graph.load({"Person": pyarrow.table({"name": [name]})}, mode="append")
+            ...     found = graph.status(Thresholds(fragments=2))
+            ...     found.branches[0].tables[0].fragments, found.advice[0].reason
+            (3, 'node:Person has 3 small files')
+
+        Raises:
+            InputError: a setting is not a number.
+        """
+        return maintenance.status(self.session, thresholds)
+
+    def upkeep(self, thresholds: Thresholds | None = None) -> UpkeepReport:
+        """Run the maintenance that the condition of the graph demands: recovery, `optimize` and `cleanup`.
+
+        A command runs if a threshold is exceeded. Cleanup keeps `thresholds.keep` commits of each branch, all commits
+        that are younger than `thresholds.older_than`, and everything that branches and tags need.
+
+        Args:
+            thresholds: the condition at which a command runs; by default the settings of upkeep.
+
+        Raises:
+            ReadOnlyError: the handle is read-only.
+        """
+        return maintenance.upkeep(self.session, thresholds)
+
+    def watch_upkeep(
+        self, stop: Event, *, interval: float = 60.0, thresholds: Thresholds | None = None
+    ) -> Iterator[UpkeepReport]:
+        """Run `upkeep` again and again. Yields the report of each round.
+
+        One process per graph is enough. Several do no harm.
+
+        Args:
+            stop: ends the loop after the current command.
+            interval: seconds between two rounds.
+            thresholds: the condition at which a command runs; by default the settings of upkeep.
+
+        Raises:
+            ReadOnlyError: the handle is read-only.
+        """
+        return maintenance.watch(self.session, thresholds, interval, stop)
+
     def cleanup(
         self,
         *,
@@ -997,7 +1123,7 @@ class Graph:
         orphans_older_than: timedelta = ORPHANS_OLDER_THAN,
         preview: bool = False,
     ) -> CleanupReport:
-        """Remove table versions that are no longer needed, and files of crashed writers.
+        """Remove table and manifest versions that are no longer needed, and files of crashed writers.
 
         All versions of branch heads, tags and kept commits stay. So do the bases of later merges, and the versions that
         running work needs: loads, merges, exports, transactions. Reading a removed commit raises

@@ -22,11 +22,15 @@ class Fragment:
         number: its number in the table.
         rows: its number of rows.
         size: bytes of its files; 0 if unknown.
+        deleted: its number of deleted rows, which its files still contain.
+        files: names of its data files, with their sizes.
     """
 
     number: int
     rows: int
     size: int
+    deleted: int = 0
+    files: tuple[tuple[str, int], ...] = ()
 
 
 def fragments(dataset: LanceDataset) -> list[Fragment]:
@@ -34,8 +38,9 @@ def fragments(dataset: LanceDataset) -> list[Fragment]:
     found = []
     for fragment in dataset.get_fragments():
         made = fragment.metadata
-        size = sum(file.file_size_bytes or 0 for file in made.files)
-        found.append(Fragment(fragment.fragment_id, made.num_rows, size))
+        files = tuple((file.path, file.file_size_bytes or 0) for file in made.files)
+        size = sum(size for _, size in files)
+        found.append(Fragment(fragment.fragment_id, made.num_rows, size, made.num_deletions, files))
     return found
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -78,6 +79,7 @@ class LedgerVersion:
     _fragments: tuple[FragmentMetadata, ...]
     _files: tuple[tuple[str, str | None], ...]
     _checks: Parts
+    _open_again: Callable[[], LanceDataset | None]
 
     @property
     def schema(self) -> pa.Schema:
@@ -122,15 +124,27 @@ class LedgerVersion:
         once.
         """
         parts = range(len(self.parts)) if indexes is None else indexes
-        for index in parts:
-            self._checks.check(*self._files[index], self.path)
         try:
+            for index in parts:
+                self._checks.check(*self._files[index], self.path)
             with reporting(self._dataset.uri, "", UNREADABLE):
                 return self._scan(indexes, list(columns) if columns else None, filter)
         except StorageError as error:
-            if error.kind is not StorageErrorKind.PERMANENT:
+            if error.kind is StorageErrorKind.PERMANENT and self._is_removed():
+                raise VersionReclaimedError(
+                    f"version {self.version} of {self.path.rpartition('/_versions/')[0]} no longer exists",
+                    hint="cleanup has removed it: read the newest version",
+                ) from error
+            if error.kind is not StorageErrorKind.PERMANENT or isinstance(error, DamagedFileError):
                 raise
             raise self._damaged(parts, error, lambda index: self._rows([index], columns)) from error
+
+    def _is_removed(self) -> bool:
+        """Whether cleanup has removed this version since it was opened. Then its parts may be missing, too."""
+        try:
+            return self._open_again() is None
+        except OmnigraphError:
+            return False
 
     def _scan(self, indexes: Sequence[int] | None, columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
         table: pa.Table
@@ -235,7 +249,11 @@ class Ledger:
         with reporting(self._root, self.path):
             fragments = write_fragments(rows, uri, schema=schema, mode="create", storage_options=self._options)
         sealed = sealed_schema(schema, 1, fragments, self._parts.sums(self.path, fragments))
-        return self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(sealed, fragments)), fragments)
+        made = self._commit(uri, None, Transaction(0, LanceOperation.Overwrite(sealed, fragments)), fragments)
+        if self.newest(made) is not made:
+            # Another process created the ledger while this one was paused, and cleanup has removed its version 1.
+            raise TableConflictError(f"{self.path} exists")
+        return made
 
     def open(self, branch: str | None = None, version: int | None = None) -> LedgerVersion | None:
         """Open a version, by default the newest; None if the ledger or branch does not exist.
@@ -308,7 +326,8 @@ class Ledger:
         bases = base_directories(dataset) if shared else {}
         files = tuple((self._part_path(branch, bases, part), sums.get(part.files[0].path)) for part in fragments)
         rows = tuple(int(fragment.num_rows) for fragment in fragments)
-        return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts)
+        again = partial(self._find, branch, found)
+        return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts, again)
 
     def _part_path(self, branch: str | None, bases: Mapping[int, str], part: FragmentMetadata) -> str:
         """Path of a part's file, below the root. Parts of a branch may be in the directory of its parent."""
@@ -327,12 +346,19 @@ class Ledger:
             return versions(found)
 
     def needs(self, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
-        """The files of the versions that stay, and of the versions that are removed."""
+        """The files of the versions that stay, and of the versions that are removed.
+
+        Args:
+            branch: the branch; None for the main branch.
+            stay: the known versions that stay. New versions stay, too.
+            gone: the versions that are removed.
+        """
         found = self._find(branch, None)
         if found is None:
             return Needs()
         with reporting(self._root, self.path, UNREADABLE):
-            return needs(found, self.path, stay, gone, lambda version: self._find(branch, version))
+            # A ledger has no indexes, so its versions need not be opened one by one.
+            return needs(found, self.path, (), gone, lambda version: self._find(branch, version))
 
     def open_whole(self) -> LedgerVersion | None:
         """The newest version, after a check that no newer version was lost; None if the ledger does not exist.

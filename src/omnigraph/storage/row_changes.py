@@ -59,6 +59,7 @@ class StagedChange:
         removed: number of rows that the table loses.
         ids: the ids that were looked up: of written and deleted rows.
         found: `id` and `_rowid` of those that exist.
+        replaced: number of rows that get new values.
     """
 
     operation: LanceOperation.Update
@@ -66,6 +67,7 @@ class StagedChange:
     removed: int
     ids: pa.Array
     found: pa.Table
+    replaced: int
 
     def rebase(self, dataset: LanceDataset) -> StagedChange | None:
         """The same change for a later version, with the same new fragments.
@@ -126,7 +128,7 @@ def write_change(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> S
     new = with_row_ids(_write(dataset, rows, positions), row_ids)
     operation = LanceOperation.Update(removed_fragment_ids=gone, updated_fragments=updated, new_fragments=new)
     known = found.select([_ID, ROW_ID])
-    return StagedChange(operation, len(ids) - replaced, found.num_rows - replaced, sought, known)
+    return StagedChange(operation, len(ids) - replaced, found.num_rows - replaced, sought, known, replaced)
 
 
 def _sorted(found: pa.Table) -> pa.Table:

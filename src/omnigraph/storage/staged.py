@@ -28,6 +28,7 @@ class Staged:
         transaction_id: identifies the commit afterwards.
         rows_added: the number of rows that the table gains.
         rows_removed: the number of rows that the table loses.
+        rows_updated: the number of rows that are replaced.
         then: a further commit that belongs to the same write.
         files: its files, below the root. In an object store, an index is named by its directory.
         ids: the ids that staging looked up; None if it looked up none.
@@ -48,6 +49,7 @@ class Staged:
     ids: pa.ChunkedArray | None = field(default=None, compare=False, repr=False)
     restage: Callable[[TableRef], Staged | None] | None = field(default=None, compare=False, repr=False)
     restores: TableRef | None = None
+    rows_updated: int = 0
 
     def rebase(self, base: TableRef) -> Staged | None:
         """The same write for another version of the same branch, without writing its rows again.
@@ -75,6 +77,7 @@ def staged(
     *,
     added: int = 0,
     removed: int = 0,
+    updated: int = 0,
     known: Collection[str] = (),
 ) -> Staged:
     """Mark a transaction as one of this engine, and list its files.
@@ -85,6 +88,7 @@ def staged(
         transaction: the transaction, which was not committed yet.
         added: the number of rows that the table gains.
         removed: the number of rows that the table loses.
+        updated: the number of rows that are replaced.
         known: data files of the base that the transaction lists again.
     """
     transaction.transaction_properties = {ENGINE_MARK: "1"}
@@ -93,7 +97,9 @@ def staged(
     blobs = [path.removesuffix(".lance") for path in paths if path.endswith(".lance")]
     paths += [path for path in blobs if os.path.isdir(f"{root}/{path}")]
     files = tuple(file for path in paths for file in _files_at(root, path))
-    return Staged(base, str(transaction.uuid), added, removed, transaction, tuple(paths), None, files)
+    return Staged(
+        base, str(transaction.uuid), added, removed, transaction, tuple(paths), None, files, rows_updated=updated
+    )
 
 
 def _files_at(root: str, path: str) -> list[str]:

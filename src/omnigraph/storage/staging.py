@@ -163,7 +163,8 @@ def _change(table: TableView, change: StagedChange) -> Staged:
         return None if moved is None else _change(other, moved)
 
     transaction = Transaction(table.ref.version, change.operation)
-    made = staged(table.datasets.root, table.ref, transaction, added=change.added, removed=change.removed)
+    added, removed, updated = change.added, change.removed, change.replaced
+    made = staged(table.datasets.root, table.ref, transaction, added=added, removed=removed, updated=updated)
     return replace(made, ids=pa.chunked_array([change.ids]), restage=restage)
 
 
@@ -231,7 +232,8 @@ def stage_replaced(table: TableView, fragments: Sequence[str], gone: RemovedRows
         new_fragments=parts,
     )
     added = sum(part.num_rows for part in parts) - gone.rows
-    return staged(table.datasets.root, table.ref, Transaction(table.ref.version, operation), added=added)
+    transaction = Transaction(table.ref.version, operation)
+    return staged(table.datasets.root, table.ref, transaction, added=added, updated=gone.rows)
 
 
 # Indexes and restores

@@ -159,6 +159,11 @@ class TableView:
         """The rows with these ids."""
         return self.scan(columns=columns, filter=pc.field(_ID).isin(pa.array(ids, pa.utf8())))
 
+    def find(self, entity_id: str, *, columns: Sequence[str]) -> pa.Table:
+        """The row with an id, or no row. Uses the index of the ids, if there is one."""
+        with self.reading():
+            return filtered(self.dataset, columns, pc.field(_ID) == pa.scalar(entity_id), 1, few=True)
+
     def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
         """One row per row id, in the given order. All row ids must exist."""
         with self.reading():

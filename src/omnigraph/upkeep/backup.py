@@ -27,6 +27,7 @@ from omnigraph.commit.copy_record import (
 )
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import LEASE_DIRECTORY, Lease, lease_path
+from omnigraph.commit.lineage import find_in
 from omnigraph.commit.location import STAMP_PATH, location_stamp
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.refs import delete_branch_ref, delete_tag_ref, list_branch_refs, list_tag_refs
@@ -204,11 +205,19 @@ def _check_unchanged(store: Store, target: Store, record: CopyRecord) -> None:
 
 def _has(store: Store, name: str, state: BranchState | None) -> bool:
     """Whether a branch of the graph has, or once had, the given state."""
+    if state is None:
+        return True
     try:
-        view = store.manifest_at(name, state.version) if state is not None else None
+        view = store.capture(name)
+        if view.incarnation != state.incarnation:
+            return False
+        # Cleanup removes old manifest versions, but the newest one has the commits of the whole history.
+        commit = find_in(view, state.head)
+        if commit is not None and (commit.ledger, commit.manifest_version) == (view.ledger.branch, state.version):
+            return True
+        return store.manifest_at(name, state.version).head.id == state.head
     except (VersionReclaimedError, BranchNotFoundError):
         return False
-    return view is None or BranchState(view.incarnation, view.version, view.head.id) == state
 
 
 def _state(store: Store, name: str) -> BranchState | None:

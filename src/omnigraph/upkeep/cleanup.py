@@ -48,12 +48,14 @@ from omnigraph.errors import (
     ObjectChangedError,
     OmnigraphError,
     StorageError,
+    VersionReclaimedError,
 )
 from omnigraph.storage.objects import ObjectInfo, disk_space
 from omnigraph.storage.objects.disk_space import is_full
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep import reachable
+from omnigraph.upkeep.manifest_sweep import plan_manifest, remove_transactions
 from omnigraph.upkeep.reachable import Policy, Reach, unless_removed
 from omnigraph.upkeep.sweep import TablePlanner, TableSweep, manifest_path
 
@@ -133,6 +135,7 @@ class CleanupReport:
         load_bytes_removed: the size of those rows.
         loads_at_work: running work that protects files which are old enough to be removed.
         branches_removed: number of removed manifests of deleted branches that no merge needs.
+        manifest: the removed versions and files of `__manifest`, without those of deleted branches.
     """
 
     preview: bool
@@ -141,18 +144,21 @@ class CleanupReport:
     load_bytes_removed: int
     loads_at_work: tuple[LoadAtWork, ...] = ()
     branches_removed: int = 0
+    manifest: TableCleanup = TableCleanup(MANIFEST_PATH, 0, 0, 0, 0)
 
     @property
     def versions_removed(self) -> int:
+        """The number of removed table versions."""
         return sum(table.old_versions_removed for table in self.tables)
 
     @property
     def bytes_removed(self) -> int:
-        return sum(table.bytes_removed for table in self.tables) + self.load_bytes_removed
+        return sum(table.bytes_removed for table in (*self.tables, self.manifest)) + self.load_bytes_removed
 
     @property
     def errors(self) -> tuple[str, ...]:
-        return tuple(f"{table.type_key}: {table.error}" for table in self.tables if table.error is not None)
+        failed = [table for table in (*self.tables, self.manifest) if table.error is not None]
+        return tuple(f"{table.type_key}: {table.error}" for table in failed)
 
 
 def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupReport:
@@ -181,7 +187,8 @@ def _clean(store: Store, policy: Policy) -> CleanupReport:
     try:
         with store.exclusive_cleanup():
             for _ in range(_ATTEMPTS):
-                with suppress(ObjectChangedError):  # this process was paused, and another cleanup took over
+                # This process was paused, and another cleanup took over, or has removed a version that was being read.
+                with suppress(ObjectChangedError, VersionReclaimedError):
                     return _clean_once(store, policy)
     except LeaseTimeoutError as error:
         raise LeaseTimeoutError("another cleanup is running", hint="try again later") from error
@@ -224,6 +231,7 @@ class _Plan:
     """The removals of one plan.
 
     Attributes:
+        manifest: the removals in `__manifest`, except whole Lance branches.
         staged: staged rows of dead processes.
         ledgers: Lance branches of the manifest to remove.
         at_work: running work that protects files which are old enough to be removed.
@@ -234,6 +242,7 @@ class _Plan:
 
     reach: Reach
     sweeps: list[TableSweep]
+    manifest: TableSweep
     staged: list[StagingDirectory]
     ledgers: list[str]
     at_work: list[LoadAtWork]
@@ -265,7 +274,8 @@ class _Plan:
             only_alive: whether to ignore work records of dead processes. Otherwise these records are already removed.
         """
         listed = _by_table([*store.objects.list("nodes"), *store.objects.list("edges")])
-        trees = _newest_files(store.objects.list(f"{MANIFEST_PATH}/tree"))
+        manifest_files = store.objects.list(MANIFEST_PATH)
+        trees = _newest_files(info for info in manifest_files if info.path.startswith(f"{MANIFEST_PATH}/tree/"))
         staged = staging_directories(store.objects)
         if policy.tables is not None:
             listed = {path: infos for path, infos in listed.items() if path in policy.tables}
@@ -308,7 +318,8 @@ class _Plan:
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
         ledgers = found.deletable(unnamed) if policy.tables is None else []
-        return cls(found, _in_parallel(plan, listed), dead, ledgers, at_work, now, began, limit)
+        manifest = plan_manifest(store, found, manifest_files, ledgers, cutoff, _CLOCK_SKEW, busy=bool(sidecars))
+        return cls(found, _in_parallel(plan, listed), manifest, dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:
         """The removals that are also in the first plan."""
@@ -318,6 +329,7 @@ class _Plan:
         return replace(
             self,
             sweeps=sweeps,
+            manifest=self.manifest.within(first.manifest),
             staged=[rows for rows in self.staged if rows.name in staged],
             ledgers=self.reach.deletable([name for name in self.ledgers if name in first.ledgers]),
         )
@@ -325,19 +337,19 @@ class _Plan:
     @property
     def is_empty(self) -> bool:
         """Whether the plan has no removals that must be written to the removal list."""
-        return not self.ledgers and all(sweep.is_empty for sweep in self.sweeps)
+        return not self.ledgers and all(sweep.is_empty for sweep in (*self.sweeps, self.manifest))
 
     @property
     def removals(self) -> dict[str, TableRemovals]:
         found = {sweep.path: sweep.removals for sweep in self.sweeps if sweep.error is None and not sweep.is_empty}
-        if self.ledgers:
-            found[MANIFEST_PATH] = TableRemovals(forks=frozenset(self.ledgers))
+        if self.ledgers or not self.manifest.is_empty:
+            found[MANIFEST_PATH] = replace(self.manifest.removals, forks=frozenset(self.ledgers))
         return found
 
     def remove_versions(self, store: Store) -> None:
         store.objects.delete_files(
             manifest_path(sweep.path, fork, version)
-            for sweep in self.sweeps
+            for sweep in (*self.sweeps, self.manifest)
             if sweep.error is None
             for fork, versions in sweep.versions.items()
             for version in versions
@@ -351,6 +363,7 @@ class _Plan:
                 sweep.error = str(error)
 
         _in_parallel(remove, [sweep for sweep in self.sweeps if sweep.error is None and not sweep.is_empty])
+        store.objects.delete_files(self.manifest.files)
         _remove_ledgers(store, self.ledgers)
 
     def remove_staged(self, store: Store) -> None:
@@ -359,22 +372,22 @@ class _Plan:
         delete_empty(store.objects, self.limit)
 
     def report(self, *, preview: bool) -> CleanupReport:
-        tables = [
-            TableCleanup(
-                self.reach.keys.get(identity_in(sweep.path), sweep.path),
-                sweep.size,
-                sum(map(len, sweep.versions.values())),
-                len(sweep.forks),
-                sweep.orphans,
-                sweep.error,
-            )
-            for sweep in self.sweeps
-        ]
+        tables = [_outcome(self.reach.keys.get(identity_in(sweep.path), sweep.path), sweep) for sweep in self.sweeps]
         tables.sort(key=lambda table: table.type_key)
-        size = sum(rows.size for rows in self.staged)
         return CleanupReport(
-            preview, tuple(tables), len(self.staged), size, tuple(self.at_work), branches_removed=len(self.ledgers)
+            preview,
+            tuple(tables),
+            len(self.staged),
+            sum(rows.size for rows in self.staged),
+            tuple(self.at_work),
+            len(self.ledgers),
+            _outcome(MANIFEST_PATH, self.manifest),
         )
+
+
+def _outcome(key: str, sweep: TableSweep) -> TableCleanup:
+    versions = sum(map(len, sweep.versions.values()))
+    return TableCleanup(key, sweep.size, versions, len(sweep.forks), sweep.orphans, sweep.error)
 
 
 def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:
@@ -467,15 +480,16 @@ def _store_time(store: Store) -> datetime:
 def _finish(store: Store, listed: RemovalList) -> None:
     """Complete the removals of an interrupted cleanup. If that cleanup was only paused, it may repeat them later."""
     for path, table in listed.tables.items():
-        if path == MANIFEST_PATH:
-            _remove_ledgers(store, table.forks)
-            continue
         store.objects.delete_files(
             manifest_path(path, fork, version)
             for fork, runs in table.versions.items()
             for first, last in runs
             for version in range(first, last + 1)
         )
+        if path == MANIFEST_PATH:
+            remove_transactions(store, table)
+            _remove_ledgers(store, table.forks)
+            continue
         if table.whole:
             store.objects.delete_prefix(path)
         elif table.forks:

@@ -40,7 +40,7 @@ class CopyPlan:
         schemas: earlier schemas.
         sums: the recorded checksums of the files.
         ledgers: the Lance branches of the manifest to copy, including those of deleted branches.
-        dispensable: table manifests that only the history needs. Cleanup may remove them during the copy.
+        dispensable: version files that only the history needs. Cleanup may remove them during the copy.
     """
 
     files: list[ObjectInfo] = field(default_factory=list)
@@ -156,7 +156,7 @@ def _audit(ledger: Ledger, store: Store, plan: CopyPlan) -> None:
 
 
 def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: frozenset[str], plan: CopyPlan) -> None:
-    """Add all versions of the manifest up to the heads. They are small, and contain the history.
+    """Add all existing versions of the manifest up to the heads. They are small, and contain the history.
 
     For deleted branches, adds all versions of the Lance branches that later merges or tags refer to.
     """
@@ -170,6 +170,7 @@ def _manifest(store: Store, refs: Refs, heads: Mapping[str, Manifest], ledgers: 
         selected = [version for version in versions if version <= limits.get(name, _ALL)]
         needs.add(ledger.needs(name, selected, versions[len(selected) :]))
         stay[name] = [_version(ledger.path, name, version) for version in selected]
+        plan.dispensable.update(path for path in stay[name][:-1])
     plan.files += _needed(ledger.path, store.objects.list(ledger.path), branches, needs)
     plan.ledgers = frozenset(name for name in branches if name is not None)
     trunk = stay.pop(None)

@@ -177,17 +177,22 @@ def optimize(
     catalog_of: Callable[[Manifest], Catalog],
     workers: Callable[[int], Workers] | None = None,
     *,
+    branch: str = MAIN,
     rows_per_fragment: int = ROWS_PER_FRAGMENT,
     segment_rows: int = SEGMENT_ROWS,
     fewest_vectors: int = FEWEST_VECTORS,
     timeout: float | None = None,
 ) -> OptimizeReceipt:
-    """Compact the tables of `main`, and update their indexes.
+    """Compact the tables of a branch, and update their indexes.
+
+    Tables that the branch shares with the branch that it was created from are left to that branch: compacting them here
+    would copy all their rows.
 
     Args:
         store: the graph.
         catalog_of: returns the catalogue of a state.
         workers: returns the workers for a number of bytes to rewrite; by default this process.
+        branch: the branch.
         rows_per_fragment: approximate number of rows per file after compaction.
         segment_rows: approximate number of rows per index segment, for workers that share the work.
         fewest_vectors: with fewer vectors, no vector index is built.
@@ -198,11 +203,10 @@ def optimize(
     """
     if rows_per_fragment < 1:
         raise InputError("rows_per_fragment must be at least 1")
-    drifted = _drifted(store)
+    drifted = _drifted(store, branch)
     plan = IndexPlan(store.tables, fewest_vectors)
-    work = _Work(
-        store, workers or (lambda size: LocalWorkers(store.tables)), plan, rows_per_fragment, segment_rows, drifted
-    )
+    made = workers or (lambda size: LocalWorkers(store.tables))
+    work = _Work(store, branch, made, plan, rows_per_fragment, segment_rows, drifted)
 
     def prepare(view: Manifest) -> list[TableWrite]:
         # Rows do not change, so the tables are not in the read set. Each table conflicts only with its own changes.
@@ -210,22 +214,24 @@ def optimize(
 
     try:
         with at_work(store.leases, WorkKind.OPTIMIZE) as record:
-            commit = write(store, WriteRequest(kind=WriterKind.OPTIMIZE, timeout=timeout, work=record), prepare)
+            request = WriteRequest(branch=branch, kind=WriterKind.OPTIMIZE, timeout=timeout, work=record)
+            commit = write(store, request, prepare)
     finally:
         work.remove_layouts()
     return OptimizeReceipt(commit, tuple(work.outcomes(commit is not None)))
 
 
-def _drifted(store: Store) -> set[str]:
-    """Recover interrupted writes on `main`, and return the tables that are ahead of the manifest.
+def _drifted(store: Store, branch: str) -> set[str]:
+    """Recover interrupted writes of a branch, and return its tables that are ahead of the manifest.
 
     This needs the lease, because a table that a write in flight changes is also ahead of the manifest.
     """
-    with store.exclusive(MAIN) as held:
-        recover_branch(store, MAIN, held)
-        view = store.capture(MAIN)
-        heads = {key: store.tables.head(pin.ref.path, pin.ref.branch) for key, pin in view.tables.items()}
-        return {key for key, pin in view.tables.items() if heads[key] != pin.ref.version}
+    with store.exclusive(branch) as held:
+        recover_branch(store, branch, held)
+        view = store.capture(branch)
+        own = {key: pin for key, pin in view.tables.items() if view.owns(pin)}
+        heads = {key: store.tables.head(pin.ref.path, pin.ref.branch) for key, pin in own.items()}
+        return {key for key, pin in own.items() if heads[key] != pin.ref.version}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +249,7 @@ class _Work:
     def __init__(
         self,
         store: Store,
+        branch: str,
         workers: Callable[[int], Workers],
         plan: IndexPlan,
         rows_per_fragment: int,
@@ -250,6 +257,7 @@ class _Work:
         drifted: set[str],
     ) -> None:
         self._store = store
+        self._branch = branch
         self._suspects = drifted
         self._tables = store.tables
         self._workers = workers
@@ -271,7 +279,8 @@ class _Work:
         suspects = {key: view.tables[key].ref for key in self._suspects & view.tables.keys()}
         heads = {key: self._tables.head(ref.path, ref.branch) for key, ref in suspects.items()}
         self._drifted = {key: head for key, head in heads.items() if head != suspects[key].version}
-        pins = {key: pin for key, pin in sorted(view.tables.items()) if key not in self._drifted}
+        own = {key: pin for key, pin in sorted(view.tables.items()) if view.owns(pin)}
+        pins = {key: pin for key, pin in own.items() if key not in self._drifted}
         indexes = declared(catalog)
         fresh = {key: pin for key, pin in pins.items() if key not in kept}
         jobs = {
@@ -379,8 +388,11 @@ class _Work:
     def outcomes(self, committed: bool) -> Iterator[TableOptimized]:
         """The results by table."""
         assert self._view is not None
-        after = self._store.capture(MAIN).tables if committed else self._view.tables
+        after = self._store.capture(self._branch).tables if committed else self._view.tables
         for key, pin in sorted(self._view.tables.items()):
+            if not self._view.owns(pin):
+                yield TableOptimized(key, 0, 0, False, None, pin.ref.version, pin.ref.version)
+                continue
             if key in self._drifted:
                 yield TableOptimized(key, 0, 0, False, DRIFT, pin.ref.version, self._drifted[key])
                 continue

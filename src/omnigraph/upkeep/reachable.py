@@ -114,6 +114,8 @@ class Reach:
         ledgers: the Lance branches of the manifest, read before the references.
         needed_ledgers: the Lance branches of the manifest with reachable versions, and their parents.
         only_recorded: table versions that only running work needs.
+        manifests: the reachable manifest versions, by Lance branch.
+        heads: the newest manifest version of each branch, by Lance branch.
     """
 
     refs: Refs
@@ -122,6 +124,8 @@ class Reach:
     ledgers: Mapping[str, LedgerBranch]
     needed_ledgers: frozenset[str]
     only_recorded: frozenset[TableRef]
+    manifests: Mapping[str | None, frozenset[int]]
+    heads: Mapping[str | None, int]
 
     def versions(self) -> dict[str, dict[str | None, set[int]]]:
         """The reachable versions, by table and fork."""
@@ -173,7 +177,7 @@ def reach(
     for name in (MAIN, *refs.branches):
         ledger = None if name == MAIN else refs.branches[name].ledger
         with suppress(BranchNotFoundError):  # deleted meanwhile
-            view = unless_removed(store, ledger, partial(store.capture, recorded_branch(name)))
+            view = unless_branch_removed(store, ledger, partial(store.capture, recorded_branch(name)))
             if view is not None:
                 heads[name] = view
     return reach_from(store, refs, heads, ledgers, policy, now, records, sidecars)
@@ -208,7 +212,7 @@ def reach_from(
     for name, view in heads.items():
         if name != MAIN:
             places |= set(_start(refs.branches[name], view))
-        retained = unless_removed(store, view.ledger.branch, partial(_retained, view, policy, now))
+        retained = unless_branch_removed(store, view.ledger.branch, partial(_retained, view, policy, now))
         places |= {_manifest_version(commit) for commit in retained or ()}
     merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
     named = {*merging, *(commit for record in records for commit in record.commits)}
@@ -231,7 +235,25 @@ def reach_from(
     needed |= {ref.reset_from for ref in refs.branches.values()}
     needed |= {ref.branch for ref in recorded if ref.path == MANIFEST_PATH}
     only_recorded = frozenset(ref for ref in recorded - kept_by_name if ref.path != MANIFEST_PATH)
-    return Reach(refs, frozenset(pins), keys, ledgers, frozenset(_with_parents(needed, ledgers)), only_recorded)
+    manifests = {(ledger, version) for _, ledger, version in (*places, *bases, *known)}
+    manifests |= {(ref.branch, ref.version) for ref in recorded if ref.path == MANIFEST_PATH}
+    return Reach(
+        refs,
+        frozenset(pins),
+        keys,
+        ledgers,
+        frozenset(_with_parents(needed, ledgers)),
+        only_recorded,
+        _by_ledger(manifests),
+        {view.ledger.branch: view.version for view in heads.values()},
+    )
+
+
+def _by_ledger(versions: Iterable[tuple[str | None, int]]) -> dict[str | None, frozenset[int]]:
+    found: dict[str | None, set[int]] = {}
+    for ledger, version in versions:
+        found.setdefault(ledger, set()).add(version)
+    return {ledger: frozenset(each) for ledger, each in found.items()}
 
 
 def _manifest_version(commit: Commit) -> ManifestVersion:
@@ -267,9 +289,9 @@ def _bases(
     live = {view.ledger.branch for view in heads.values()}
     for name in ledgers:
         if name not in live:  # a deleted branch may have been merged or tagged
-            ledger = unless_removed(store, name, partial(store.manifest.open, name))
+            ledger = unless_branch_removed(store, name, partial(store.manifest.open, name))
             if ledger is not None:
-                deleted = unless_removed(store, name, partial(read_manifest, name, name, ledger))
+                deleted = unless_branch_removed(store, name, partial(read_manifest, name, name, ledger))
                 if deleted is not None:
                     _add_commits(store, deleted, known)
     parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
@@ -282,7 +304,7 @@ def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None
     known.setdefault(view.head.id, view.head)
     columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
     read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
-    rows = unless_removed(store, view.ledger.branch, read)
+    rows = unless_branch_removed(store, view.ledger.branch, read)
     if rows is None:
         return
     fresh = rows.filter(pc.invert(pc.is_in(rows["object_id"], value_set=pa.array(list(known), pa.utf8()))))
@@ -302,12 +324,22 @@ def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manife
 
 
 def unless_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T | None:
-    """Read a Lance branch of the manifest. Returns None if another process has removed it."""
+    """Read a version of the manifest. Returns None if another process has removed it, or its Lance branch."""
     try:
-        return read()
+        return unless_branch_removed(store, ledger, read)
     except VersionReclaimedError:
         return None
-    except StorageError:
+
+
+def unless_branch_removed(store: Store, ledger: str | None, read: Callable[[], T]) -> T | None:
+    """Read a Lance branch of the manifest. Returns None if another process has removed the whole branch.
+
+    Raises:
+        VersionReclaimedError: another process has removed the version. What it needs is unknown.
+    """
+    try:
+        return read()
+    except (StorageError, VersionReclaimedError):
         if ledger is None or ledger in store.manifest.branches():
             raise
         return None

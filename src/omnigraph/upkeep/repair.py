@@ -334,6 +334,14 @@ class _Repair:
                     if isinstance(unreadable, StorageError) and unreadable.kind in _TEMPORARY:
                         raise  # the file may be intact
                     continue
+                lost = version_of(error.path.rpartition("/")[2]) if error.path else None
+                newest = max([*found, 0 if lost is None else lost - 1])
+                if any(number not in found for number in range(version, newest + 1)):
+                    # The next version would get the number of one that cleanup has removed, or is about to remove.
+                    reason = f"{error.reason}; and cleanup has removed the versions after {version}"
+                    raise DamagedFileError(
+                        error.uri or "", error.path or "", reason, hint="restore the file from a backup"
+                    ) from error
                 return view, _Unreadable(error, tuple(each for each in unread if each[0] != path))
             raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -91,6 +91,43 @@ class TableSweep:
             self.error or other.error,
         )
 
+    def add_files(
+        self, fork: str | None, infos: Sequence[ObjectInfo], needed: Needs, is_old: Callable[[ObjectInfo], bool]
+    ) -> None:
+        """Add the files of a fork that no version needs.
+
+        Args:
+            fork: the fork; None for the table itself.
+            infos: all its files.
+            needed: the files of the versions that stay, and of the versions that are removed.
+            is_old: whether a file that no version ever needed cannot belong to a running write.
+        """
+        directory = table_directory(self.path, fork)
+        removed = self.versions.get(fork, {})
+        manifests = {f"_versions/{manifest_name(version)}": version for version in removed}
+        # Indexes and blobs have directories of their own, which are removed if all their files are.
+        together: dict[str, dict[str, RemovedFiles]] = {}
+        kept: set[str] = set()
+        for info in infos:
+            name = info.path[len(directory) + 1 :]
+            if name in manifests:
+                removed[manifests[name]] = info.size
+                continue
+            parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
+            freed = counted_as(directory, name) in needed.freed
+            # Files of removed versions are removed. Files that no version needed may belong to a running write.
+            may_go = freed or is_old(info)
+            if may_go and is_swept(name) and not is_needed(directory, name, needed):
+                together.setdefault(parent, {})[info.path] = RemovedFiles(info.size, 0 if freed else 1)
+            else:
+                kept.add(parent)
+        for parent, removed_files in together.items():
+            if parent and parent not in kept:
+                size, orphans = zip(*removed_files.values(), strict=True)
+                self.directories[parent] = RemovedFiles(sum(size), sum(orphans))
+            else:
+                self.files |= removed_files
+
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
         """Remove everything except the versions. It can be interrupted: the next cleanup finds the rest."""
         known = tables.forks(self.path) if self.forks else []
@@ -149,7 +186,7 @@ class TablePlanner:
                 # A type that was dropped before all reachable states, or whose creation never completed.
                 sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
             return sweep
-        files_by_fork = _by_fork(path, listed)
+        files_by_fork = by_fork(path, listed)
         points = self._tables.fork_points(path)
         # A fork newer than the file listing may belong to a branch newer than the references that were read.
         refs = {info.path for info in listed}
@@ -171,7 +208,7 @@ class TablePlanner:
             needed.add(self._versions(sweep, fork, pinned, {version for of, version in fork_points if of == fork}))
         for fork, infos in files_by_fork.items():
             if fork not in sweep.forks:
-                self._files(sweep, fork, infos, needed)
+                sweep.add_files(fork, infos, needed, lambda info: self._is_old(path, info))
         return sweep
 
     def _dead_forks(
@@ -235,35 +272,8 @@ class TablePlanner:
             sweep.versions[fork] = dict.fromkeys(removed_files, 0)
         return self._tables.needs(sweep.path, fork, stay, removed_files)
 
-    def _files(self, sweep: TableSweep, fork: str | None, infos: Sequence[ObjectInfo], needed: Needs) -> None:
-        directory = table_directory(sweep.path, fork)
-        removed = sweep.versions.get(fork, {})
-        manifests = {f"_versions/{manifest_name(version)}": version for version in removed}
-        # Indexes and blobs have directories of their own, which are removed if all their files are.
-        together: dict[str, dict[str, RemovedFiles]] = {}
-        kept: set[str] = set()
-        for info in infos:
-            name = info.path[len(directory) + 1 :]
-            if name in manifests:
-                removed[manifests[name]] = info.size
-                continue
-            parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
-            freed = counted_as(directory, name) in needed.freed
-            # Files of removed versions are removed. Files that no version needed may belong to a running write.
-            may_go = freed or self._is_old(sweep.path, info)
-            if may_go and is_swept(name) and not is_needed(directory, name, needed):
-                together.setdefault(parent, {})[info.path] = RemovedFiles(info.size, 0 if freed else 1)
-            else:
-                kept.add(parent)
-        for parent, removed_files in together.items():
-            if parent and parent not in kept:
-                size, orphans = zip(*removed_files.values(), strict=True)
-                sweep.directories[parent] = RemovedFiles(sum(size), sum(orphans))
-            else:
-                sweep.files |= removed_files
 
-
-def _by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:
+def by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:
     """The files of a table itself, and of each of its forks."""
     found: dict[str | None, list[ObjectInfo]] = {}
     for info in listed:

@@ -6,6 +6,7 @@ branch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -40,8 +41,9 @@ from omnigraph.storage.checksums import read_records, record_names
 from omnigraph.storage.file_checks import FileDamage
 from omnigraph.storage.latest_version import VERSIONS
 from omnigraph.storage.ledger_files import VerifiedLedger, verify_ledger
-from omnigraph.storage.table_ref import manifest_name, table_directory
+from omnigraph.storage.table_ref import TableRef, manifest_name, table_directory
 from omnigraph.storage.uri import Scheme
+from omnigraph.upkeep.manifest_sweep import transaction_base
 
 HARMLESS = ""
 """Marks damage that changes no query result, because queries do not need the object."""
@@ -111,12 +113,32 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
 
 
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
-    """Missing manifest versions between the oldest one and `view`. Cleanup never removes them, and merges need them."""
+    """Missing version files of the manifest.
+
+    Cleanup removes a version file first and its transaction file afterwards. So a version is missing, and was not
+    removed, if its transaction file exists and no cleanup is at work on it.
+    """
     branch = view.ledger.branch
+    directory = table_directory(MANIFEST_PATH, branch)
+    listed = store.objects.list(f"{directory}/_transactions")
+    made = Counter(base + 1 for info in listed if (base := transaction_base(info.path)) is not None)
+    # An interrupted publish also leaves a transaction file. Only versions before the newest were published.
     there = set(store.manifest.versions(branch))
-    for version in sorted(set(range(min(there, default=view.version), view.version)) - there):
-        path = f"{table_directory(MANIFEST_PATH, branch)}/{VERSIONS}/{manifest_name(version)}"
-        yield FileDamage(path, "it is missing: the commit of that version cannot be read")
+    lost = sorted(version for version in made if version not in there and version < view.version)
+    if branch is not None and lost:
+        # The creation of a Lance branch has a transaction file, too, with the number of the first version.
+        start = store.manifest.branches().get(branch)
+        lost = [
+            version for version in lost if start is None or version != start.parent_version + 1 or made[version] > 1
+        ]
+    if not lost:
+        return
+    removals = removal_list.read(store.objects)
+    oldest = min(there, default=view.version)
+    for version in lost:
+        path = f"{directory}/{VERSIONS}/{manifest_name(version)}"
+        if version > oldest and not removals.removes(TableRef(MANIFEST_PATH, branch, version)):
+            yield FileDamage(path, "it is missing: the commit of that version cannot be read")
 
 
 def _audit(store: Store) -> Iterator[FileDamage]:
@@ -126,8 +148,33 @@ def _audit(store: Store) -> Iterator[FileDamage]:
 def _references(store: Store) -> Iterator[FileDamage]:
     for name in branch_ref_names(store.objects):
         yield from _damages_of(branch_ref_path(name), partial(find_branch, store.objects, name))
+        yield from _damages_of(branch_ref_path(name), partial(_check_start, store, name))
     for name in tag_ref_names(store.objects):
         yield from _damages_of(tag_ref_path(name), partial(find_tag, store.objects, name))
+        yield from _damages_of(tag_ref_path(name), partial(_check_tagged, store, name))
+
+
+def _check_start(store: Store, name: str) -> None:
+    """Check that the manifest version exists that a branch was created at. A later merge may need it as a base."""
+    ref = find_branch(store.objects, name)
+    if ref is None or store.has_version(ref.parent_ledger, ref.parent_version):
+        return
+    if find_branch(store.objects, name) == ref:  # otherwise it was deleted meanwhile
+        raise _missing(store, ref.parent_ledger, ref.parent_version, f"branch '{name}' was created at it")
+
+
+def _check_tagged(store: Store, name: str) -> None:
+    """Check that the manifest version of a tag exists."""
+    tag = find_tag(store.objects, name)
+    if tag is None or store.has_version(tag.ledger, tag.manifest_version):
+        return
+    if find_tag(store.objects, name) == tag:  # otherwise it was deleted meanwhile
+        raise _missing(store, tag.ledger, tag.manifest_version, f"tag '{name}' cannot be read")
+
+
+def _missing(store: Store, ledger: str | None, version: int, why: str) -> DamagedFileError:
+    path = f"{table_directory(MANIFEST_PATH, ledger)}/{VERSIONS}/{manifest_name(version)}"
+    return DamagedFileError(str(store.objects.uri), path, f"it is missing: {why}")
 
 
 def _sidecars(store: Store) -> Iterator[FileDamage]:

@@ -1,0 +1,40 @@
+"""The history of one entity: its changes, and the commit that set each value."""
+
+from __future__ import annotations
+
+from omnigraph.engine.requests import BlameRequest, LogRequest
+from omnigraph.engine.session import Session
+from omnigraph.errors import InputError, shown
+from omnigraph.history import entity
+from omnigraph.history.entity import BlamedValue, EntityLog
+
+
+def log(session: Session, request: LogRequest) -> EntityLog:
+    """The changes of an entity, newest first.
+
+    Raises:
+        NotFoundError: there is no such type or state, or the entity never existed.
+        VersionReclaimedError: cleanup has removed the state.
+    """
+    view = session.snapshot_at(request.branch, request.at).manifest
+    key, entity_id = session.type_key(request.type_name), _checked(request.entity_id)
+    return entity.entity_log(session.store, view, key, entity_id, follow=request.follow)
+
+
+def blame(session: Session, request: BlameRequest) -> tuple[BlamedValue, ...]:
+    """The commit that set each value of an entity.
+
+    Raises:
+        NotFoundError: there is no such type, entity or state.
+        InputError: the type has no such property.
+        VersionReclaimedError: cleanup has removed the state.
+    """
+    view = session.snapshot_at(request.branch, request.at).manifest
+    key, entity_id = session.type_key(request.type_name), _checked(request.entity_id)
+    return entity.blame(session.store, view, key, entity_id, request.property, follow=request.follow)
+
+
+def _checked(entity_id: object) -> str:
+    if not isinstance(entity_id, str):
+        raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='also if the key is a number: "10"')
+    return entity_id

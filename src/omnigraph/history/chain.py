@@ -1,0 +1,250 @@
+"""The commits that lead to a commit, and the readable states of one entity along them.
+
+Lance records for each row the table version that wrote it last. So the walk jumps from a state of the entity to the
+commit that wrote it, and does not read the commits in between. Commits that were removed by cleanup are skipped: a
+change among them belongs to the one that changed the type, or to an unknown one.
+"""
+
+# See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.manifest import Commit, Manifest, TableId, TablePin
+from omnigraph.commit.manifest_rows import RowKind, read_commits
+from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.store import Store
+from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
+from omnigraph.history.rows import EntityRow, changed_properties, read_row
+from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.table_ref import TableRef
+
+_KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of the entity between two readable commits that follow each other.
+
+    Attributes:
+        commit: the commit that made the change; None if cleanup has removed it and others around it.
+        newer: the first readable commit with the change.
+        older: the last readable commit before the change; None for the first commit of the graph.
+        before: the entity before the change; None if it did not exist.
+        after: the entity after the change; None if it was deleted.
+        properties: the properties that changed.
+    """
+
+    commit: Commit | None
+    newer: Commit
+    older: Commit | None
+    before: EntityRow | None
+    after: EntityRow | None
+    properties: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Chain:
+    """A walk from a commit to its ancestors, by first parents.
+
+    Attributes:
+        commits: the commits, newest first.
+        is_whole: whether the walk ends where it should: at the first commit of the graph, or at a given commit.
+        kept_from: after the walk, the oldest readable commit, if older commits can no longer be read.
+    """
+
+    entity: EntityHistory
+    commits: Sequence[Commit]
+    is_whole: bool
+    kept_from: Commit | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """The changes of the entity, newest first."""
+        start = 0
+        while True:
+            places = [i for i, one in enumerate(self.commits) if i >= start and self.entity.is_kept(one)]
+            if not places:
+                return
+            try:
+                last = self._end(places)
+                newer = self.commits[places[last - 1]]
+                after = self.entity.row(newer)
+                older = self.commits[places[last]] if last < len(places) else None
+                before = None if older is None else self.entity.row(older)
+            except VersionReclaimedError:
+                continue  # the commit now counts as removed
+            if older is None:
+                yield from self._end_of_history(places[-1], newer, after)
+                return
+            changed = () if before is after is None else changed_properties(before, after)
+            if changed or (before is None) != (after is None):
+                made = self._made_by(self.commits[places[last - 1] : places[last]])
+                yield Step(made, newer, older, before, after, changed)
+            start = places[last]
+
+    def _end(self, places: Sequence[int]) -> int:
+        """The position of the next readable commit with another state of the entity, or with the same state."""
+        row = self.entity.row(self.commits[places[0]])
+        return self._next_deletion(places) if row is None else self._last_written(places, row) + 1
+
+    def _end_of_history(self, place: int, oldest: Commit, row: EntityRow | None) -> Iterator[Step]:
+        if place < len(self.commits) - 1 or not self.is_whole:
+            self.kept_from = oldest
+        elif row is not None and oldest.parent is None:
+            yield Step(oldest, oldest, None, None, row, changed_properties(None, row))
+
+    def _last_written(self, places: Sequence[int], row: EntityRow) -> int:
+        """The position of the oldest readable commit with the same version of the row."""
+        pin = self.entity.pin(self.commits[places[0]])
+        assert pin is not None
+        if self.entity.is_restored(pin.ref, row.written):
+            return 0  # a restore brings rows back with their old version numbers
+        low, high = 0, len(places) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.entity.pin(self.commits[places[middle]])
+            if found is not None and found.ref.version >= row.written:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _next_deletion(self, places: Sequence[int]) -> int:
+        """The position of the readable commit before the next one that may have deleted the entity."""
+        for last in range(1, len(places)):
+            if any(self.entity.may_delete(commit) for commit in self.commits[places[last - 1] : places[last]]):
+                return last
+        return len(places)
+
+    def _made_by(self, between: Sequence[Commit]) -> Commit | None:
+        """The commit that made a change, among those since the last readable one."""
+        if len(between) == 1:
+            return between[0]
+        possible = [commit for commit in between if self.entity.may_change(commit)]
+        return possible[0] if len(possible) == 1 else None
+
+
+@dataclass(slots=True)
+class EntityHistory:
+    """The states of one entity, read when they are needed.
+
+    Attributes:
+        store: the graph.
+        view: the state whose history is read.
+        table: the identity of the entity's table. It survives renames of the type.
+        entity_id: the entity.
+        known: all ancestors of the head, by id.
+    """
+
+    store: Store
+    view: Manifest
+    table: TableId
+    entity_id: str
+    known: dict[str, Commit]
+    _states: dict[str, Manifest] = field(default_factory=dict)
+    _rows: dict[TableRef, EntityRow | None] = field(default_factory=dict)
+    _versions: dict[str | None, set[int]] = field(default_factory=dict)
+    _lost: set[str] = field(default_factory=set)
+    _key: str | None = None
+
+    @classmethod
+    def of(cls, store: Store, view: Manifest, key: str, entity_id: str) -> EntityHistory:
+        """The history of an entity that leads to a state."""
+        table = next((pin.id for pin in view.tables.values() if pin.key == key), None)
+        if table is None:
+            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, view.tables))
+        rows = view.ledger.read(filter=pc.field("object_type").isin(_KINDS))
+        known = {commit.id: commit for commit in view.ledger.decoded(rows, read_commits)}
+        known.setdefault(view.head.id, view.head)
+        found = cls(store, view, table, entity_id, known)
+        found._states[view.head.id] = view
+        # After a schema change, earlier commits may have recorded their counts under another name of the type.
+        if all(commit.writer != WriterKind.SCHEMA_APPLY for commit in known.values()):
+            found._key = key
+        return found
+
+    def chain(self, start: Commit, until: Collection[str] = ()) -> Chain:
+        """The walk from a commit to its ancestors. It ends at the first commit that is in `until`."""
+        commits: list[Commit] = []
+        at: Commit | None = start
+        while at is not None:
+            commits.append(at)
+            at = None if at.parent is None or at.id in until else self.known.get(at.parent)
+        last = commits[-1]
+        return Chain(self, commits, last.parent is None or last.id in until)
+
+    def ancestors(self, commit_id: str | None) -> set[str]:
+        """The ids of a commit and all its ancestors."""
+        found: set[str] = set()
+        waiting = [commit_id]
+        while waiting:
+            name = waiting.pop()
+            commit = None if name is None or name in found else self.known.get(name)
+            if commit is not None:
+                found.add(commit.id)
+                waiting += [commit.parent, commit.merged_parent]
+        return found
+
+    def is_kept(self, commit: Commit) -> bool:
+        """Whether the manifest version of a commit exists."""
+        if commit.id in self._states or commit.id in self._lost:
+            return commit.id not in self._lost
+        if commit.ledger not in self._versions:
+            self._versions[commit.ledger] = set(self.store.manifest.versions(commit.ledger))
+        return commit.manifest_version in self._versions[commit.ledger]
+
+    def pin(self, commit: Commit) -> TablePin | None:
+        """The table version at a commit; None if the type did not exist.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed the commit.
+        """
+        state = self._states.get(commit.id)
+        if state is None:
+            try:
+                state = self._states[commit.id] = self.store.manifest_of(commit)
+            except VersionReclaimedError:
+                self._lost.add(commit.id)
+                raise
+        return next((pin for pin in state.tables.values() if pin.id == self.table), None)
+
+    def row(self, commit: Commit) -> EntityRow | None:
+        """The entity at a commit; None if it did not exist.
+
+        Raises:
+            VersionReclaimedError: cleanup has removed the commit, or its table version.
+        """
+        pin = self.pin(commit)
+        if pin is None or pin.row_count == 0:
+            return None
+        ref = pin.ref
+        if ref not in self._rows:
+            try:
+                self._rows[ref] = read_row(self.store.tables.at(ref), self.entity_id)
+            except VersionReclaimedError:
+                self._lost.add(commit.id)
+                raise
+        return self._rows[ref]
+
+    def is_restored(self, ref: TableRef, version: int) -> bool:
+        """Whether a restore has undone visible changes after a version of the table."""
+        return self.store.tables.at(ref).is_restored_after(version)
+
+    def may_change(self, commit: Commit) -> bool:
+        """Whether a commit may have changed entities of the type, by its recorded counts."""
+        return self._may(commit, deletes=False)
+
+    def may_delete(self, commit: Commit) -> bool:
+        """Whether a commit may have deleted entities of the type, by its recorded counts."""
+        return self._may(commit, deletes=True)
+
+    def _may(self, commit: Commit, *, deletes: bool) -> bool:
+        if commit.counts is None:
+            return True
+        counts = [one for one in commit.counts if self._key in (None, one.key)]
+        return any(one.deleted if deletes else one.inserted or one.updated or one.deleted for one in counts)

@@ -1,0 +1,300 @@
+"""The life of one entity (`log`), and the origin of each of its values (`blame`)."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from omnigraph.commit.manifest import Commit, Manifest, commit_json
+from omnigraph.commit.store import Store
+from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut
+from omnigraph.history.chain import Chain, EntityHistory, Step
+from omnigraph.history.rows import EntityRow, changed_properties
+from omnigraph.lang.names import did_you_mean
+from omnigraph.storage.blobs import BlobInfo
+
+
+class EntityOperation(StrEnum):
+    """The kind of change of an entity."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChange:
+    """One change of an entity.
+
+    Attributes:
+        commit: the commit that made the change; None if cleanup has removed it, and the change cannot be assigned.
+        operation: `insert`, `update` or `delete`.
+        properties: the properties that changed.
+        before: all values before the change; None for an insert.
+        after: all values after the change; None for a delete.
+        after_commit: the last readable commit before the change; None for the first commit of the graph.
+        until_commit: the first readable commit with the change.
+        merged_by: the merge that brought the change to the branch; None if it was made on the branch.
+    """
+
+    commit: Commit | None
+    operation: EntityOperation
+    properties: tuple[str, ...]
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    after_commit: str | None
+    until_commit: str
+    merged_by: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The change as a JSON object."""
+        return {
+            "operation": self.operation.value,
+            "commit": None if self.commit is None else commit_json(self.commit),
+            "properties": list(self.properties),
+            "before": None if self.before is None else values_json(self.before),
+            "after": None if self.after is None else values_json(self.after),
+            "after_commit_id": self.after_commit,
+            "until_commit_id": self.until_commit,
+            "merged_by": self.merged_by,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EntityLog:
+    """The changes of one entity, newest first.
+
+    Attributes:
+        type_key: `node:<Type>` or `edge:<Type>`.
+        entity_id: the entity.
+        changes: its changes.
+        kept_from: the oldest commit that could be read, if cleanup has removed older ones. Changes before it are
+            unknown.
+    """
+
+    type_key: str
+    entity_id: str
+    changes: tuple[LoggedChange, ...]
+    kept_from: str | None
+
+    def __iter__(self) -> Iterator[LoggedChange]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The log as a JSON object."""
+        return {
+            "type_key": self.type_key,
+            "id": self.entity_id,
+            "changes": [change.to_json() for change in self.changes],
+            "kept_from": self.kept_from,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedValue:
+    """A value of an entity, and the commit that set it.
+
+    Attributes:
+        property: the property.
+        value: its value. A blob is represented by its metadata.
+        commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
+        after_commit: the last readable commit with another value; None if there is none.
+        until_commit: the first readable commit with this value.
+        merged_by: the merge that brought the value to the branch; None if it was set on the branch.
+    """
+
+    property: str
+    value: Any
+    commit: Commit | None
+    after_commit: str | None
+    until_commit: str
+    merged_by: str | None = None
+
+    @builtins.property
+    def actor(self) -> str | None:
+        """The actor who set the value, if it is recorded."""
+        return None if self.commit is None else self.commit.actor
+
+    def to_json(self) -> dict[str, Any]:
+        """The value as a JSON object."""
+        return {
+            "property": self.property,
+            "value": values_json({"": self.value})[""],
+            "commit": None if self.commit is None else commit_json(self.commit),
+            "after_commit_id": self.after_commit,
+            "until_commit_id": self.until_commit,
+            "merged_by": self.merged_by,
+        }
+
+
+def values_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Values with blobs as JSON objects."""
+    return {
+        name: {"size": value.size, "uri": value.uri} if isinstance(value, BlobInfo) else value
+        for name, value in values.items()
+    }
+
+
+def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow: bool = True) -> EntityLog:
+    """The changes of an entity up to a state.
+
+    Args:
+        store: the graph.
+        view: the state.
+        key: the type key.
+        entity_id: the entity.
+        follow: for a change that a merge brought, also list the commits of the merged branch.
+
+    Raises:
+        NotFoundError: the graph has no such type, or the entity never existed in the readable history.
+    """
+    history = EntityHistory.of(store, view, key, entity_id)
+    chain = history.chain(view.head)
+    changes = tuple(_changes(history, chain, follow=follow))
+    kept_from = None if chain.kept_from is None else chain.kept_from.id
+    if not changes and history.row(view.head) is None:
+        where = "" if kept_from is None else f" since commit {kept_from}, and earlier commits are not kept"
+        raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
+    return EntityLog(key, entity_id, changes, kept_from)
+
+
+def _changes(
+    history: EntityHistory, chain: Chain, *, follow: bool, merged_by: str | None = None
+) -> Iterator[LoggedChange]:
+    for step in chain.steps():
+        yield _change(step, merged_by)
+        source = _merged_source(history, step) if follow else None
+        if source is not None and step.commit is not None:
+            until = history.ancestors(step.commit.parent)
+            yield from _changes(history, history.chain(source, until), follow=True, merged_by=step.commit.id)
+
+
+def _change(step: Step, merged_by: str | None) -> LoggedChange:
+    if step.before is None:
+        operation = EntityOperation.INSERT
+    else:
+        operation = EntityOperation.DELETE if step.after is None else EntityOperation.UPDATE
+    return LoggedChange(
+        step.commit,
+        operation,
+        step.properties,
+        None if step.before is None else dict(step.before.values),
+        None if step.after is None else dict(step.after.values),
+        None if step.older is None else step.older.id,
+        step.newer.id,
+        merged_by,
+    )
+
+
+def _merged_source(history: EntityHistory, step: Step) -> Commit | None:
+    """The head that a merge took the entity from; None if the change is not from a merge, or the head is not kept."""
+    commit = step.commit
+    if commit is None or commit.merged_parent is None:
+        return None
+    source = history.known.get(commit.merged_parent)
+    if source is None or not history.is_kept(source):
+        return None
+    try:
+        row = history.row(source)
+    except VersionReclaimedError:
+        return None
+    if row is None or step.after is None:
+        return source if row is step.after else None
+    return None if changed_properties(row, step.after) else source
+
+
+def blame(
+    store: Store, view: Manifest, key: str, entity_id: str, property: str | None = None, *, follow: bool = True
+) -> tuple[BlamedValue, ...]:
+    """The commit that set each value of an entity.
+
+    Args:
+        store: the graph.
+        view: the state.
+        key: the type key.
+        entity_id: the entity.
+        property: only this property; by default all.
+        follow: for a value that a merge brought, name the commit of the merged branch.
+
+    Raises:
+        NotFoundError: there is no such type or entity.
+        InputError: the type has no such property.
+    """
+    history = EntityHistory.of(store, view, key, entity_id)
+    row = history.row(view.head)
+    if row is None:
+        raise NotFoundError(
+            f"there is no entity '{cut(entity_id)}' of {key}", hint="'log' shows when an entity was deleted"
+        )
+    if property is not None and property not in row.values:
+        raise InputError(f"{key} has no property '{cut(property)}'", hint=did_you_mean(property, row.values))
+    wanted = list(row.values) if property is None else [property]
+    found = _origins(history, history.chain(view.head), row, wanted, follow=follow)
+    return tuple(BlamedValue(name, row.values[name], *found[name]) for name in wanted)
+
+
+_Origin = tuple[Commit | None, str | None, str, str | None]
+"""The commit that set a value, the last commit without it, the first commit with it, and the merge that brought it."""
+
+
+def _origins(
+    history: EntityHistory,
+    chain: Chain,
+    row: EntityRow,
+    wanted: Sequence[str],
+    *,
+    follow: bool,
+    merged_by: str | None = None,
+) -> dict[str, _Origin]:
+    """The origin of each wanted value. Properties are followed by their stable ids, so a rename does not matter."""
+    identities = {row.identities.get(name, name): name for name in wanted}
+    found: dict[str, _Origin] = {}
+    for step in chain.steps():
+        if step.after is None:
+            break
+        names = step.after.by_identity()
+        changed = {step.after.identities.get(name, name) for name in step.properties}
+        if step.before is None:
+            changed = set(identities)
+        settled = [identity for identity in identities if identity in changed]
+        origin = (step.commit, None if step.older is None else step.older.id, step.newer.id, merged_by)
+        taken = _from_source(history, step, [names[i] for i in settled if i in names]) if follow else {}
+        for identity in settled:
+            found[identities[identity]] = taken.get(names.get(identity, ""), origin)
+            del identities[identity]
+        if not identities:
+            break
+    oldest = chain.kept_from or chain.commits[-1]
+    for name in identities.values():
+        found[name] = (None, None, oldest.id, merged_by)
+    return found
+
+
+def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> dict[str, _Origin]:
+    """The origins of values that a merge took from the merged branch."""
+    commit = step.commit
+    source = None if commit is None or commit.merged_parent is None else history.known.get(commit.merged_parent)
+    if commit is None or source is None or step.after is None or not history.is_kept(source):
+        return {}
+    try:
+        row = history.row(source)
+    except VersionReclaimedError:
+        return {}
+    if row is None:
+        return {}
+    there = row.by_identity()
+    same: dict[str, str] = {}
+    for name in names:
+        identity = step.after.identities.get(name, name)
+        if identity in there and step.after.same(name, row, there[identity]):
+            same[there[identity]] = name
+    if not same:
+        return {}
+    found = _origins(history, history.chain(source), row, list(same), follow=True, merged_by=commit.id)
+    return {same[name]: origin for name, origin in found.items()}

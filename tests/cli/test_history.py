@@ -1,0 +1,56 @@
+"""`omnigraph log` and `omnigraph blame`: the history of one entity."""
+
+from __future__ import annotations
+
+from tests.cli.shell import Shell
+
+
+def _life(shell: Shell, graph: str) -> list[str]:
+    made = [shell.add_person(graph, "Ann", actor="kim", message="add Ann")]
+    text = 'query q() { update Person set { age: 3 } where name = "Ann" }'
+    shell.run("mutate", "--uri", graph, "-e", text, "--as", "bob")
+    made.append(shell.json("commit", "list", graph, "--limit", "1")["commits"][0]["graph_commit_id"])
+    return made
+
+
+def test_blame_shows_the_commit_and_the_actor_of_each_value(shell: Shell, graph: str) -> None:
+    first, second = _life(shell, graph)
+    lines = [line.split() for line in shell.run("blame", "Person", "Ann", "--uri", graph).stdout.splitlines()]
+    origins = {line[4]: (line[0], line[3], line[5]) for line in lines}
+    assert origins["age"][1:] == ("bob", "3")
+    assert origins["name"][1:] == ("kim", '"Ann"')
+    assert second.startswith(origins["age"][0])
+    assert first.startswith(origins["name"][0])
+    (age,) = shell.json("blame", "Person", "Ann", "age", "--uri", graph)
+    assert (age["property"], age["value"], age["commit"]["graph_commit_id"]) == ("age", 3, second)
+    (age,) = shell.json("blame", "Person", "Ann", "age", "--uri", graph, "--snapshot", first)
+    assert (age["value"], age["commit"]["graph_commit_id"]) == (None, first)
+    assert "there is no entity 'Nobody'" in shell.fails("blame", "Person", "Nobody", "--uri", graph)
+    assert "has no property 'agee'" in shell.fails("blame", "Person", "Ann", "agee", "--uri", graph)
+
+
+def test_log_shows_the_life_of_an_entity(shell: Shell, graph: str) -> None:
+    first, second = _life(shell, graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { delete Person where name = "Ann" }')
+    lines = shell.run("log", "Person", "Ann", "--uri", graph).stdout.splitlines()
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert [line[0] for line in heads] == ["-", "~", "+"]
+    assert heads[2].endswith("insert  kim  add Ann")
+    assert "    age: null → 3" in lines
+    found = shell.json("log", "Person", "Ann", "--uri", graph)
+    assert [change["operation"] for change in found["changes"]] == ["delete", "update", "insert"]
+    assert [change["commit"]["graph_commit_id"] for change in found["changes"]][1:] == [second, first]
+    assert found["changes"][1]["before"]["age"] is None
+    assert found["kept_from"] is None
+    assert "has never had an entity 'Nobody'" in shell.fails("log", "Person", "Nobody", "--uri", graph)
+
+
+def test_commits_that_are_not_kept_are_named(shell: Shell, graph: str) -> None:
+    _, second = _life(shell, graph)
+    shell.add_person(graph, "Ben")
+    last = shell.add_person(graph, "Cas")
+    shell.run("cleanup", graph, "--keep", "1", "--confirm")
+    said = shell.run("log", "Person", "Ann", "--uri", graph).stdout
+    assert said == f"before {last}: not kept\n"
+    assert f"before  {last}  not kept" in shell.run("blame", "Person", "Ann", "--uri", graph).stdout
+    assert second not in said

@@ -1,0 +1,319 @@
+"""`log` and `blame` name the commits that changed an entity, compared with all states of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.commit.conftest import _no_fsync
+from tests.commit.graphs import evolve_to
+
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError
+from omnigraph.graph import Graph, init, open
+from omnigraph.history import rows as rows_module
+
+__all__ = ["_no_fsync"]
+
+SCHEMA = """
+node Person { name: String @key  age: I64?  town: String?  photo: Blob? }
+edge Knows: Person -> Person { since: I64? }
+"""
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with init(tmp_path / "g", SCHEMA, actor="kim") as made:
+        yield made
+
+
+def put(graph: Graph, name: str, branch: str = "main", mode: str = "merge", **values: object) -> str:
+    rows = pa.table({"name": [name], **{key: [value] for key, value in values.items()}})
+    commit = graph.load({"Person": rows}, mode=mode, branch=branch).commit
+    assert commit is not None
+    return commit.id
+
+
+def delete(graph: Graph, name: str, branch: str = "main") -> str:
+    made = graph.mutate("query q($n: String) { delete Person where name = $n }", {"n": name}, branch=branch)
+    assert made.commit is not None
+    return made.commit.id
+
+
+# The oracle: every state of the branch, read one by one
+
+
+def expected_log(graph: Graph, name: str, branch: str = "main") -> list[tuple[str, str, set[str]]]:
+    made = graph.commits.list(branch=branch).commits
+    states = [graph.entity("Person", name, at=commit.id) for commit in made]
+    found = []
+    for commit, after, before in zip(made, states, [*states[1:], None], strict=True):
+        if after == before:
+            continue
+        operation = "insert" if before is None else "delete" if after is None else "update"
+        whole = after or before or {}
+        changed = {
+            key
+            for key in whole
+            if (whole[key] is not None if None in (after, before) else after[key] != before[key])  # type: ignore[index]
+        }
+        found.append((commit.id, operation, changed))
+    return found
+
+
+def expected_blame(graph: Graph, name: str, branch: str = "main") -> dict[str, str]:
+    found: dict[str, str] = {}
+    state = graph.entity("Person", name, at=graph.snapshot(branch=branch).commit.id)
+    assert state is not None
+    for commit, operation, changed in expected_log(graph, name, branch):
+        for key in state if operation == "insert" else changed:
+            found.setdefault(key, commit)
+        if operation == "insert":
+            break
+    return found
+
+
+def log_of(graph: Graph, name: str, branch: str = "main", **more: Any) -> list[tuple[str, str, set[str]]]:
+    return [
+        ("?" if change.commit is None else change.commit.id, change.operation.value, set(change.properties))
+        for change in graph.log("Person", name, branch=branch, **more)
+    ]
+
+
+def blame_of(graph: Graph, name: str, branch: str = "main", **more: Any) -> dict[str, str | None]:
+    found = graph.blame("Person", name, branch=branch, **more)
+    return {value.property: None if value.commit is None else value.commit.id for value in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_log_and_blame_agree_with_all_states_of_a_random_history(graph: Graph, seed: int) -> None:
+    chance = Random(seed)
+    names = ["ann", "ben", "cas"]
+    branches = ["main"]
+    for step in range(30):
+        branch, name, act = chance.choice(branches), chance.choice(names), chance.randrange(14)
+        if act < 6:
+            values: dict[str, Any] = {"age": chance.randrange(3)} if chance.random() < 0.7 else {}
+            values |= {"town": chance.choice(["x", "y", None])} if chance.random() < 0.6 else {}
+            put(graph, name, branch, **values)
+        elif act == 6:
+            graph.mutate("query q($n: String) { delete Person where name = $n }", {"n": name}, branch=branch)
+        elif act == 7:
+            rows = pa.table(
+                {
+                    "name": chance.sample(names, chance.randrange(1, 4)),
+                }
+            )
+            graph.load({"Person": rows}, mode="overwrite", branch=branch)
+        elif act == 8:
+            graph.optimize()
+        elif act == 9 and len(branches) < 3:
+            branches.append(f"b{step}")
+            graph.branches.create(branches[-1], source=branch)
+        elif act in (10, 11) and branch != "main":
+            into = chance.choice([each for each in branches if each != branch])
+            graph.merge(branch, into=into, strategy=chance.choice(["ours", "theirs"]))
+        elif act == 12:
+            graph.ensure_indexes(branch=branch)
+        else:
+            with armed(Failpoint.TABLE_COMMITTED, "crash"), pytest.raises(SimulatedCrashError):
+                put(graph, name, branch, age=99)
+            graph.refresh()
+    for branch in branches:
+        for name in names:
+            wanted = expected_log(graph, name, branch)
+            if not wanted:
+                with pytest.raises(NotFoundError):
+                    graph.log("Person", name, branch=branch)
+                continue
+            assert log_of(graph, name, branch, follow=False) == wanted
+            if graph.entity("Person", name, at=graph.snapshot(branch=branch).commit.id) is not None:
+                assert blame_of(graph, name, branch, follow=False) == expected_blame(graph, name, branch)
+            # With merges followed, every named commit exists, and the newest change is the same.
+            followed = log_of(graph, name, branch)
+            assert followed[0] == wanted[0]
+            assert {one[0] for one in wanted} <= {one[0] for one in followed}
+
+
+def test_the_life_of_an_entity_has_values_before_and_after(graph: Graph) -> None:
+    first = put(graph, "ann", age=1, town="x")
+    put(graph, "ben", age=5)
+    second = put(graph, "ann", age=2, town="x")
+    third = delete(graph, "ann")
+    fourth = put(graph, "ann", age=7)
+    found = graph.log("Person", "ann")
+    assert [(c.commit.id, c.operation.value) for c in found if c.commit] == [
+        (fourth, "insert"),
+        (third, "delete"),
+        (second, "update"),
+        (first, "insert"),
+    ]
+    assert found.changes[2].properties == ("age",)
+    assert (found.changes[2].before or {})["age"] == 1
+    assert (found.changes[2].after or {})["age"] == 2
+    assert (found.changes[1].after, found.changes[0].before) == (None, None)
+    assert found.kept_from is None
+    assert blame_of(graph, "ann")["age"] == fourth
+    assert graph.blame("Person", "ann", "age")[0].actor == "kim"
+
+
+def test_values_are_followed_into_merged_branches(graph: Graph) -> None:
+    put(graph, "ann", age=1, town="x")
+    graph.branches.create("dev")
+    with open(graph.uri, actor="bob") as bob:
+        older = put(bob, "ann", branch="dev", age=2, town="x")
+        newer = put(bob, "ann", branch="dev", age=2, town="y")
+    put(graph, "ben")
+    merged = graph.merge("dev").commit
+    assert merged is not None
+    found = {value.property: value for value in graph.blame("Person", "ann")}
+    ids = {name: None if value.commit is None else value.commit.id for name, value in found.items()}
+    assert (ids["age"], found["age"].actor, found["age"].merged_by) == (older, "bob", merged.id)
+    assert (ids["town"], found["town"].actor) == (newer, "bob")
+    assert found["name"].actor == "kim"
+    assert [(c.commit.id, c.merged_by) for c in graph.log("Person", "ann") if c.commit][:3] == [
+        (merged.id, None),
+        (newer, merged.id),
+        (older, merged.id),
+    ]
+    assert len(graph.log("Person", "ann")) == 4
+    assert blame_of(graph, "ann", follow=False)["age"] == merged.id
+    graph.branches.delete("dev")
+    assert blame_of(graph, "ann")["age"] == older, "lineage travels with a merge"
+
+
+def test_a_resolution_of_a_conflict_is_made_by_the_merge(graph: Graph) -> None:
+    put(graph, "ann", age=1)
+    graph.branches.create("dev")
+    theirs = put(graph, "ann", branch="dev", age=2)
+    put(graph, "ann", age=3)
+    graph.merge("dev", strategy="theirs")
+    assert blame_of(graph, "ann")["age"] == theirs
+
+
+def test_removed_commits_are_reported_as_not_kept(graph: Graph) -> None:
+    made = [put(graph, "ann", age=number) for number in range(6)]
+    graph.tags.create("v", commit=made[1])
+    graph.cleanup(keep=2, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        found = fresh.log("Person", "ann")
+        assert [c.commit and c.commit.id for c in found] == [made[5], None]
+        assert (found.changes[1].after_commit, found.changes[1].until_commit) == (made[1], made[4])
+        assert found.kept_from == made[1]
+        (age,) = fresh.blame("Person", "ann", "age")
+        assert age.commit is not None
+        assert age.commit.id == made[5]
+        (name,) = fresh.blame("Person", "ann", "name")
+        assert (name.commit, name.until_commit) == (None, made[1])
+
+
+def test_a_change_between_kept_commits_is_assigned_by_the_recorded_counts(graph: Graph) -> None:
+    first = put(graph, "ann", age=1)
+    graph.tags.create("v", commit=first)
+    second = put(graph, "ann", age=2)
+    for _ in range(4):
+        graph.load({"Knows": pa.table({"from": ["ann"], "to": ["ann"], "since": [1]})}, mode="append")
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        assert blame_of(fresh, "ann")["age"] == second
+
+
+def test_an_undone_change_is_in_the_log(graph: Graph) -> None:
+    """Recovery restores the table. The change was visible, so both the change and its undo are listed."""
+    first = put(graph, "ann", age=1)
+    put(graph, "ann", age=2)
+    graph.optimize()
+    third = put(graph, "ann", age=1)
+    assert log_of(graph, "ann")[0][0] == third
+    assert log_of(graph, "ann")[-1][0] == first
+    assert log_of(graph, "ann") == expected_log(graph, "ann")
+
+
+def test_blobs_are_compared_by_their_content(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_BLOB_CHUNK", 3)
+    first = put(graph, "ann", photo=b"a picture", age=1)
+    second = put(graph, "ann", photo=b"a picturE", age=1)
+    put(graph, "ann", photo=b"a picturE", age=2)
+    graph.optimize()
+    found = blame_of(graph, "ann")
+    assert (found["photo"], found["name"]) == (second, first)
+    assert [change.properties for change in graph.log("Person", "ann")][:2] == [("age",), ("photo",)]
+
+
+def test_a_state_in_the_past_has_its_own_history(graph: Graph) -> None:
+    first = put(graph, "ann", age=1)
+    second = put(graph, "ann", age=2)
+    assert [value.commit.id for value in graph.blame("Person", "ann", "age", at=first) if value.commit] == [first]
+    assert [value.commit.id for value in graph.blame("Person", "ann", "age", at=second[:26]) if value.commit] == [
+        second
+    ]
+    assert len(graph.log("Person", "ann", at=first)) == 1
+
+
+def test_edges_have_a_history(graph: Graph) -> None:
+    put(graph, "ann")
+    made = graph.mutate('query q() { insert Knows { from: "ann", to: "ann", since: 3 } }').commit
+    assert made is not None
+    edge = graph.snapshot().scan("edge:Knows")["id"][0].as_py()
+    found = {value.property: value for value in graph.blame("Knows", edge)}
+    assert found["since"].commit == made
+    assert found["src"].value == "ann"
+    delete(graph, "ann")
+    assert [change.operation.value for change in graph.log("edge:Knows", edge)] == ["delete", "insert"]
+
+
+def test_schema_changes_do_not_hide_changes(graph: Graph) -> None:
+    put(graph, "ann", age=1)
+    second = put(graph, "ann", age=2)
+    delete(graph, "ann")
+    evolve_to(graph, SCHEMA + "node Extra { name: String @key }\n", [])
+    last = put(graph, "ann", age=4)
+    assert log_of(graph, "ann")[0][0] == last
+    assert log_of(graph, "ann") == expected_log(graph, "ann")
+    assert second in [one[0] for one in log_of(graph, "ann")]
+
+
+def test_the_cost_depends_on_the_changes_of_the_entity(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on the number of commits: they are searched by bisection."""
+    put(graph, "ann", age=1)
+    for number in range(60):
+        put(graph, f"p{number}")
+    put(graph, "ann", age=2)
+    for number in range(60):
+        put(graph, f"q{number}")
+    reads: list[object] = []
+    original = type(graph.session.store).manifest_of
+
+    def counted(self: object, commit: object) -> object:
+        reads.append(commit)
+        return original(self, commit)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(graph.session.store), "manifest_of", counted)
+    assert len(graph.log("Person", "ann")) == 2
+    assert len(reads) < 30
+
+
+def test_wrong_names_are_reported(graph: Graph) -> None:
+    put(graph, "ann")
+    for call in (graph.log, graph.blame):
+        with pytest.raises(NotFoundError):
+            call("Person", "nobody")
+        with pytest.raises(NotFoundError) as error:
+            call("node:Persom", "ann")
+        assert "did you mean 'node:Person'" in str(error.value.hint)
+        with pytest.raises(InputError):
+            call("Person", 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as wrong:
+        graph.blame("Person", "ann", "agee")
+    assert "did you mean 'age'" in str(wrong.value.hint)
+    delete(graph, "ann")
+    with pytest.raises(NotFoundError, match="no entity"):
+        graph.blame("Person", "ann")
+    assert issubclass(InputError, OmnigraphError)
