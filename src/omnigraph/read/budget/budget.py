@@ -28,15 +28,15 @@ def query_memory(environ: Mapping[str, str] | None = None) -> int:
     Raises:
         InputError: the environment variable is not an amount of bytes.
     """
-    return _query_memory(QUERY_MEMORY.get(environ))
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _query_memory(QUERY_MEMORY.get(environ), machine)
 
 
 @lru_cache(maxsize=8)
-def _query_memory(text: str | None) -> int:
-    """The memory for a value of the variable. Every query asks for it, so the result is cached."""
+def _query_memory(text: str | None, machine: int) -> int:
+    """The budget for a value of the variable and a size of the machine. Cached, because every query needs it."""
     if text is not None:
         return QUERY_MEMORY.amount({QUERY_MEMORY.name: text})
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(QUERY_MEMORY.amount({}), machine // 2)
 
 
