@@ -283,6 +283,20 @@ def test_a_commit_to_other_tables_causes_no_retry(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+def test_two_first_writes_on_a_branch_to_other_rows_cause_no_retry(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """Both writes fork the table. The second is staged again on the fork of the first, and not prepared again."""
+    graph.branches.create("dev")
+    with overtaken(monkeypatch, lambda: put(graph, ["other"], operation=Operation.UPSERT, branch="dev")):
+        writes = [table_write("node:A", operation, ["s1" if operation is Operation.DELETE else "mine"])]
+        assert prepared_times(graph, lambda view: writes, branch="dev", replayable=False) == 1
+    assert "other" in ids(graph, "node:A", "dev")
+    assert ("mine" in ids(graph, "node:A", "dev")) is (operation is not Operation.DELETE)
+    assert_whole(graph)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_commit_to_other_rows_causes_no_retry(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:

@@ -294,9 +294,21 @@ class _Write:
         if any(intent.key not in current.tables for intent in self._staging.intents):
             return head
         stuck = self._staging.rebase(current)
-        if stuck is None:
+        if stuck is None or (not self._request.replayable and self._restaged(current, prepared, reads)):
             return None
         return ReadConflict(stuck, view.tables[stuck].ref.version, current.tables[stuck].ref.version)
+
+    def _restaged(self, current: Manifest, prepared: Prepared, reads: ReadSet) -> bool:
+        """Stage the prepared writes again on a later state. The read set has not changed, so they are still valid.
+
+        A write that must not be prepared again needs this: two first writes on a branch stage into different forks.
+        """
+        self._staging.begin(current)
+        try:
+            self._staging.stage(prepared.writes, reads)
+        except ReadSetChangedError:
+            return False
+        return bool(self._staging.intents)
 
     def _retry(self, conflict: ReadConflict, error: ReadSetChangedError | None = None) -> _RetryError:
         """Allow another attempt.

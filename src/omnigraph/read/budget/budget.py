@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from threading import Event
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
@@ -28,8 +29,15 @@ def query_memory(environ: Mapping[str, str] | None = None) -> int:
         InputError: the environment variable is not an amount of bytes.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    allowed = QUERY_MEMORY.amount(environ)
-    return min(allowed, machine // 2) if QUERY_MEMORY.get(environ) is None else allowed
+    return _query_memory(QUERY_MEMORY.get(environ), machine)
+
+
+@lru_cache(maxsize=8)
+def _query_memory(text: str | None, machine: int) -> int:
+    """The budget for a value of the variable and a size of the machine. Cached, because every query needs it."""
+    if text is not None:
+        return QUERY_MEMORY.amount({QUERY_MEMORY.name: text})
+    return min(QUERY_MEMORY.amount({}), machine // 2)
 
 
 @dataclass(frozen=True, slots=True)
