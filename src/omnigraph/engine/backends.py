@@ -92,7 +92,7 @@ class LoadRows(Protocol):
 
     @property
     def merges(self) -> tuple[MergedType, ...]:
-        """Where the rows of each type were merged, in the driver or in Spark tasks; empty for a local load."""
+        """For each type, whether the driver or Spark tasks merged its rows; empty for a local load."""
         ...
 
     def check(self, view: Manifest) -> None:

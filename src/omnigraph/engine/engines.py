@@ -16,7 +16,7 @@ PART_ROWS = 1_000_000
 
 
 class Engine(StrEnum):
-    """Where work runs."""
+    """The execution engine of a request."""
 
     AUTO = "auto"
     """Chosen by the size of the work."""

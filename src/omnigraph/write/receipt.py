@@ -37,7 +37,7 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """Where a load on Spark, in mode `merge`, joins its rows with the stored rows that they replace."""
+    """The process that joins loaded rows with the stored rows they replace, in a load on Spark with mode `merge`."""
 
     PROCESS = "process"
     """In one process. This is the fastest if the ids fit into its memory."""

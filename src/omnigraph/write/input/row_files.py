@@ -13,26 +13,14 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.files.input import InputFile, Tree, tree_of
 from omnigraph.storage.files.s3_output import UNFINISHED
 from omnigraph.write.input.formats import COMPRESSIONS, FORMATS, FilePart, Format, RowFile
-from omnigraph.write.input.named_columns import Layout, Type
+from omnigraph.write.input.named_columns import Type
 from omnigraph.write.input.splits import SPLIT_BYTES, Reading, Start
 from omnigraph.write.rows.problems import Problems
 
 
 @dataclass(frozen=True, slots=True)
-class FileSplit:
-    """A part of a file.
-
-    Attributes:
-        file: the file.
-        layout: its types and columns, in formats that hold tables.
-        low: the start of the part, in units of the format: bytes of NDJSON, row groups of Parquet, batches of Arrow.
-        high: the end of the part, in the same units; None is the end of the file.
-    """
-
-    file: RowFile
-    layout: Layout | None
-    low: int = 0
-    high: int | None = None
+class FileSplit(FilePart):
+    """A part of a file, as the input of one task."""
 
     @property
     def begins(self) -> bool:
@@ -46,8 +34,7 @@ class FileSplit:
         return replace(self, low=0, high=None)
 
     def read(self, accepted: AcceptedSchema, problems: Problems, start: Start) -> Reading:
-        part = FilePart(self.file, self.layout, self.low, self.high)
-        return self.file.format.read(part, accepted, problems, start)
+        return self.file.format.read(self, accepted, problems, start)
 
 
 def cut_file(split: FileSplit, size: int = SPLIT_BYTES) -> Iterator[FileSplit]:
