@@ -33,7 +33,8 @@ from omnigraph.merge.states import State
 from omnigraph.merge.three_way import SchemaOf, Tables, ThreeWay
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import Describe, violations
+from omnigraph.write.rules.validator import violations
+from omnigraph.write.rules.violations import Describe
 
 
 @dataclass(frozen=True, slots=True)
