@@ -355,6 +355,8 @@ class EntityTable:
             if not self._asks(name, len(numbers)):  # the failed attempt recorded that the column is too large
                 raise
             return self._ask(name, numbers)
+        if len(numbers) == 1 and numbers[0] != NOTHING:
+            return pa.repeat(column[int(numbers[0])], 1)  # a copy of one value costs less than `take`
         everything = self.__dict__.get("_everything")
         if everything is None or len(numbers) == 0:
             return column.take(places(numbers))
