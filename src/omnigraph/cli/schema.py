@@ -30,7 +30,7 @@ def plan(old_path: Path, new_path: Path, allow_data_loss: bool, as_json: bool) -
     Changes nothing. The exit code is 1 if a step is not supported; the plan names an alternative.
     """
     from omnigraph.lang.schema import accept, compile_schema
-    from omnigraph.lang.schema import plan as plan_change
+    from omnigraph.lang.schema.migrate import plan as plan_change
 
     old = compile_schema(read_schema(old_path), str(old_path))
     new = compile_schema(read_schema(new_path), str(new_path))
