@@ -130,6 +130,7 @@ def test_texts_beyond_the_budget_are_refused_before_they_are_built(graph: Graph,
     assert taken < 2 * (SMALL.memory or 0)
 
 
+@pytest.mark.slow
 def test_a_condition_on_long_texts_stays_within_the_budget(graph: Graph) -> None:
     body = f"match {{ {PAIRS}  $c: P  $a.t < $c.t }} return {{ count(*) as n }}"
     with allocated() as most:
