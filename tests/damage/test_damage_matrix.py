@@ -30,6 +30,7 @@ def test_reads_of_a_damaged_graph_are_right_or_name_the_file(tmp_path: Path, dam
     assert sum(counts["error"] for counts in result.counts.values()) > 0
 
 
+@pytest.mark.slow
 def test_writes_to_a_sample_of_damaged_graphs_are_right_or_name_the_file(tmp_path: Path) -> None:
     """A sample of the cases of the next test and the soak test."""
     assert run(tmp_path, seed=7, sample=6).bad == []

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from tests.evaluate import reference
 from tests.evaluate.expressions import CATALOG, PROPERTIES, ROWS, Condition, conditions, table
+from tests.example_counts import examples
 
 from omnigraph.errors import ExecutionError, TypeCheckError
 from omnigraph.evaluate import Request, evaluate, holds, table_rows
@@ -58,7 +59,7 @@ def expected(expr: ir.Expr, rows: list[dict[str, Any]], params: dict[str, Any]) 
         return None
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(condition=conditions(), rows=ROWS)
 def test_every_part_of_a_condition_agrees_with_python(condition: Condition, rows: list[dict[str, Any]]) -> None:
     where = compiled(condition)

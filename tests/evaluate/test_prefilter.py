@@ -9,9 +9,10 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.evaluate.expressions import EDGES, PROPERTIES, Condition, conditions, table
 from tests.evaluate.test_expressions_agree_with_python import NOW, compiled
+from tests.example_counts import examples
 
 from omnigraph.errors import ExecutionError
 from omnigraph.evaluate import Request, holds, prefilter, table_rows
@@ -70,7 +71,7 @@ def matching(where: ir.Expr, request: Request) -> set[str]:
     return set(ROWS.filter(holds(where, table_rows(ROWS), request))["id"].to_pylist())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(condition=conditions(depth=1))
 def test_the_prefilter_loses_no_matching_row(stored: lance.LanceDataset, condition: Condition) -> None:
     where = compiled(condition)

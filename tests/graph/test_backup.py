@@ -86,6 +86,7 @@ def test_a_backup_is_a_graph(world: World, tmp_path: Path) -> None:
         work(kept)
 
 
+@pytest.mark.slow
 def test_a_restored_graph_is_independent_of_the_backup(world: World, tmp_path: Path) -> None:
     place, before = world
     with omnigraph.open(place) as graph:

@@ -28,16 +28,8 @@ import pytest
 from omnigraph.errors import CompileError
 from omnigraph.lang.diagnostics import Finding
 from omnigraph.lang.query import LintReport, lint_queries
-from omnigraph.lang.schema import (
-    Catalog,
-    accept,
-    check_contract,
-    check_schema,
-    compile_schema,
-    lint_schema,
-    load_ir,
-    plan,
-)
+from omnigraph.lang.schema import Catalog, accept, check_contract, check_schema, compile_schema, lint_schema, load_ir
+from omnigraph.lang.schema.migrate import plan
 
 ROOT = Path(__file__).resolve().parents[1] / "fixtures"
 UPDATE = bool(os.environ.get("UPDATE_FIXTURES"))

@@ -123,6 +123,7 @@ def _through_the_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Staging, "has_parts", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [_few_rows_at_once, _all_told_apart, _through_the_shuffle])
 @pytest.mark.parametrize("change", CHANGES)
 def test_partitioning_strategies_give_the_same_graph(

@@ -50,6 +50,7 @@ def test_invalid_masters_are_refused(master: str, said: str) -> None:
     assert "local[*,4]" in str(refused.value.hint)
 
 
+@pytest.mark.slow
 def test_a_master_that_refuses_connections_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -25,7 +25,7 @@ from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context import Context
 from omnigraph.read.execute.executor import run
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology.topologies import Topologies
 
 DIMENSION = 3
 USUAL = ir.Analyzer()

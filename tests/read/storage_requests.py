@@ -15,7 +15,8 @@ from omnigraph.graph import Graph
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles
 from omnigraph.read.columns.entity_table import EntityTables
-from omnigraph.read.topology.topology import Topologies, Topology
+from omnigraph.read.topology.topologies import Topologies
+from omnigraph.read.topology.topology import Topology
 from omnigraph.storage.table_view import TableView
 
 READS = ("scan", "lookup", "batches", "take_rows", "take")

@@ -8,6 +8,7 @@ from threading import Event
 import numpy as np
 import pytest
 from tests.patience import PATIENCE
+from tests.read.cached import cached
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError
 from omnigraph.read.budget import Budget, Cancellation, Spending, checkpoint, query_memory
@@ -77,10 +78,10 @@ def test_a_query_that_waits_for_another_can_be_cancelled() -> None:
 
     def waits() -> object:
         with Spending(Budget(seconds=None), cancel).running():
-            return cache.get("column", slow)
+            return cached(cache, "column", slow)
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(cache.get, "column", slow)
+        first = pool.submit(cached, cache, "column", slow)
         assert begun.wait(PATIENCE)
         second = pool.submit(waits)
         cancel.cancel()

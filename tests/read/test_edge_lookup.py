@@ -20,7 +20,7 @@ from omnigraph.read.context.trace import Trace
 from omnigraph.read.topology import edge_lookup
 from omnigraph.read.topology.adjacency import Adjacency
 from omnigraph.read.topology.edge_lookup import EdgeAccess, IndexedEdges
-from omnigraph.read.topology.topology import Edges
+from omnigraph.read.topology.topologies import Edges
 
 SCHEMA = """
 node Person { name: String @key }
@@ -182,7 +182,7 @@ def test_explain_names_the_edge_lookups_that_a_query_uses(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
 ) -> None:
     # As on another machine: empty caches in memory and on disk.
-    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    monkeypatch.setattr("omnigraph.read.topology.topologies.process_files", lambda: DerivedFiles(None))
     monkeypatch.setattr("omnigraph.read.context.views.process_cache", ColumnCache)
     rows = graph.snapshot().scan("edge:Follows", columns=["src", "dst"]).to_pylist()
     expected = sorted({row["dst"] for row in rows if row["src"] == "p018"})

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.patience import until
+from tests.read.cached import cached
 from tests.read.storage_requests import asked
 from tests.thresholds import Thresholds
 
@@ -28,15 +29,16 @@ from omnigraph.lang.query.compile import compile_query
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.read.budget import Budget, Spending
 from omnigraph.read.columns import entity_table
-from omnigraph.read.columns.cache import ColumnCache, cache_memory
-from omnigraph.read.columns.entity_table import EntityTable, EntityTables, Numbering, as_one_array
+from omnigraph.read.columns.cache import ColumnCache, Slot, cache_memory
+from omnigraph.read.columns.entity_table import EntityTable, EntityTables, as_one_array
 from omnigraph.read.columns.id_index import NumberIndex, TextIndex, id_index
+from omnigraph.read.columns.numbering import Numbering
 from omnigraph.read.columns.numbers import NOTHING
 from omnigraph.read.context import Context
 from omnigraph.read.execute.executor import run
 from omnigraph.read.match import index_lookup
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology.topologies import Topologies
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.staging import stage_indexes
 
@@ -358,13 +360,13 @@ def test_distances_of_vectors_beyond_the_memory_budget_are_streamed(
     read = compile_query(text, graph.catalog, None).body
     assert isinstance(read, ir.Read)
     whole: list[str] = []
-    plainly = EntityTable.derived
+    slot = EntityTable.slot
 
-    def noted(space: EntityTable, label: str, name: str, make: Callable[[pa.Array], Any]) -> Any:
+    def noted(space: EntityTable, label: str) -> Slot:
         whole.append(label)
-        return plainly(space, label, name, make)
+        return slot(space, label)
 
-    monkeypatch.setattr(EntityTable, "derived", noted)
+    monkeypatch.setattr(EntityTable, "slot", noted)
     found = []
     for limit in (1 << 30, 500):
         whole.clear()
@@ -459,14 +461,14 @@ def test_the_cache_evicts_least_recently_used_entries() -> None:
     def values(n: int) -> pa.Array:
         return pa.array(np.zeros(n, np.int64))
 
-    first = cache.get("a", lambda: values(50))
-    cache.get("b", lambda: values(50))
-    assert cache.get("a", lambda: values(1)) is first
-    cache.get("c", lambda: values(50))
+    first = cached(cache, "a", lambda: values(50))
+    cached(cache, "b", lambda: values(50))
+    assert cached(cache, "a", lambda: values(1)) is first
+    cached(cache, "c", lambda: values(50))
     assert cache.holds("a")
     assert not cache.holds("b")
     assert cache.size <= 1_000
-    cache.get("too large", lambda: values(1_000))
+    cached(cache, "too large", lambda: values(1_000))
     assert not cache.holds("too large")
     assert cache.holds("a")
 
@@ -479,8 +481,8 @@ def test_a_failure_is_not_cached() -> None:
 
     for _ in range(2):
         with pytest.raises(OSError, match="no"):
-            cache.get("a", fails)
-    assert len(cache.get("a", lambda: pa.array([1]))) == 1
+            cached(cache, "a", fails)
+    assert len(cached(cache, "a", lambda: pa.array([1]))) == 1
 
 
 def test_lookups_stop_when_their_cost_reaches_that_of_loading() -> None:
@@ -501,9 +503,9 @@ def test_the_cost_of_lookups_accumulates() -> None:
 def test_loading_or_evicting_an_entry_resets_its_lookup_cost() -> None:
     cache = ColumnCache(100)
     assert [cache.should_defer("a", 60, 100) for _ in range(2)] == [True, False]
-    cache.get("a", lambda: np.zeros(80, np.int8))
+    cached(cache, "a", lambda: np.zeros(80, np.int8))
     cache.record_cost("a", 60)
-    cache.get("b", lambda: np.zeros(80, np.int8))
+    cached(cache, "b", lambda: np.zeros(80, np.int8))
     assert not cache.holds("a")
     assert cache.should_defer("a", 60, 100)
 
@@ -512,7 +514,7 @@ def test_entries_too_large_for_the_cache_are_looked_up_if_that_is_cheaper() -> N
     cache = ColumnCache(100)
     assert all(cache.should_defer("wide", 60, 100, 101) for _ in range(5))
     assert not cache.should_defer("wide", 101, 100, 101)
-    cache.get("long", lambda: np.zeros(101, np.int8))
+    cached(cache, "long", lambda: np.zeros(101, np.int8))
     assert all(cache.should_defer("long", 60, 100) and cache.would_defer("long", 60, 100) for _ in range(5))
 
 
@@ -523,8 +525,8 @@ def test_a_replaced_cache_entry_is_counted_once() -> None:
         cache.keep("a", pa.array([1, 2, 3]))
         return pa.array([4])
 
-    cache.get("a", make)
-    assert cache.size == cache.get("a", make).nbytes == 8
+    cached(cache, "a", make)
+    assert cache.size == cached(cache, "a", make).nbytes == 8
 
 
 def test_waiting_threads_retry_a_failed_build_one_at_a_time() -> None:
@@ -543,15 +545,15 @@ def test_waiting_threads_retry_a_failed_build_one_at_a_time() -> None:
     def make() -> pa.Array:
         makes.append(1)
         if len(makes) == 1:
-            threads.submit(cache.get, "a", make)
+            threads.submit(cached, cache, "a", make)
             until(lambda: waiting(2) or len(makes) == 2)
         most.append(len(makes))
         return pa.array([1])
 
     with ThreadPoolExecutor(3) as threads:
-        first = threads.submit(cache.get, "a", fails)
+        first = threads.submit(cached, cache, "a", fails)
         until(lambda: waiting(1))
-        second = threads.submit(cache.get, "a", make)
+        second = threads.submit(cached, cache, "a", make)
         with pytest.raises(OSError, match="no"):
             first.result()
         second.result()
@@ -567,7 +569,7 @@ def test_many_threads_build_a_cache_entry_once() -> None:
         return pa.array(range(1000))
 
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: cache.get("a", make), range(64)))
+        found = list(threads.map(lambda _: cached(cache, "a", make), range(64)))
     assert len(made) == 1
     assert all(values is found[0] for values in found)
 

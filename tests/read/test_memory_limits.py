@@ -23,7 +23,7 @@ from omnigraph.read.execute import executor
 from omnigraph.read.match import expand, hops, scan
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.shortest_paths import PathSearch
-from omnigraph.read.shape import grouping, result_columns, sort
+from omnigraph.read.shape import grouping, query_sort_keys, result_columns, sort
 from omnigraph.settings import FSYNC
 
 SCHEMA = """
@@ -99,7 +99,7 @@ def test_compared_texts_are_not_copied_to_every_row(graph: Graph, name: str) -> 
     assert taken < (SMALL.memory or 0)
     with pytest.MonkeyPatch.context() as patched:
         # As values instead of numbers.
-        for home in (grouping, result_columns, sort):
+        for home in (grouping, query_sort_keys, result_columns):
             patched.setattr(home, "value_ranks", lambda *_: None)
         assert found.to_pylist() == ask(graph, body).to_pylist()
 
@@ -130,6 +130,7 @@ def test_texts_beyond_the_budget_are_refused_before_they_are_built(graph: Graph,
     assert taken < 2 * (SMALL.memory or 0)
 
 
+@pytest.mark.slow
 def test_a_condition_on_long_texts_stays_within_the_budget(graph: Graph) -> None:
     body = f"match {{ {PAIRS}  $c: P  $a.t < $c.t }} return {{ count(*) as n }}"
     with allocated() as most:

@@ -43,7 +43,7 @@ from omnigraph.read.context.views import Views
 from omnigraph.read.execute.executor import explain, run
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.search import word_store
-from omnigraph.read.topology import topology
+from omnigraph.read.topology import topologies
 
 NOW = 1_773_480_600_123
 PAIRS = int(os.environ.get("OMNIGRAPH_PAIRS") or (10_000 if os.environ.get("CI") else 300))
@@ -227,7 +227,7 @@ def topology_files(world: World) -> Path:
 def a_world(seed: int, indexes: Indexes = Indexes.ANY, *, derived: bool = True) -> Iterator[World]:
     """A world with its own directory of derived files, or with none."""
     with TemporaryDirectory() as place:
-        homes = {topology: Path(place) / _TOPOLOGIES, word_store: Path(place) / "words"}
+        homes = {topologies: Path(place) / _TOPOLOGIES, word_store: Path(place) / "words"}
         with ExitStack() as patches:
             for module, home in homes.items():
                 files = DerivedFiles(home if derived else None)

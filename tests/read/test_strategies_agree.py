@@ -28,8 +28,8 @@ from omnigraph.read.columns import entity_table
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.context.views import Views
 from omnigraph.read.match import index_lookup
-from omnigraph.read.topology import edge_lookup, topology
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology import edge_lookup, topologies, topology
+from omnigraph.read.topology.topologies import Topologies
 
 PAIRS = int(os.environ.get("OMNIGRAPH_WAY_PAIRS") or (80 if os.environ.get("CI") else 60))
 QUERIES = 30
@@ -92,7 +92,7 @@ def _make_all(reader: Reader) -> None:
 def _made_from_the_tables() -> Iterator[None]:
     """Topologies are built from their tables only."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topology, "update_topology", lambda *_: None)
+        patch.setattr(topologies, "update_topology", lambda *_: None)
         yield
 
 

@@ -33,7 +33,7 @@ from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.columns.derived_files import DerivedFiles, Stored
 from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context.views import Views
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology.topologies import Topologies
 from omnigraph.storage.files.cache_directory import cache_directory
 
 SCHEMA = """
@@ -130,7 +130,7 @@ def test_the_first_traversal_after_ensure_indexes_scans_no_edges(
     graph: Graph, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ensure_indexes` builds topologies; a later process traverses edges without reading their table."""
-    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(files))
+    monkeypatch.setattr("omnigraph.read.topology.topologies.process_files", lambda: DerivedFiles(files))
     graph.ensure_indexes()
     assert len(headers(files)) == 2
     program = """
@@ -139,8 +139,8 @@ from pathlib import Path
 from tests.read.storage_requests import asked
 import omnigraph
 from omnigraph.read.columns.derived_files import DerivedFiles
-from omnigraph.read.topology import topology
-topology.process_files = lambda: DerivedFiles(Path(sys.argv[2]))
+from omnigraph.read.topology import topologies
+topologies.process_files = lambda: DerivedFiles(Path(sys.argv[2]))
 query = "query q() { match { $a: Person { name: \\"p3\\" } $a follows{1,2} $b } return { $b.name as name } }"
 with omnigraph.open(sys.argv[1], read_only=True) as graph, asked() as calls:
     found = sorted(row["name"] for row in graph.query(query).to_pylist())
@@ -157,7 +157,7 @@ print(json.dumps([found, [call for call in calls if call[1] == "edges"]]))
 def test_ensure_indexes_builds_no_topology_without_a_cache_directory(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    monkeypatch.setattr("omnigraph.read.topology.topologies.process_files", lambda: DerivedFiles(None))
     with asked() as calls:
         graph.ensure_indexes()
     assert end_scans(calls) == []
@@ -308,7 +308,7 @@ def test_a_topology_in_memory_is_updated_after_each_change(graph: Graph) -> None
 
 def test_only_the_view_in_use_holds_a_topology_in_memory(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handle keeps many snapshots. The edges of each would take too much memory."""
-    monkeypatch.setattr("omnigraph.read.topology.topology.process_files", lambda: DerivedFiles(None))
+    monkeypatch.setattr("omnigraph.read.topology.topologies.process_files", lambda: DerivedFiles(None))
     views = Views(ColumnCache(0))
     snapshots, held = [], []
     for _ in range(4):

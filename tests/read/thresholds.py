@@ -83,13 +83,10 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_IDS_BY_SCAN": (0, 16),
         "ID_INDEX_COST_SCANS": (0, 50, 10**6),
         "HASH_TABLE_COST_SCANS": (1, 25, 10**6),
-        "MAX_SLOTS_PER_ENTITY": (1, 2, 4),
     },
-    "topology.topology": {
-        "CHUNK_EDGES": (1, 1 << 18),
-        "SAVED_CHANGE_RATIO": (1, 20, 10**6),
-        "SAVED_CHANGE_EDGES": (0, 1_000),
-    },
+    "columns.numbering": {"MAX_SLOTS_PER_ENTITY": (1, 2, 4)},
+    "topology.topology": {"CHUNK_EDGES": (1, 1 << 18)},
+    "topology.topologies": {"SAVED_CHANGE_RATIO": (1, 20, 10**6), "SAVED_CHANGE_EDGES": (0, 1_000)},
     "topology.topology_update": {"REBUILD_RATIO": (1, 2, 10), "MAX_SLICED_INSERTS": (0, 1_000)},
 }
 """Values of each threshold: its default, and values with which small graphs take the code paths of large ones."""

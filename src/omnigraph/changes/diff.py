@@ -169,7 +169,9 @@ class Reading:
     def candidates(self, pair: TypePair) -> pa.Table:
         """The rows that may differ, from the cache if possible."""
         refs = [(state.pin.ref, tuple(state.columns)) for state in (pair.before, pair.after) if state is not None]
-        return self.known.get((pair.before is None, *refs, pair.shared), lambda: candidates(self.tables, pair))
+        key = (pair.before is None, *refs, pair.shared)
+        found = self.known.get(key)
+        return self.known.put(key, candidates(self.tables, pair)) if found is None else found
 
     def kept(self, refs: Sequence[TableRef]) -> AbstractContextManager[None]:
         """Keep table versions while a block runs."""

@@ -109,7 +109,7 @@ def plan(
 
 def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dict[str, Any], bool, list[str]]:
     from omnigraph.lang.schema import accept, compile_schema
-    from omnigraph.lang.schema import plan as plan_change
+    from omnigraph.lang.schema.migrate import plan as plan_change
 
     old = compile_schema(read_schema(old_path), str(old_path))
     new = compile_schema(read_schema(new_path), str(new_path))

@@ -52,7 +52,8 @@ class CompiledQueries:
             CompileError: the query does not compile.
             NotFoundError: the text has no query of this name, or it has several and no name was given.
         """
-        return self._queries.get((text, name, schema_hash), lambda: _compile(text, name, catalog))
+        key = (text, name, schema_hash)
+        return self._queries.get(key) or self._queries.put(key, _compile(text, name, catalog))
 
 
 def _compile(text: str, name: str | None, catalog: Catalog) -> Compiled:

@@ -17,7 +17,7 @@ from omnigraph.errors import BudgetExceededError, InputError, OmnigraphError
 from omnigraph.evaluate import Request, bind, undeclared
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema import AcceptedSchema
-from omnigraph.read.budget import Budget, Cancellation, Spending
+from omnigraph.read.budget.budget import Cancellation, Spending, default_budget
 from omnigraph.read.context import Context
 from omnigraph.read.context.trace import Trace
 from omnigraph.read.execute.executor import execute, run
@@ -112,7 +112,7 @@ def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Tr
     Raises:
         InputError: the query writes.
     """
-    spending = Spending(request.budget or Budget(), request.cancel or Cancellation())
+    spending = Spending(request.budget or default_budget(), request.cancel or Cancellation())
     accepted = session.schemas.at(view)
     compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
     query = compiled.query

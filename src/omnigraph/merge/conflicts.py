@@ -20,7 +20,7 @@ from omnigraph.merge.sides import Columns
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.validator import Describe
+from omnigraph.write.rules.violations import Describe
 
 _KINDS = {
     "value": ConflictKind.VALUE_CONSTRAINT_VIOLATION,

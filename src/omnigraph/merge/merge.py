@@ -36,7 +36,8 @@ from omnigraph.merge.three_way import Tables, ThreeWay
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import Describe, missing_values, violations
+from omnigraph.write.rules.validator import missing_values, violations
+from omnigraph.write.rules.violations import Describe
 
 
 @dataclass(frozen=True, slots=True)

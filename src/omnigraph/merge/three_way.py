@@ -22,8 +22,7 @@ from omnigraph.merge.touched import MAX_LOOKUP_IDS
 from omnigraph.storage.column_changes import property_number
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-from omnigraph.write.rules.constraints import value_rules
-from omnigraph.write.rules.validator import unique_groups
+from omnigraph.write.rules.constraints import unique_groups, value_rules
 from omnigraph.write.spill import DEFAULT_BUDGET
 
 

@@ -11,7 +11,7 @@ from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.write.rules.changes import Committed, TableChange, surviving
-from omnigraph.write.rules.validator import with_one_of, with_zeros, without_nulls
+from omnigraph.write.rules.constraints import with_one_of, with_zeros, without_nulls
 
 EntityIds = Iterator[tuple[str, pa.Array]]
 """Pairs of a type key and the ids of entities of that type."""

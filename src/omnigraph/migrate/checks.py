@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import TablePin
 from omnigraph.errors import SchemaDataError
-from omnigraph.lang.schema import AcceptedSchema, Plan, TypeKind
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Check, Range, Unique
+from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import (
     AddConstraint,
     ChangeCardinality,
@@ -29,8 +30,8 @@ from omnigraph.lang.schema.migrate.steps import (
 from omnigraph.migrate.columns import TypeColumns, declared_type
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import Violations
 from omnigraph.write.rules.verify import Verification
+from omnigraph.write.rules.violations import Violations
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnigraph.commit.manifest import TablePin
-from omnigraph.lang.schema import AcceptedSchema, Plan, TypeKind
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import Check, Range, Unique
+from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import (
     AddConstraint,
     AddProperty,

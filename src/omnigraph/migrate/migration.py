@@ -12,7 +12,8 @@ from omnigraph.commit.table_writes import ChangeColumns, WriteColumns
 from omnigraph.commit.write_request import Prepared, SchemaChange
 from omnigraph.embed import Embedder
 from omnigraph.errors import PlanError, ReadSetChangedError
-from omnigraph.lang.schema import AcceptedSchema, Plan, Tier, TypeKind, compile_schema, evolve, ir_hash, plan, resolve
+from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema, evolve, ir_hash, resolve
+from omnigraph.lang.schema.migrate import Plan, Tier, plan
 from omnigraph.lang.schema.migrate.steps import DropProperty, DropType
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.migrate.checks import MigratedRows, check_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.errors import InputError, shown
-from omnigraph.lang.schema import Plan
+from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import UnsupportedChange
 from omnigraph.migrate.costs import StepCost
 

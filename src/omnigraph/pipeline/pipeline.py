@@ -8,8 +8,14 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from omnigraph.commit.manifest import MAIN
+from omnigraph.engine import maintenance
+from omnigraph.engine.embed import embed
 from omnigraph.engine.engines import Engine, SparkOptions
+from omnigraph.engine.export import export
+from omnigraph.engine.load import load
+from omnigraph.engine.merge import merge
 from omnigraph.engine.options import takes
+from omnigraph.engine.requests import EmbedRequest, ExportRequest, LoadRequest, MergeRequest, OptimizeRequest
 from omnigraph.engine.session import At
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
 class Pipeline:
     """Operations on a graph with Spark.
 
-    `load`, `merge`, `embed`, `optimize` and `export` call the method of `Graph` with the same name and with
+    `load`, `merge`, `embed`, `optimize` and `export` do the same as the method of `Graph` with this name and with
     `engine="spark"`. Each of them takes the options of the `Graph` method, and the following:
 
     - `jobs`: is called with the progress of the work on Spark.
@@ -90,7 +96,7 @@ class Pipeline:
             BudgetExceededError: the work exceeded its time limit.
         """
         rows = _source(source, nodes, edges)
-        return self._graph.load(rows, branch=branch, **self._with_spark(options))
+        return load(self._graph.session, rows, LoadRequest(branch=branch, **self._with_spark(options)))
 
     @takes(PipelineMergeOptions)
     def merge(self, source: str, into: str = MAIN, **options: Unpack[PipelineMergeOptions]) -> MergeReceipt:
@@ -104,7 +110,7 @@ class Pipeline:
             CancelledError: the work was cancelled.
             BudgetExceededError: the work exceeded its time limit.
         """
-        return self._graph.merge(source, into, **self._with_spark(options))
+        return merge(self._graph.session, MergeRequest(source, into, **self._with_spark(options)))
 
     @takes(PipelineEmbedOptions)
     def embed(self, *, branch: str | None = None, **options: Unpack[PipelineEmbedOptions]) -> EmbedReceipt:
@@ -119,7 +125,7 @@ class Pipeline:
             CancelledError: the work was cancelled.
             BudgetExceededError: the work exceeded its time limit.
         """
-        return self._graph.embed(branch=branch, **self._with_spark(options))
+        return embed(self._graph.session, EmbedRequest(branch=branch, **self._with_spark(options)))
 
     @takes(PipelineOptimizeOptions)
     def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt:
@@ -130,7 +136,7 @@ class Pipeline:
             SparkUnavailableError: Spark cannot be started.
             CancelledError: the work was cancelled.
         """
-        return self._graph.optimize(**self._with_spark(options))
+        return maintenance.optimize(self._graph.session, OptimizeRequest(**self._with_spark(options)))
 
     @takes(PipelineExportOptions)
     def export(
@@ -152,7 +158,10 @@ class Pipeline:
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
         """
-        return self._graph.export(target, format=format, branch=branch, at=at, **self._with_spark(options))
+        request = ExportRequest(target, format, branch=branch, at=at, **self._with_spark(options))
+        receipt = export(self._graph.session, request)
+        assert isinstance(receipt, ExportReceipt), "there is a target"
+        return receipt
 
     @takes(AnalyseOptions)
     def analyse(self, **options: Unpack[AnalyseOptions]) -> Analysis:
@@ -202,7 +211,7 @@ class Pipeline:
         return run(self._graph, pipeline, RunRequest(session=self._session, **options))
 
     def _with_spark(self, options: Any) -> Any:
-        """The options for the `Graph` method: the options of Spark jobs are moved into its `spark` option."""
+        """The options of the request: the options of Spark jobs are moved into its `spark` option."""
         spark = options.pop("spark", None) or SparkOptions()
         known = {each.name for each in fields(SparkOptions)} & set(JobOptions.__annotations__)
         given = {name: options.pop(name) for name in known if name in options}

@@ -60,7 +60,8 @@ class Datasets:
             DamagedFileError: a data file of the version is damaged.
             VersionReclaimedError: the version does not exist.
         """
-        return self._handles.get(ref, lambda: self.open_uncached(ref))
+        found = self._handles.get(ref)
+        return self._handles.put(ref, self.open_uncached(ref)) if found is None else found
 
     def open_uncached(self, ref: TableRef) -> LanceDataset:
         """A new handle that no other thread uses, otherwise as `open`."""
@@ -84,7 +85,9 @@ class Datasets:
         handle = self.open(ref)
         if ref not in self._damaged_indexes:
             return handle
-        return self._handles.get((ref, _WITH_INDEXES), lambda: self.open_unchecked(ref))
+        key = (ref, _WITH_INDEXES)
+        found = self._handles.get(key)
+        return self._handles.put(key, self.open_unchecked(ref)) if found is None else found
 
     def open_unchecked(self, ref: TableRef) -> LanceDataset:
         """A new handle, without a check of the files.
@@ -152,7 +155,8 @@ class Datasets:
 
     def fragment_digests(self, ref: TableRef) -> tuple[str, ...]:
         """Digest of each fragment of a version, cached. Equal digests mean equal rows."""
-        return self._digests.get(ref, lambda: fragment_digests(self.open(ref)))
+        found = self._digests.get(ref)
+        return self._digests.put(ref, fragment_digests(self.open(ref))) if found is None else found
 
     def forget_branch(self, path: str, branch: str) -> None:
         """Drop the cached handles of one branch of a table."""

@@ -18,26 +18,22 @@ class LruCache(Generic[V]):
         self._lock = Lock()
         self._held: OrderedDict[Hashable, V] = OrderedDict()
 
-    def get(self, key: Hashable, load: Callable[[], V]) -> V:
-        """The value of a key, loaded on a miss.
-
-        Loads outside the lock, so slow storage does not block other threads.
-        """
+    def get(self, key: Hashable) -> V | None:
+        """The value of a key; None on a miss."""
         with self._lock:
             found = self._held.get(key)
             if found is not None:
                 self._held.move_to_end(key)
-                return found
-        loaded = load()
-        self.put(key, loaded)
-        return loaded
+            return found
 
-    def put(self, key: Hashable, handle: V) -> None:
+    def put(self, key: Hashable, value: V) -> V:
+        """Cache a value, and return it."""
         with self._lock:
-            self._held[key] = handle
+            self._held[key] = value
             self._held.move_to_end(key)
             while len(self._held) > self._size:
                 self._held.popitem(last=False)
+        return value
 
     def discard(self, matches: Callable[[Hashable], bool]) -> None:
         """Remove the values whose key matches."""

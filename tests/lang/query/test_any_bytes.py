@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import examples
 from tests.lang.query.catalogs import FAMILIAR, FAMILIAR_PARAMS, dense, papers
 from tests.lang.strategies_query import WORDS, query_files
 from tests.lang.strategies_typed import valid_queries
@@ -87,19 +88,19 @@ SCRAPS = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=80))
 def test_any_bytes_parse_or_give_an_error(data: bytes) -> None:
     parsed(data)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.text(st.characters(codec=None), max_size=60))
 def test_any_text_parses_or_gives_an_error(text: str) -> None:
     parsed(text)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(SCRAPS | st.text(max_size=3), max_size=25))
 def test_any_sequence_of_tokens_parses_or_gives_an_error(words: list[str]) -> None:
     file = parsed(" ".join(words))
@@ -218,7 +219,7 @@ def mutated(draw: st.DrawFn) -> str:
     return "".join(made)
 
 
-@settings(max_examples=1500)
+@examples(1500)
 @given(mutated())
 def test_mutated_queries_compile_or_give_an_error(text: str) -> None:
     file = parsed(text)
@@ -228,7 +229,7 @@ def test_mutated_queries_compile_or_give_an_error(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=4000)
+@examples(4000)
 @given(mutated())
 def test_mutated_queries_compile_or_give_an_error_in_long_runs(text: str) -> None:
     file = parsed(text)
@@ -239,7 +240,7 @@ def test_mutated_queries_compile_or_give_an_error_in_long_runs(text: str) -> Non
 # ---- any tree against a schema
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(query_files(FAMILIAR, most=1))
 def test_any_syntax_tree_compiles_or_gives_an_error(file: ast.QueryFile) -> None:
     check(parse_queries(print_queries(file)), DENSE)
@@ -254,7 +255,7 @@ def test_any_syntax_tree_compiles_or_gives_an_error(file: ast.QueryFile) -> None
 def test_generated_queries_for_a_schema_compile(catalog: Catalog) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=200)
+    @examples(200)
     @given(valid_queries(catalog))
     def check_one(query: ast.Query) -> None:
         text = print_queries(ast.QueryFile((query,)))
@@ -266,7 +267,7 @@ def test_generated_queries_for_a_schema_compile(catalog: Catalog) -> None:
     assert seen["ok"] >= seen.total() / 2, seen
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(valid_queries(PAPERS))
 def test_layout_does_not_change_the_fingerprint(query: ast.Query) -> None:
     text = print_queries(ast.QueryFile((query,)))
@@ -279,7 +280,7 @@ def test_layout_does_not_change_the_fingerprint(query: ast.Query) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@examples(1000)
 @given(valid_queries(DENSE))
 def test_generated_queries_for_a_schema_compile_in_long_runs(query: ast.Query) -> None:
     check(parse_queries(print_queries(ast.QueryFile((query,)))), DENSE)

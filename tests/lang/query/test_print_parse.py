@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.example_counts import examples
 from tests.lang.strategies_query import query_files
 
 from omnigraph.errors import SourceText
@@ -21,7 +22,7 @@ FILES = query_files()
 # ---- trees
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(FILES)
 def test_printing_and_parsing_round_trips(file: ast.QueryFile) -> None:
     text = print_queries(file)
@@ -32,7 +33,7 @@ def test_printing_and_parsing_round_trips(file: ast.QueryFile) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1200)
+@examples(1200)
 @given(query_files(most=1))
 def test_printing_and_parsing_round_trips_in_long_runs(file: ast.QueryFile) -> None:
     assert parse_queries(print_queries(file)) == file
@@ -146,14 +147,14 @@ def check_format(text: str, comments: list[str]) -> str:
     return formatted
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(commented())
 def test_formatting_keeps_every_comment_once(made: tuple[str, list[str]]) -> None:
     check_format(*made)
 
 
 @pytest.mark.slow
-@settings(max_examples=1200)
+@examples(1200)
 @given(commented())
 def test_formatting_keeps_every_comment_once_in_long_runs(made: tuple[str, list[str]]) -> None:
     check_format(*made)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from omnigraph.lang.codes.schema import CODES
-from omnigraph.lang.schema import accept, compile_schema, plan
+from omnigraph.lang.schema import accept, compile_schema
 from omnigraph.lang.schema.indexes import KINDS, OPTIONS
-from omnigraph.lang.schema.migrate import steps
+from omnigraph.lang.schema.migrate import plan, steps
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

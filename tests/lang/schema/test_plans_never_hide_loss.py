@@ -10,20 +10,9 @@ from tests.lang.strategies_schema import schema_pairs, valid_schemas
 
 from omnigraph.errors import PlanError
 from omnigraph.lang.codes.schema import CODES
-from omnigraph.lang.schema import (
-    AcceptedSchema,
-    Catalog,
-    DropMode,
-    Plan,
-    Tier,
-    TypeKind,
-    accept,
-    compile_schema,
-    plan,
-    resolve,
-    shape_hash,
-)
+from omnigraph.lang.schema import AcceptedSchema, Catalog, TypeKind, accept, compile_schema, resolve, shape_hash
 from omnigraph.lang.schema.identity import types_of
+from omnigraph.lang.schema.migrate import DropMode, Plan, Tier, plan
 from omnigraph.lang.schema.migrate.diff_property import WIDENINGS
 
 DOMAIN = "01J00000000000000000000000"

@@ -8,7 +8,6 @@ from omnigraph.lang.schema.identity import creation_notes, resolve
 from omnigraph.lang.schema.ir import dump_ir, ir_hash
 from omnigraph.lang.schema.ir_reader import load_ir
 from omnigraph.lang.schema.lint import lint_schema
-from omnigraph.lang.schema.migrate import DropMode, Plan, Step, Tier, plan
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.printer import format_schema, print_schema
 from omnigraph.lang.schema.shape import shape, shape_hash
@@ -17,11 +16,7 @@ from omnigraph.lang.schema.state import SchemaState, check_contract, dump_state,
 __all__ = [
     "AcceptedSchema",
     "Catalog",
-    "DropMode",
-    "Plan",
     "SchemaState",
-    "Step",
-    "Tier",
     "TypeKind",
     "accept",
     "build_catalog",
@@ -41,7 +36,6 @@ __all__ = [
     "load_ir",
     "load_state",
     "parse_schema",
-    "plan",
     "print_schema",
     "resolve",
     "schema_state",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.write.rules.validator import bounded_ends, unique_groups, without_nulls
+from omnigraph.write.rules.constraints import bounded_ends, unique_groups, without_nulls
 
 VALUE = "value"
 """The name of a column that combines the values of several others."""

@@ -37,6 +37,7 @@ from omnigraph.pipeline.load.partition_task import Work, declared_type
 from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.rules import LoadedType, SparkValidator
 from omnigraph.pipeline.load.upsert import choose_merge, merge_by_tasks, merge_threshold
+from omnigraph.pipeline.load.validate import validate_load
 from omnigraph.pipeline.spark.shuffle import Relation, Shuffle, combine_first
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
@@ -286,7 +287,7 @@ class SparkRows:
         rules = self._rules(now, accepted)
         with self.spark.job("checking"):
             try:
-                taken = rules.validate(all_new=self.mode is LoadMode.APPEND)
+                taken = validate_load(rules, all_new=self.mode is LoadMode.APPEND)
             except ConstraintError as error:
                 raise self._with_locations(error, accepted) from None
         self._fetch()

@@ -12,14 +12,26 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
 from omnigraph.lang.arrow import arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.catalog import Cardinality, EdgeType
+from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key, type_key
 from omnigraph.pipeline.load.compare_columns import IDS, VALUE, CompareKey, end_of, ends_at, tuples
+from omnigraph.pipeline.load.compare_rows import (
+    also_loaded,
+    comparable_rows,
+    dangling_edges,
+    duplicate_id_count,
+    first_stored_id,
+    not_loaded,
+    only_column,
+    outside_cardinality,
+    shared_tuples,
+    stranded_edges,
+    unmatched_values,
+)
 from omnigraph.pipeline.load.partition_task import LoadedRows, PartRows, StoredRows
 from omnigraph.pipeline.spark.shuffle import (
     HashPartitions,
@@ -27,37 +39,20 @@ from omnigraph.pipeline.spark.shuffle import (
     Shuffle,
     Side,
     block_schema,
-    combine_first,
-    total_rows,
 )
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import (
-    MemoryLimit,
-    anti_join,
-    cardinality_violations,
-    duplicate_tuples,
-    value_rules,
-)
+from omnigraph.write.rules.constraints import bounded_ends, in_order, type_of, unique_groups, value_rules
 from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
-from omnigraph.write.rules.validator import (
-    SHOWN,
+from omnigraph.write.rules.validator import Validator
+from omnigraph.write.rules.violations import (
     Describe,
-    Validator,
-    Violations,
-    bounded_ends,
     describe_cardinality,
     describe_endpoint,
     describe_unique,
     describe_value,
-    in_order,
-    type_of,
-    unique_groups,
     unique_subject,
-    with_a_tuple_of,
-    with_one_of,
-    without_nulls,
 )
 
 _STORED_FRAGMENTS = 4
@@ -203,7 +198,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             return rows
         return self.shuffle.cogroup(
             [Side(rows, ["id"]), Side(self.key_rows(change, IDS), ["id"])],
-            lambda stored, loaded: stored.filter(pc.invert(pc.is_in(stored["id"], value_set=loaded["id"]))),
+            not_loaded,
         )
 
     def replaced_rows(self, change: LoadedType, columns: Sequence[str]) -> Relation:
@@ -212,24 +207,16 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             return self.stored(change.key, columns)
         if change.fresh or not self.view.tables[change.key].row_count:
             return Relation(None, self._schema(change.key, columns), 0)
-        chosen = list(columns)
         return self.shuffle.cogroup(
-            [Side(self.stored(change.key, ["id", *chosen]), ["id"]), Side(self.key_rows(change, IDS), ["id"])],
-            lambda stored, loaded: stored.filter(pc.is_in(stored["id"], value_set=loaded["id"])).select(chosen),
+            [Side(self.stored(change.key, ["id", *columns]), ["id"]), Side(self.key_rows(change, IDS), ["id"])],
+            also_loaded(columns),
         )
 
     # Ids
 
     def duplicate_counts(self, change: LoadedType) -> Relation:
         """The number of duplicate ids in each block that has any. Faster than `duplicate_rows`, and usually empty."""
-
-        def compare(rows: pa.Table) -> pa.Table:
-            distinct = pc.count_distinct(rows["id"]).as_py()
-            return pa.table(
-                {"duplicates": pa.array([rows.num_rows - distinct] if distinct < rows.num_rows else [], pa.int64())}
-            )
-
-        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"])], compare)
+        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"])], duplicate_id_count)
 
     def duplicate_rows(self, change: LoadedType) -> Relation:
         """The duplicate ids: the column `id`, and the numbers of the rows that have the id."""
@@ -237,57 +224,10 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
 
     def existing_ids(self, change: LoadedType) -> Relation:
         """For each block, the smallest loaded id that already exists in the graph."""
-
-        def compare(loaded: pa.Table, stored: pa.Table) -> pa.Table:
-            found = loaded["id"].filter(pc.is_in(loaded["id"], value_set=stored["id"]))
-            return pa.table({"id": found}).sort_by("id").slice(0, 1)
-
         stored = self.stored(change.key, ["id"])
         if change.fresh or stored.frame is None:
             return Relation(None, pa.schema([("id", pa.utf8())]), 0)
-        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"]), Side(stored, ["id"])], compare)
-
-    def validate(self, *, all_new: bool) -> tuple[str, str] | None:
-        """Check all constraints, in as few jobs as possible.
-
-        Args:
-            all_new: whether all loaded ids have to be new.
-
-        Returns:
-            The key of the first type with an id that must be new but already exists, and its smallest such id. None if
-            there is no such id.
-
-        Raises:
-            ConstraintError: a constraint is broken.
-        """
-        found = list(self.check())
-        searches = {i: rows for i, (rows, _) in enumerate(found) if isinstance(rows, ViolationSearch)}
-        shared = _distinct([rows.candidates for rows in searches.values() if rows.candidates is not None])
-        direct = [i for i, rows in searches.items() if rows.candidates is None]
-        keys = list(self.changes) if all_new else []
-        answers = self.shuffle.collect(
-            [searches[i].rows().first(searches[i].order, SHOWN) for i in direct]
-            + [candidates.block_counts() for candidates in shared]
-            + [self.existing_ids(self.changes[key]) for key in keys]
-        )
-        tables = dict(zip(direct, answers, strict=False))
-        counts = answers[len(direct) : len(direct) + len(shared)]
-        not_empty = [candidates for candidates, count in zip(shared, counts, strict=True) if total_rows(count)]
-        later = [i for i, rows in searches.items() if any(rows.candidates is each for each in not_empty)]
-        answers_later = self.shuffle.collect([searches[i].rows().first(searches[i].order, SHOWN) for i in later])
-        tables |= dict(zip(later, answers_later, strict=True))
-        violations = Violations()
-        for i, (rows, describe) in enumerate(found):
-            if isinstance(rows, FoundViolations):
-                violations.add(rows.first, describe, rows.total)
-            elif i in tables:
-                first, total = combine_first(tables[i], rows.order, SHOWN)
-                violations.add(first, describe, total)
-        violations.refuse()
-        for key, ids in zip(keys, answers[len(direct) + len(shared) :], strict=True):
-            if ids.num_rows:
-                return key, ids.sort_by("id")["id"][0].as_py()
-        return None
+        return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"]), Side(stored, ["id"])], first_stored_id)
 
     # Constraints
 
@@ -303,10 +243,10 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     def uniques(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
         for fields in unique_groups(type_of(self.catalog, change)):
             rows = self.key_rows(change, tuples(fields))
-            others = self.unchanged_rows(change, change.key, fields).map(_comparable(fields, rows.schema.names))
+            others = self.unchanged_rows(change, change.key, fields).map(comparable_rows(fields, rows.schema.names))
             subject = unique_subject(change.name, fields)
             sides = [Side(rows, fields), Side(others, fields)]
-            found = partial(self.shuffle.cogroup, sides, _sharing(fields, subject))
+            found = partial(self.shuffle.cogroup, sides, shared_tuples(fields, subject))
             yield ViolationSearch(found, "other"), describe_unique(subject)
 
     def endpoints(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
@@ -325,29 +265,29 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     def _dangling_edges(self, change: LoadedType, end: str, missing: Relation) -> Relation:
         """The loaded edges to a node that does not exist. Used only if `missing` has rows."""
         rows = self.loaded(change, ["id", "src", "dst"], numbered=True)
-        return self.shuffle.cogroup([Side(rows, [end]), Side(missing, [VALUE])], _dangling_edges(end))
+        return self.shuffle.cogroup([Side(rows, [end]), Side(missing, [VALUE])], dangling_edges(end))
 
     def _missing(self, change: LoadedType, node: str) -> Relation:
         """The ids of nodes of a type that loaded edges refer to, but that are neither in the load nor in the graph."""
         wanted = self.key_rows(change, ends_at(self.catalog.edges[change.name], node))
         sides = [Side(wanted, [VALUE])]
-        nodes = self.node_change(node)
+        nodes = self.changes.get(node_key(node))
         if nodes is not None:
             sides.append(Side(self.key_rows(nodes, IDS), ["id"]))
         if nodes is None or not nodes.replaced:
             sides.append(Side(self.stored(node_key(node), ["id"]), ["id"]))
-        return self.shuffle.cogroup(sides, _unmatched)
+        return self.shuffle.cogroup(sides, unmatched_values)
 
     def stranded(self, edge: EdgeType, change: LoadedType | None) -> Iterator[tuple[ViolationSearch, Describe]]:
         for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
-            nodes = self.node_change(node)
+            nodes = self.changes.get(node_key(node))
             if nodes is None or not nodes.replaced:
                 continue
             left = self.unchanged_rows(change, edge_key(edge.name), [end])
             if left.frame is None:
                 continue
             sides = [Side(left, [end]), *self._removed_nodes(nodes)]
-            found = partial(self.shuffle.cogroup, sides, _stranded(end))
+            found = partial(self.shuffle.cogroup, sides, stranded_edges(end))
             yield ViolationSearch(found, "id"), describe_endpoint(edge.name, end, node)
 
     def _removed_nodes(self, nodes: LoadedType) -> list[Side]:
@@ -357,23 +297,14 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     def cardinalities(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
         edge = self.catalog.edges[change.name]
         for end, card, node in bounded_ends(edge):
-            nodes = self.node_change(node)
-            kept = self.unchanged_rows(change, change.key, [end]).map(_only(end))
+            nodes = self.changes.get(node_key(node))
+            kept = self.unchanged_rows(change, change.key, [end]).map(only_column(end))
             loaded = self.key_rows(change, end_of(end))
             sides = [Side(rows, [end]) for rows in (loaded, self.replaced_rows(change, [end]), kept)]
             if nodes is not None and nodes.replaced:
                 sides += self._removed_nodes(nodes)
-            found = partial(self.shuffle.cogroup, sides, _outside(end, card))
+            found = partial(self.shuffle.cogroup, sides, outside_cardinality(end, card))
             yield ViolationSearch(found, "node"), describe_cardinality(edge.name, end, card)
-
-
-def _distinct(relations: Sequence[Relation]) -> list[Relation]:
-    """Each relation once. Several searches may have the same candidates."""
-    found: list[Relation] = []
-    for relation in relations:
-        if not any(relation is each for each in found):
-            found.append(relation)
-    return found
 
 
 def stored_inputs(staging: Staging, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:
@@ -382,50 +313,3 @@ def stored_inputs(staging: Staging, ref: TableRef, columns: Sequence[str]) -> li
     step = max(1, min(_STORED_FRAGMENTS, len(numbers) // 16))
     groups = [tuple(numbers[i : i + step]) for i in range(0, len(numbers), step)]
     return [StoredRows(staging, ref, group, tuple(columns)) for group in groups]
-
-
-# Comparisons of rows with equal values, in the tasks
-
-
-def _comparable(fields: tuple[str, ...], names: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
-    chosen = list(names)
-    return lambda rows: without_nulls(rows.select(chosen), fields)
-
-
-def _sharing(fields: tuple[str, ...], subject: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    def compare(rows: pa.Table, others: pa.Table) -> pa.Table:
-        candidates = pa.concat_tables([rows, with_a_tuple_of(others, fields, rows)])
-        return duplicate_tuples(fields, candidates, subject, MemoryLimit())
-
-    return compare
-
-
-def _unmatched(wanted: pa.Table, *present: pa.Table) -> pa.Table:
-    ids = pa.chunked_array([chunk for rows in present for chunk in rows["id"].chunks], pa.utf8())
-    missing = wanted[VALUE].filter(pc.invert(pc.is_in(wanted[VALUE], value_set=ids)))
-    return pa.table({VALUE: pa.chunked_array([missing.unique()], pa.utf8())})
-
-
-def _dangling_edges(end: str) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    return lambda rows, missing: with_one_of(rows, end, missing[VALUE].combine_chunks())
-
-
-def _stranded(end: str) -> Callable[[pa.Table, pa.Table, pa.Table], pa.Table]:
-    return lambda edges, stored, loaded: with_one_of(edges, end, anti_join(stored["id"], loaded["id"], MemoryLimit()))
-
-
-def _only(column: str) -> Callable[[pa.Table], pa.Table]:
-    return lambda rows: rows.select([column])
-
-
-def _outside(end: str, card: Cardinality) -> Callable[..., pa.Table]:
-    def compare(loaded: pa.Table, before: pa.Table, kept: pa.Table, *nodes: pa.Table) -> pa.Table:
-        touched = pa.chunked_array([*loaded[end].chunks, *before[end].chunks], pa.utf8()).unique()
-        if nodes:
-            stored, loaded_nodes = nodes
-            gone = anti_join(stored["id"], loaded_nodes["id"], MemoryLimit())
-            touched = touched.filter(pc.invert(pc.is_in(touched, value_set=gone)))
-        ends = pa.chunked_array([*kept[end].chunks, *loaded[end].chunks], pa.utf8())
-        return cardinality_violations(card, pa.chunked_array([touched]), ends, MemoryLimit())
-
-    return compare

@@ -71,6 +71,16 @@ class Budget:
             raise InputError(f"the limit '{limit.name}' of a budget is {shown(value)}", hint=hint)
 
 
+def default_budget() -> Budget:
+    """The budget of a read that is given none. It is built once for each value of the environment."""
+    return _default_budget(query_memory())
+
+
+@lru_cache(maxsize=8)
+def _default_budget(memory: int) -> Budget:
+    return Budget(memory=memory)
+
+
 class Cancellation:
     """Cancels reads from another thread. Pass the same object to one or several reads, and call `cancel`.
 

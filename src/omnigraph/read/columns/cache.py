@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from functools import cache
 from threading import Lock
+from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.read.budget.budget import checkpoint
@@ -56,27 +56,36 @@ class ColumnCache:
         """Bytes in use."""
         return self._size
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The cached value of a key, computed if it is missing. A key must identify an immutable value."""
+    def slot(self, key: Hashable) -> Slot:
+        """The place of a value, for a `with` block that computes the value if it is missing.
+
+        A key must identify an immutable value. While one thread computes it, other threads wait for it.
+
+            with cache.slot(key) as slot:
+                return slot.value if slot.value is not None else slot.keep(compute())
+        """
+        return Slot(self, key)
+
+    def _enter(self, key: Hashable) -> tuple[Any, _Building | None]:
+        """The cached value; if it is missing, the lock of the key, which the caller now holds."""
         with self._lock:
             if (found := self._find(key)) is not None:
-                return found  # type: ignore[no-any-return]
+                return found, None
             building = self._building.setdefault(key, _Building())
             building.wanted += 1
         try:
-            with _locked(building.lock):
-                with self._lock:
-                    if (found := self._find(key)) is not None:
-                        return found  # type: ignore[no-any-return]
-                made = make()
-                with self._lock:
-                    self._keep(key, made)
-            return made
-        finally:
-            with self._lock:
-                building.wanted -= 1
-                if not building.wanted:
-                    del self._building[key]
+            while not building.lock.acquire(timeout=_PATIENCE):
+                checkpoint()
+        except BaseException:
+            self._leave(key, building)
+            raise
+        return self.find(key), building
+
+    def _leave(self, key: Hashable, building: _Building) -> None:
+        with self._lock:
+            building.wanted -= 1
+            if not building.wanted:
+                del self._building[key]
 
     def fits(self, size: int) -> bool:
         """Whether a value of `size` bytes can be cached at all."""
@@ -172,23 +181,44 @@ class ColumnCache:
             self._outsized.popitem(last=False)
 
 
+class Slot:
+    """The place of one value in the cache, as a context manager: see `ColumnCache.slot`.
+
+    Attributes:
+        value: the cached value; None if it is missing, so that the block has to compute it.
+    """
+
+    __slots__ = ("_building", "_cache", "_key", "value")
+
+    def __init__(self, cache: ColumnCache, key: Hashable) -> None:
+        self._cache = cache
+        self._key = key
+        self._building: _Building | None = None
+        self.value: Any = None
+
+    def __enter__(self) -> Slot:
+        self.value, self._building = self._cache._enter(self._key)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._building is not None:
+            self._building.lock.release()
+            self._cache._leave(self._key, self._building)
+
+    def keep(self, made: T) -> T:
+        """Cache the computed value, and return it."""
+        self._cache.keep(self._key, made)
+        return made
+
+
 class _Building:
     """A lock that is held while one value is computed, with the number of threads that hold it or wait for it."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.wanted = 0
-
-
-@contextmanager
-def _locked(building: Lock) -> Iterator[None]:
-    """Hold a lock during a `with` block. A read that waits for the lock can time out or be cancelled."""
-    while not building.acquire(timeout=_PATIENCE):
-        checkpoint()
-    try:
-        yield
-    finally:
-        building.release()
 
 
 @cache

@@ -1,14 +1,8 @@
-"""Node and edge tables with numbered entities, so that queries are matched with integers instead of ids.
-
-The number of an entity is its stable row id minus the smallest row id of the table. It survives updates and compaction,
-so arrays that are indexed by number stay valid while only values change. Deleted entities leave holes, that is, unused
-numbers. If there are many more holes than entities, the entities are numbered densely instead, without holes.
-"""
+"""Node and edge tables with numbered entities, so that queries are matched with integers instead of ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
 from typing import TypeVar
@@ -21,17 +15,13 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import BudgetExceededError
 from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.read.budget.budget import checkpoint, memory_of_read, note_read
-from omnigraph.read.columns.cache import ColumnCache, Sized
+from omnigraph.read.columns.cache import ColumnCache, Sized, Slot
 from omnigraph.read.columns.id_index import IdIndex, find_all, id_index
+from omnigraph.read.columns.numbering import Numbering
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.storage.indexes import Coverage, IndexSpec
 
-Made = TypeVar("Made", bound=Sized)
-
 _ROW_ID = "_rowid"
-MAX_SLOTS_PER_ENTITY = 4
-"""Maximum number of numbers, used and unused, per entity. Beyond it, entities are numbered densely."""
-
 SMALL_TABLE_ROWS = 10_000
 """If a table has at most this number of entities, its columns are always read as a whole."""
 
@@ -66,53 +56,6 @@ _ARRAY_SIZE_HINT = (
 )
 
 _ID_INDEX, _ID_ORDER = "index of ids", "order of ids"
-
-
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """Numbering of the entities of a table version.
-
-    Attributes:
-        slots: the numbers are 0 to `slots` - 1, including holes.
-        base: row id of number 0; only for a numbering with holes.
-        row_ids: row id of each number; None for a numbering with holes, where it is `base` + number.
-        positions: position of each entity in the table, by number; `NOTHING` for holes. None if the rows of the table
-            are in the order of numbers and there are no holes.
-        live: mask of the numbers that belong to an entity; None if all do.
-    """
-
-    slots: int
-    base: int
-    row_ids: Numbers | None
-    positions: Numbers | None
-    live: Mask | None
-
-    @staticmethod
-    def keeps_holes(slots: int, count: int) -> bool:
-        """Whether `count` entities whose row ids span `slots` numbers are numbered with holes; else densely."""
-        return slots <= MAX_SLOTS_PER_ENTITY * count
-
-    @classmethod
-    def of(cls, row_ids: Numbers) -> Numbering:
-        """The numbering of a table. `row_ids` are the row ids of its entities, in table order."""
-        count = len(row_ids)
-        if count == 0:
-            return cls(0, 0, None, None, None)
-        base, last = int(row_ids.min()), int(row_ids.max())
-        slots = last - base + 1
-        if not cls.keeps_holes(slots, count):
-            order: Numbers = np.argsort(row_ids, kind="stable")
-            lie_in_order = np.array_equal(order, np.arange(count))
-            return cls(count, 0, row_ids[order], None if lie_in_order else order, None)
-        if slots == count and bool((row_ids[1:] > row_ids[:-1]).all()):
-            return cls(slots, base, None, None, None)
-        positions = np.full(slots, NOTHING, np.int64)
-        positions[row_ids - base] = np.arange(count)
-        return cls(slots, base, None, positions, None if slots == count else positions != NOTHING)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in (self.row_ids, self.positions, self.live) if part is not None)
 
 
 class EntityTable:
@@ -179,7 +122,9 @@ class EntityTable:
 
     @cached_property
     def numbering(self) -> Numbering:
-        return self._cache.get(self._name(_ROW_ID), lambda: Numbering.of(self._read_row_ids()))
+        with self.slot(_ROW_ID) as slot:
+            found: Numbering | None = slot.value
+            return slot.keep(Numbering.of(self._read_row_ids())) if found is None else found
 
     def release(self) -> None:
         """Drop the references of this object to its arrays. The cache may still hold them."""
@@ -271,7 +216,8 @@ class EntityTable:
         """The values of a column, indexed by entity number; null for holes. The column is cached."""
         if self.count == 0:
             return pa.array([], self.schema.field(name).type)
-        return self._cache.get(self._name(name), lambda: self._read(name))
+        with self.slot(name) as slot:
+            return slot.keep(self._read(name)) if slot.value is None else slot.value
 
     def _read(self, name: str) -> pa.Array:
         self._expect(name, max(self._least_size(name), self._cache.outsized(self._name(name))))
@@ -315,10 +261,6 @@ class EntityTable:
     def whole(self, name: str) -> pa.Array:
         """The values of a column, indexed by entity number. The column is not added to the cache."""
         return self.column(name) if self.count == 0 or self.is_cached(name) else self._read(name)
-
-    def derived(self, label: str, name: str, make: Callable[[pa.Array], Made]) -> Made:
-        """A value that `make` computes from a column. The value is cached under a label; the column is not cached."""
-        return self.cached(label, lambda: make(self.whole(name)))
 
     def should_defer(self, label: str, cost: int) -> bool:
         """Whether to do the work without a derived value this time; see `ColumnCache.should_defer`.
@@ -376,9 +318,9 @@ class EntityTable:
         ).to_numpy()
         return self.numbers(found.astype(np.int64))
 
-    def cached(self, label: str, make: Callable[[], Made]) -> Made:
-        """A value of this table version that `make` computes. It is cached under a label."""
-        return self._cache.get(self._name(label), make)
+    def slot(self, label: str) -> Slot:
+        """The place in the cache of a column, by its name, or of a derived value, by its label."""
+        return self._cache.slot(self._name(label))
 
     def find_latest(self, label: str) -> object:
         """The value that `keep_latest` cached under a label. It may belong to another version of the table."""
@@ -390,7 +332,9 @@ class EntityTable:
 
     def id_ranks(self) -> Numbers:
         """Position of each entity in id order, indexed by entity number."""
-        return self.derived(_ID_ORDER, "id", _places_in_order)
+        with self.slot(_ID_ORDER) as slot:
+            found: Numbers | None = slot.value
+            return slot.keep(_places_in_order(self.whole("id"))) if found is None else found
 
     @property
     def has_id_ranks(self) -> bool:
@@ -411,6 +355,8 @@ class EntityTable:
             if not self._asks(name, len(numbers)):  # the failed attempt recorded that the column is too large
                 raise
             return self._ask(name, numbers)
+        if len(numbers) == 1 and numbers[0] != NOTHING:
+            return pa.repeat(column[int(numbers[0])], 1)  # a copy of one value costs less than `take`
         everything = self.__dict__.get("_everything")
         if everything is None or len(numbers) == 0:
             return column.take(places(numbers))
@@ -483,7 +429,9 @@ class EntityTable:
 
     def index_of_ids(self) -> IdIndex:
         """An index of all ids. Use it to look up about as many ids as there are entities."""
-        return self.derived(_ID_INDEX, "id", id_index)
+        with self.slot(_ID_INDEX) as slot:
+            found: IdIndex | None = slot.value
+            return slot.keep(id_index(self.whole("id"))) if found is None else found
 
     def _id_index(self, wanted: int) -> IdIndex | None:
         """An index of all ids; None while building it costs more than the lookups so far and this one."""
@@ -491,7 +439,7 @@ class EntityTable:
         cost = self.count * (wanted if wanted <= MAX_IDS_BY_SCAN else HASH_TABLE_COST_SCANS)
         if not self._cache.holds(name) and self._cache.should_defer(name, cost, ID_INDEX_COST_SCANS * self.count):
             return None
-        return self.derived(_ID_INDEX, "id", id_index)
+        return self.index_of_ids()
 
     def _looks_up(self, count: int) -> bool:
         if "id" in self.indexed:

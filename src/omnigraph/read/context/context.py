@@ -15,7 +15,7 @@ from omnigraph.read.columns.entity_table import EntityTables
 from omnigraph.read.context.trace import Trace
 from omnigraph.read.search.search import Search
 from omnigraph.read.topology.edge_lookup import EdgeAccess
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology.topologies import Topologies
 
 T = TypeVar("T")
 

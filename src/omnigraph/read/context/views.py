@@ -12,7 +12,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.read.columns.cache import ColumnCache, process_cache
 from omnigraph.read.columns.entity_table import EntityTables
-from omnigraph.read.topology.topology import Topologies
+from omnigraph.read.topology.topologies import Topologies
 
 KEPT = 16
 """Number of recent snapshots whose views a graph handle keeps."""

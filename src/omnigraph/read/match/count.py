@@ -22,7 +22,7 @@ from omnigraph.read.match.expand import adjacencies, reversed_steps
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Frame
-from omnigraph.read.topology.topology import Edges
+from omnigraph.read.topology.topologies import Edges
 
 _MAX_ROW_COUNT = float(2**63 - 2**40)
 """Largest allowed row count. It is a bit less than the largest I64, because it is compared as a float."""

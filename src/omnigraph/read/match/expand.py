@@ -20,7 +20,7 @@ from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
-from omnigraph.read.topology.topology import Edges
+from omnigraph.read.topology.topologies import Edges
 
 CHUNK_EDGES = 1 << 19
 """Edges walked per chunk.

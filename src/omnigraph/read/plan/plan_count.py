@@ -41,7 +41,7 @@ def _leaves(block: QueryBlock, required: frozenset[str], candidates: Candidates,
     single = {name for name, node in block.nodes.items() if len(node.types) == 1}
     expands = list(block.block.expands)
     weighted: set[str] = set()
-    fractions = _remaining_fractions(block, candidates, context)
+    fractions: dict[str, float] = {}
 
     def leaf(name: str) -> Leaf | None:
         mine = [expand for expand in expands if name in (expand.left, expand.right)]
@@ -52,19 +52,27 @@ def _leaves(block: QueryBlock, required: frozenset[str], candidates: Candidates,
         alone = len(mine) == 1 and onto != name and onto in single
         return Leaf(name, onto, expand) if alone and _can_eliminate(expand, name, required, left[name]) else None
 
-    def cost(found: Leaf) -> tuple[float, str]:
+    def reads_edges(found: Leaf) -> bool:
+        """Whether counting needs the edges of a variable. Otherwise, degrees are enough, or there are no edges."""
         if found.expand is None:
-            return 0, found.name
+            return False
+        return found.expand.hops is not None or found.name in weighted or candidates.restricts(found.name)
+
+    def cost(found: Leaf) -> tuple[float, str]:
+        """Estimated number of edges to read."""
+        assert found.expand is not None
         assert found.onto is not None
-        plain = found.expand.hops is None
-        if plain and found.name not in weighted and not candidates.restricts(found.name):
-            return 1, found.name
+        fraction = fractions[found.onto]
+        if found.expand.hops is None:
+            fraction = min(fraction, fractions[found.name])
         edges = context.tables.edges(found.expand.steps[0].edge).count
-        fraction = min(fractions[found.onto], fractions[found.name]) if plain else fractions[found.onto]
-        return 2 + fraction * (2 * edges if found.name in weighted else edges), found.name
+        return fraction * (2 * edges if found.name in weighted else edges), found.name
 
     while found := [leaf_ for name in left if (leaf_ := leaf(name)) is not None]:
-        cheapest = min(found, key=cost)
+        cheapest = min(found, key=lambda each: (reads_edges(each), each.expand is not None, each.name))
+        if len(found) > 1 and reads_edges(cheapest):
+            fractions = fractions or _remaining_fractions(block, candidates, context)
+            cheapest = min(found, key=cost)
         yield cheapest
         del left[cheapest.name]
         if cheapest.expand is not None:

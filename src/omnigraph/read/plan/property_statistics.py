@@ -34,7 +34,8 @@ def property_statistics(tables: Sequence[EntityTable], name: str, context: Conte
     declared = _declared(table, name, context)
     if not table.is_cached(label) and not (table.count and table.is_comparable(name) and table.is_cached(name)):
         return declared
-    found: PropertyStatistics = table.cached(label, lambda: sample_statistics(table.column(name), table.count))
+    with table.slot(label) as slot:
+        found: PropertyStatistics = slot.value or slot.keep(sample_statistics(table.column(name), table.count))
     return found if declared is None else replace(found, distinct=declared.distinct)
 
 

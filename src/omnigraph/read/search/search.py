@@ -193,7 +193,9 @@ class Search:
         return self._relevances[key]
 
     def _words(self, table: EntityTable, name: str, analyzer: ir.Analyzer) -> InvertedIndex:
-        return table.cached(_words_label(name, analyzer), lambda: load_inverted_index(table, name, analyzer))
+        with table.slot(_words_label(name, analyzer)) as slot:
+            found: InvertedIndex | None = slot.value
+            return slot.keep(load_inverted_index(table, name, analyzer)) if found is None else found
 
     def _text(self, expr: ir.Expr) -> str | None:
         text = _query_value(expr, self._request)
@@ -216,7 +218,9 @@ class Search:
         """
         label = f"vectors of {name}"
         if table.is_cached(label) or not self._reads_few(table, name, len(numbers)):
-            return table.derived(label, name, Vectors.of), numbers
+            with table.slot(label) as slot:
+                found: Vectors = slot.keep(Vectors.of(table.whole(name))) if slot.value is None else slot.value
+            return found, numbers
         return Vectors.of(table.take(name, numbers)), np.arange(len(numbers))
 
     def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:

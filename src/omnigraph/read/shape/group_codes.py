@@ -116,7 +116,9 @@ def _entities(binding: Binding) -> Codes:
 
 def table_codes(table: EntityTable, name: str) -> Integers:
     """Code of a property for each entity, by entity number. An additional last element is the code of null."""
-    return table.derived(f"codes of {name}", name, _narrow_codes)
+    with table.slot(f"codes of {name}") as slot:
+        found: Integers | None = slot.value
+        return slot.keep(_narrow_codes(table.whole(name))) if found is None else found
 
 
 def _narrow_codes(values: pa.Array) -> Integers:

@@ -19,10 +19,11 @@ from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
 from omnigraph.read.rows.evaluate import SliceableRows, evaluate_in_chunks
 from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.group_codes import key_codes
 from omnigraph.read.shape.groups import Groups, aggregated, is_count
-from omnigraph.read.shape.result_columns import FETCHED, NoVariables, ResultColumns, ResultRows, cast_to
+from omnigraph.read.shape.result_columns import FETCHED, ResultColumns, cast_to
 from omnigraph.read.shape.value_ranks import ValueRanks, plain_column, value_ranks
 
 _COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX})

@@ -10,9 +10,10 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.rows.evaluate import is_true
 from omnigraph.read.rows.frame import true_rows
+from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.shape.grouping import over_groups
 from omnigraph.read.shape.operator import ShapeRows, ShapeRun
-from omnigraph.read.shape.result_columns import NoVariables, ResultColumns, ResultRows
+from omnigraph.read.shape.result_columns import ResultColumns
 
 
 @dataclass(frozen=True, slots=True)

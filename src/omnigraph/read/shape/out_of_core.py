@@ -29,8 +29,9 @@ from omnigraph.read.rows.spilled_rows import SpilledRows, Weighted
 from omnigraph.read.shape.grouping import type_column
 from omnigraph.read.shape.operator import MatchRows, ShapeOperator, ShapeRows, ShapeRun
 from omnigraph.read.shape.project import project_frame
+from omnigraph.read.shape.query_sort_keys import column_keys, group_keys, match_keys
 from omnigraph.read.shape.result_columns import ResultColumns, result_table
-from omnigraph.read.shape.sort import Sort, column_keys, group_keys, match_keys, top_ranked
+from omnigraph.read.shape.sort import Sort, top_ranked
 from omnigraph.storage.files.scratch import Scratch
 
 MIN_BUFFER_BYTES = 1 << 20

@@ -6,7 +6,6 @@ Some are computed; others are read from the entity tables when they are used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -16,8 +15,9 @@ from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
-from omnigraph.read.rows.evaluate import SliceableRows, evaluate_in_chunks
+from omnigraph.read.rows.evaluate import evaluate_in_chunks
 from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.result_rows import ColumnSource, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
 from omnigraph.read.shape.value_ranks import plain_column, value_ranks
 
@@ -97,83 +97,6 @@ class ResultColumns:
         taken = ResultColumns(len(rows), computed, self._fetched, self._frame, first, self._context)
         taken.aggregates = self.aggregates
         return taken
-
-
-ColumnSource = Mapping[str, pa.Array] | ResultColumns
-"""Values of columns, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SlicedColumns:
-    """Columns for the rows from `first` to `last` (exclusive)."""
-
-    columns: ColumnSource | _SlicedColumns
-    first: int
-    last: int
-
-    def __getitem__(self, name: str) -> pa.Array:
-        return self.columns[name].slice(self.first, self.last - self.first)
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRows:
-    """Rows for expressions that refer to result columns and to variables of the match."""
-
-    rows: SliceableRows
-    columns: ColumnSource | _SlicedColumns
-
-    @property
-    def count(self) -> int:
-        return self.rows.count
-
-    def part(self, first: int, last: int) -> ResultRows:
-        return ResultRows(self.rows.part(first, last), _SlicedColumns(self.columns, first, last))
-
-    def prop(self, var: str, name: str) -> pa.Array:
-        return self.rows.prop(var, name)
-
-    def ident(self, var: str, role: ir.Role) -> pa.Array:
-        return self.rows.ident(var, role)
-
-    def type_of(self, var: str) -> pa.Array:
-        return self.rows.type_of(var)
-
-    def path(self, var: str, part: ir.PathPart) -> pa.Array:
-        return self.rows.path(var, part)
-
-    def column(self, name: str) -> pa.Array:
-        return self.columns[name]
-
-    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        return self.rows.search(expr)
-
-
-@dataclass(frozen=True, slots=True)
-class NoVariables:
-    """Groups as rows without variables: after grouping, only result columns can be used in expressions."""
-
-    count: int
-
-    def part(self, first: int, last: int) -> NoVariables:
-        return NoVariables(last - first)
-
-    def prop(self, var: str, name: str) -> pa.Array:
-        raise AssertionError(f"${var} cannot be used after grouping")
-
-    def ident(self, var: str, role: ir.Role) -> pa.Array:
-        raise AssertionError(f"${var} cannot be used after grouping")
-
-    def type_of(self, var: str) -> pa.Array:
-        raise AssertionError(f"${var} cannot be used after grouping")
-
-    def path(self, var: str, part: ir.PathPart) -> pa.Array:
-        raise AssertionError(f"${var} cannot be used after grouping")
-
-    def column(self, name: str) -> pa.Array:
-        raise AssertionError(f"there is no column {name}")
-
-    def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        raise AssertionError("search functions cannot be used after grouping")
 
 
 def compute_columns(columns: Mapping[str, Expression], rows: Frame, context: Context) -> dict[str, pa.Array]:

@@ -87,7 +87,8 @@ def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | N
 
 
 def _cached_ranks(table: EntityTable, name: str, numbers: Numbers) -> ValueRanks:
-    kept: Integers = table.derived(f"ranks of {name}", name, _column_ranks)
+    with table.slot(f"ranks of {name}") as slot:
+        kept: Integers = slot.keep(_column_ranks(table.whole(name))) if slot.value is None else slot.value
     of_row = kept.take(numbers, mode="wrap").astype(np.int64)
 
     def values(wanted: pa.Array) -> pa.Array:

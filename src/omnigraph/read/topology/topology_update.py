@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.derived_files import Made, Origin, Stored
-from omnigraph.read.columns.entity_table import EntityTable, Numbering, as_one_array
+from omnigraph.read.columns.entity_table import EntityTable, as_one_array
+from omnigraph.read.columns.numbering import Numbering
 from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers, narrow
 from omnigraph.read.columns.table_changes import Change, change, origin_of, path
 from omnigraph.read.topology.adjacency import Adjacency, by_both

@@ -7,8 +7,9 @@ partition. This bounds its memory in process, and lets it run on many machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 from omnigraph.errors import ResourceLimitError
 from omnigraph.evaluate.texts import matches
 from omnigraph.lang.arrow import readable
-from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range
+from omnigraph.lang.schema import Catalog, TypeKind
+from omnigraph.lang.schema.catalog import Cardinality, Check, EdgeType, NodeType, Range, Unique
 from omnigraph.write.rows.hashing import Digests, digests
 from omnigraph.write.rows.values import parents
 
@@ -55,6 +57,36 @@ class MemoryLimit:
                 needed,
                 hint="give the load more memory, or load with engine spark, which partitions the check",
             )
+
+
+# Changes
+
+
+class Change(Protocol):
+    """The change of one type, in this process or on Spark."""
+
+    @property
+    def kind(self) -> TypeKind: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+
+
+C = TypeVar("C", bound=Change)
+
+
+def in_order(changes: Mapping[str, C]) -> list[C]:
+    """Changes in the order of checking: nodes, then edges, each by name."""
+    return sorted(changes.values(), key=lambda change: (change.kind is TypeKind.EDGE, change.name))
+
+
+def type_of(catalog: Catalog, change: Change) -> NodeType | EdgeType:
+    return (catalog.nodes if change.kind is TypeKind.NODE else catalog.edges)[change.name]
+
+
+def ends_of(change: Change) -> tuple[str, ...]:
+    return ("src", "dst") if change.kind is TypeKind.EDGE else ()
 
 
 # One row
@@ -244,3 +276,50 @@ def _partitioned(rows: pa.Table, fields: Sequence[str], partitions: int) -> Iter
     place = digests([rows[name] for name in fields]) % np.uint64(partitions)
     for part in range(partitions):
         yield rows.filter(pa.array(place == part))
+
+
+# Constraints of the schema
+
+
+def unique_groups(declared: NodeType | EdgeType) -> list[tuple[str, ...]]:
+    """The groups of properties with a unique constraint, in name order."""
+    return sorted(c.fields for c in declared.constraints if isinstance(c, Unique))
+
+
+def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
+    """The ends of an edge type that have a cardinality, each with its bounds and its node type."""
+    for end, card, node in (("src", edge.card, edge.from_type), ("dst", edge.card_in, edge.to_type)):
+        if card != Cardinality():
+            yield end, card, node
+
+
+def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
+    """The rows without null fields, because null equals nothing. Negative zero becomes zero."""
+    for name in fields:
+        if rows[name].null_count:
+            rows = rows.filter(rows[name].is_valid())
+    for name in fields:
+        if pa.types.is_floating(rows[name].type):
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pc.add(rows[name], pa.scalar(0.0, rows[name].type)))
+    return rows
+
+
+def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values to look up. If they contain zero, negative zero is added."""
+    if not pa.types.is_floating(values.type) or not pc.any(pc.equal(values, 0.0)).as_py():
+        return values
+    return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
+
+
+def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
+    """The rows of `others` that have the same tuple as a row of `rows`."""
+    if others.num_rows == 0 or len(fields) == 1:  # `others` was looked up by the values of this field
+        return others
+    # A join drops the nullability of columns.
+    return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
+
+
+def with_one_of(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    """The rows whose column has one of the values, in row order."""
+    return rows.filter(pc.is_in(rows[name], value_set=values))

@@ -28,25 +28,25 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rules.constraints import (
     MemoryLimit,
     anti_join,
+    bounded_ends,
     cardinality_violations,
     duplicate_hashes,
     duplicate_tuples,
+    unique_groups,
     value_rules,
+    with_one_of,
+    without_nulls,
     wrong_values,
 )
-from omnigraph.write.rules.validator import (
+from omnigraph.write.rules.violations import (
     SHOWN,
     Describe,
     Violations,
-    bounded_ends,
     describe_cardinality,
     describe_endpoint,
     describe_unique,
     describe_value,
-    unique_groups,
     unique_subject,
-    with_one_of,
-    without_nulls,
 )
 
 _MEMBERS = ("kind", "subject", "entity_id", "message")

@@ -1,0 +1,62 @@
+"""Run the checks of a load on Spark, in as few jobs as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph.pipeline.load.rules import FoundViolations, SparkValidator, ViolationSearch
+from omnigraph.pipeline.spark.shuffle import Relation, combine_first, total_rows
+from omnigraph.write.rules.violations import SHOWN, Violations
+
+
+def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | None:
+    """Check all constraints, in as few jobs as possible.
+
+    Args:
+        rules: the constraints of the load.
+        all_new: whether all loaded ids have to be new.
+
+    Returns:
+        The key of the first type with an id that must be new but already exists, and its smallest such id. None if
+        there is no such id.
+
+    Raises:
+        ConstraintError: a constraint is broken.
+    """
+    found = list(rules.check())
+    searches = {i: rows for i, (rows, _) in enumerate(found) if isinstance(rows, ViolationSearch)}
+    shared = _distinct([rows.candidates for rows in searches.values() if rows.candidates is not None])
+    direct = [i for i, rows in searches.items() if rows.candidates is None]
+    keys = list(rules.changes) if all_new else []
+    answers = rules.shuffle.collect(
+        [searches[i].rows().first(searches[i].order, SHOWN) for i in direct]
+        + [candidates.block_counts() for candidates in shared]
+        + [rules.existing_ids(rules.changes[key]) for key in keys]
+    )
+    tables = dict(zip(direct, answers, strict=False))
+    counts = answers[len(direct) : len(direct) + len(shared)]
+    not_empty = [candidates for candidates, count in zip(shared, counts, strict=True) if total_rows(count)]
+    later = [i for i, rows in searches.items() if any(rows.candidates is each for each in not_empty)]
+    answers_later = rules.shuffle.collect([searches[i].rows().first(searches[i].order, SHOWN) for i in later])
+    tables |= dict(zip(later, answers_later, strict=True))
+    violations = Violations()
+    for i, (rows, describe) in enumerate(found):
+        if isinstance(rows, FoundViolations):
+            violations.add(rows.first, describe, rows.total)
+        elif i in tables:
+            first, total = combine_first(tables[i], rows.order, SHOWN)
+            violations.add(first, describe, total)
+    violations.refuse()
+    for key, ids in zip(keys, answers[len(direct) + len(shared) :], strict=True):
+        if ids.num_rows:
+            return key, ids.sort_by("id")["id"][0].as_py()
+    return None
+
+
+def _distinct(relations: Sequence[Relation]) -> list[Relation]:
+    """Each relation once. Several searches may have the same candidates."""
+    found: list[Relation] = []
+    for relation in relations:
+        if not any(relation is each for each in found):
+            found.append(relation)
+    return found
