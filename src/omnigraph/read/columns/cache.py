@@ -1,5 +1,7 @@
 """Cache of columns and derived arrays in memory, shared by all reads of the process, with a limit in bytes."""
 
+# See docs/decisions/0156-a-walk-goes-in-one-direction.md
+
 from __future__ import annotations
 
 import os
