@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pytest
 from tests.merge.repository_model import EDGE, Known, Row, Shape, State, is_boundary, same
 
 import omnigraph
@@ -41,7 +40,7 @@ class Consumer:
         together: whether it stores the copy and the cursor in one transaction. Otherwise it stores the cursor later, and
             changes are delivered again after it died.
         copy: the copy.
-        applied: the last commit in the copy.
+        applied: the last commit of which the copy has at least a part.
     """
 
     branch: str
@@ -110,15 +109,16 @@ class Consumer:
                 commit = block.cause.commit.id
                 shape = machine.known.commits[commit].shape
                 found += block.changes
+                line = machine.line(self.branch)
+                if line.index(commit) > line.index(self.applied):
+                    self.applied = commit
                 for change in block.changes:
                     apply(self.copy, change, shape)
                 position = {"page_token": block.page_token}
                 if block.is_complete:
-                    line = machine.line(self.branch)
                     assert commit == line[line.index(at) + 1], "the commits come in order"
                     _check_changes(found, machine.known.commits[at], machine.known.commits[commit])
-                    if line.index(commit) >= line.index(self.applied):
-                        self.applied = commit
+                    if commit == self.applied:
                         assert self.copy == machine.known.commits[commit].state
                     at, found, position = commit, [], {"cursor": block.cursor}
                     if machine.random.random() < saves:
@@ -290,21 +290,22 @@ class Replica:
         self._shape = shape
 
     def _write(self, changes: tuple[EntityChange, ...]) -> None:
-        """Apply a block to the graph: deletes of edges first, then upserts, then deletes of nodes."""
+        """Apply a block to the graph: deletes of edges, deletes of nodes, upserts.
+
+        A deleted node may have had a unique value that an upsert has, and edges that an upsert moves to other nodes.
+        """
         if self._graph is None:
             return
-        gone = [change for change in changes if change.after is None]
         for kind in ("edge", "node"):
-            if kind == "node":
-                rows: State = {}
-                for change in changes:
-                    if change.after is not None:
-                        apply(rows, change, self._shape)
-                self._load(rows)
-            for change in gone:
-                if change.kind == kind:
+            for change in changes:
+                if change.after is None and change.kind == kind:
                     query = f"query q($id: String) {{ delete {change.type_name} where id = $id }}"
                     self._graph.mutate(query, {"id": change.id})
+        rows: State = {}
+        for change in changes:
+            if change.after is not None:
+                apply(rows, change, self._shape)
+        self._load(rows)
 
     def _load(self, rows: State) -> None:
         from tests.merge.test_repository_machine import tables

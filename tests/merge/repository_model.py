@@ -9,7 +9,7 @@ Types and properties have fixed names in the model, whatever the schema calls th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,8 +168,9 @@ def aligned(
 ) -> tuple[Base, State]:
     """The base and the source with the types and properties of the target.
 
-    A property that the source lacks is unchanged there. If only the base lacks a property or a type, its rows are
-    unknown in the base.
+    A property that the source lacks is unchanged there. If only the base lacks a property, entities with different
+    values of it are undecided, and so are entities that only one side still has. If only the base lacks a type, its rows
+    are unknown in the base.
 
     Raises:
         DroppedTypeError: the source has entities of a type that the target has dropped.
@@ -182,22 +183,35 @@ def aligned(
             raise DroppedTypeError(one.id, certain=not known or not same_rows(base.state[one.id], source[one.id]))
     bases: State = {}
     sources: State = {}
-    unknown = set()
+    unknown: set[str] = set()
+    undecided = set(base.undecided)
     for one in target_shape.types:
         name, rows = one.id, target[one.id]
         ours, theirs = base_shape.find(name), source_shape.find(name)
         if theirs is None:
             bases[name], sources[name] = dict(rows), dict(rows)
             continue
-        if ours is None or base.is_unknown(name) or any(theirs.has(c.id) and not ours.has(c.id) for c in one.columns):
+        if ours is None or base.is_unknown(name):
             unknown.add(name)
-        if name in unknown:
             bases[name] = dict(rows)
-        else:
-            assert ours is not None
-            bases[name] = _brought(base.state[name], ours, one, rows)
+            sources[name] = _brought(source[name], theirs, one, rows)
+            continue
+        bases[name] = _brought(base.state[name], ours, one, rows)
         sources[name] = _brought(source[name], theirs, one, bases[name], rows)
-    return Base(bases, base.undecided, frozenset(unknown)), sources
+        for column in one.columns:
+            if not ours.has(column.id) and theirs.has(column.id):
+                undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
+    return Base(bases, frozenset(undecided), frozenset(unknown)), sources
+
+
+def _unclear(base: dict[str, Row], source: dict[str, Row], target: dict[str, Row], column: str) -> Iterator[str]:
+    """The entities whose value of a column in the base matters, and is unknown. Others get the value of both sides."""
+    for entity in base:
+        s, t = source.get(entity), target.get(entity)
+        if s is not None and t is not None and _alike(s[column], t[column]):
+            base[entity][column] = s[column]
+        elif s is not None or t is not None:
+            yield entity
 
 
 def _brought(rows: dict[str, Row], stored: Type, wanted: Type, *others: Mapping[str, Row]) -> dict[str, Row]:
@@ -376,9 +390,7 @@ def virtual(
     base: Base, source: Base, target: State, level: str | None = None, by_property: frozenset[str] = frozenset()
 ) -> Base:
     """Merge two best common ancestors. Conflicting entities are undecided."""
-    found = merged(
-        base, source.state, target, {}, None, blind=source.undecided, level=level, by_property=by_property
-    )
+    found = merged(base, source.state, target, {}, None, blind=source.undecided, level=level, by_property=by_property)
     undecided = set(source.undecided) | found.undecided
     for kind, name, entity in found.conflicts:
         undecided |= named(kind, name, entity, found.state)

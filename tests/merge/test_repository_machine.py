@@ -23,8 +23,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from tests.commit.matrix import BRANCH_CREATION_POINTS, BRANCH_DELETION_POINTS, BRANCH_RESET_POINTS, CLEANUP_POINTS
-from tests.commit.matrix import RECOVERY_POINTS, TAG_POINTS, WRITE_POINTS
+from tests.commit.matrix import (
+    BRANCH_CREATION_POINTS,
+    BRANCH_DELETION_POINTS,
+    BRANCH_RESET_POINTS,
+    CLEANUP_POINTS,
+    RECOVERY_POINTS,
+    TAG_POINTS,
+    WRITE_POINTS,
+)
 from tests.merge import repository_model as model
 from tests.merge.feed_consumers import Consumer, assert_replayed
 from tests.merge.repository_model import (
@@ -45,6 +52,7 @@ from tests.merge.repository_model import (
 )
 
 import omnigraph
+from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint, FailpointError, SimulatedCrashError, armed
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
@@ -200,10 +208,13 @@ class Machine:
             if consumer.branch in self.known.heads:
                 consumer.catch_up(self)
         assert_replayed(self)
-        for commit in sorted(self.known.ancestors(*self.known.heads.values(), *self.known.tags.values())):
+        # A commit of a deleted branch that was merged can only be read with a tag.
+        for commit in sorted({commit for branch in self.known.heads for commit in self.line(branch)}):
             if not self.gone(commit):
                 assert self.read(commit=commit) == self.known.commits[commit].state
                 assert _plain(self.graph.schema.show(at=commit)) == self.known.commits[commit].shape.text()
+        for tag, commit in self.known.tags.items():
+            assert self.read(commit=tag) == self.known.commits[commit].state
 
     def say(self, what: str) -> None:
         self.done.append(what)
@@ -233,9 +244,7 @@ class Machine:
         except VersionReclaimedError:
             return {"*", *(one.id for one in shape.types)}
         return {
-            shape.named(key.partition(":")[2]).id
-            for key, pin in found.items()
-            if not store.tables.at(pin.ref).exists()
+            shape.named(key.partition(":")[2]).id for key, pin in found.items() if not store.tables.at(pin.ref).exists()
         }
 
     def _readable(self) -> set[str]:
@@ -277,9 +286,20 @@ class Machine:
         self.graph = omnigraph.open(uri)
 
     def _commit(self, branch: str, run: Callable[[], Any]) -> Any:
-        """Run an operation that makes a commit. Returns None if it was interrupted after the commit was certain."""
-        if self.interrupted(COMMIT_POINTS, run) and self.graph.branch(branch).head.id != self.known.heads[branch]:
+        """Run an operation that makes a commit. Returns None if it was interrupted, and recovery completed it."""
+        records = len(self.graph.recovery.list())
+        if not self.interrupted(COMMIT_POINTS, run):
+            return run()
+        head, before = self.graph.branch(branch).head, self.known.heads[branch]
+        if head.id == before:
+            return run()
+        new = self.graph.recovery.list()
+        if len(new) == records or new[-1].kind is not RecoveryKind.ROLLED_BACK:
             return None
+        self.say("  undone")
+        assert (head.parent, head.merged_parent) == (before, None)
+        self._record(branch, self.known.state(branch), self.known.shape(branch), before)
+        self._check_branch(branch)
         return run()
 
     def _any_branch(self) -> str:
@@ -299,11 +319,14 @@ class Machine:
         do = act(state, branch)
         if do is None or model.broken(state):
             return
-        head = self.known.heads[branch]
         self._commit(branch, do)
+        self._record_if_new(branch, state)
+        assert self.read(branch=branch) == state
+
+    def _record_if_new(self, branch: str, state: State) -> None:
+        head = self.known.heads[branch]
         if self.graph.branch(branch).head.id != head:
             self._record(branch, state, self.known.shape(branch), head)
-        assert self.read(branch=branch) == state
 
     def _put(self, state: State, branch: str) -> Any:
         random, shape, rows = self.random, self.known.shape(branch), {}
@@ -364,7 +387,7 @@ class Machine:
 
     def change_schema(self) -> None:
         """Change the schema of `main` in one to three ways."""
-        before, head = self.known.shape("main"), self.known.heads["main"]
+        before = self.known.shape("main")
         edit = _Edit(before, deepcopy(self.known.state("main")), self.random)
         for _ in range(self.random.randrange(1, 4)):
             edit.change()
@@ -374,7 +397,7 @@ class Machine:
         self.say(f"schema apply:\n{text}")
         receipt = self._commit("main", lambda: self.graph.schema.apply(text))
         assert receipt is None or receipt.applied
-        self._record("main", edit.state, edit.shape, head)
+        self._record("main", edit.state, edit.shape, self.known.heads["main"])
         assert self.graph.schema.apply(text).applied is False
         self._check_branch("main")
 
@@ -470,9 +493,7 @@ class Machine:
             return
         self.known.heads[name] = commit
 
-    def _reference(
-        self, points: Sequence[Failpoint], run: Callable[[], Any], is_done: Callable[[], bool]
-    ) -> None:
+    def _reference(self, points: Sequence[Failpoint], run: Callable[[], Any], is_done: Callable[[], bool]) -> None:
         """Create or delete a reference. An interrupted operation is repeated, if it had no effect."""
         if not self.interrupted(points, run) or not is_done():
             run()
@@ -534,10 +555,8 @@ class Machine:
     def optimize(self) -> None:
         branch = self._any_branch()
         self.say(f"optimize {branch}")
-        head = self.known.heads[branch]
         self._commit(branch, lambda: self.graph.optimize(branch=branch, rows_per_fragment=4))
-        if self.graph.branch(branch).head.id != head:
-            self._record(branch, self.known.state(branch), self.known.shape(branch), head)
+        self._record_if_new(branch, self.known.state(branch))
 
     def cleanup(self) -> None:
         keep = self.random.choice((0, 1, 5))
@@ -678,7 +697,11 @@ class Machine:
 
     def _same(self, receipt: Any, wanted: model.Merged, work: Work) -> None:
         assert _found(receipt.conflicts, work.shape) == wanted.conflicts
-        undecided = {(work.shape.named(c.type_name).id, c.entity_id) for c in receipt.conflicts if c.base_undecided and _is_torn(c)}
+        undecided = {
+            (work.shape.named(c.type_name).id, c.entity_id)
+            for c in receipt.conflicts
+            if c.base_undecided and _is_torn(c)
+        }
         assert undecided == wanted.undecided
         assert receipt.edges_kept == wanted.kept
         if work.is_pick:
@@ -694,8 +717,9 @@ class Machine:
             return
         head = self.graph.branch(work.target).head
         assert receipt is None or receipt.commit == head
-        assert (head.parent, head.merged_parent) == (*work.parents, None)[:2]
-        self._record(work.target, wanted.state, work.shape, *work.parents)
+        parents = self.known.heads[work.target], *work.parents[1:]
+        assert (head.parent, head.merged_parent) == (*parents, None)[:2]
+        self._record(work.target, wanted.state, work.shape, *parents)
         self._check_branch(work.target)
 
     # Undoing
@@ -726,7 +750,7 @@ class Machine:
         self.say(f"{verb} {commit} relative to {parent} on {target}, strategy {strategy}, level {level}")
         after, before = (self.known.commits[name] for name in (commit, parent))
         gone = self.gone(commit) or self.gone(parent)
-        if gone or after.shape != before.shape:
+        if gone or after.shape != before.shape or self.made[commit].writer == "SchemaApply":
             assert self.cleaned or not gone
             with pytest.raises((VersionReclaimedError, MergeSchemaError) if gone else MergeSchemaError):
                 call(commit, parent=number, **where)
@@ -874,7 +898,10 @@ def tables(rows: State, shape: Shape) -> dict[str, pa.Table]:
             columns = {prop: (prop, kind) for prop, kind in ends.items()}
             columns |= {column.id: (column.name, column.kind) for column in shape.of(name).columns}
             found[shape.of(name).name] = pa.table(
-                {named: pa.array([row[c] for row in some.values()], ARROW[kind]) for c, (named, kind) in columns.items()}
+                {
+                    named: pa.array([row[c] for row in some.values()], ARROW[kind])
+                    for c, (named, kind) in columns.items()
+                }
             )
     return found
 

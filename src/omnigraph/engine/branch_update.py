@@ -67,7 +67,8 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     else:
         view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
     write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    # Conflicts have the type names of the parent.
+    choices = Choices.given(request.strategy, request.resolutions, session.type_key_on(parent_name))
     digest = None
     if request.idempotency_key is not None:
         parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]

@@ -227,8 +227,9 @@ class LocalComparer:
         collected = Collected(versions, self._budget)
         for sides in self._sides(versions, touched_ids):
             self.parts += 1
-            base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
-            collected.add(compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown))
+            rows = versions.completed(*map(versions.without_separate_ids, sides))
+            undecided = versions.undecided(*rows)
+            collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.merge.classify import ROW_ID
-from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking
+from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
 from omnigraph.storage.table_ref import TableRef
@@ -100,14 +100,21 @@ class Versions:
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
 
+    def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array | None:
+        """The ids of completed rows that the base leaves undecided; None if there is no such column."""
+        return undecided_ids((base, source, target), self.lacking) if self.lacking[0] else None
+
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
         return self.base, self.source, self.target
 
     @property
-    def changed_side(self) -> tuple[TableRef, TableRef]:
-        """The versions between which a row must differ to be compared: rows that only the target changed stay."""
-        return self.base, self.source
+    def changed_side(self) -> tuple[TableRef, ...]:
+        """The versions between which a row must differ to be compared: rows that only the target changed stay.
+
+        If the base lacks a column that both sides have, the base does not show which side changed it.
+        """
+        return self.all if self.lacking[0] - self.lacking[1] else (self.base, self.source)
 
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:
         """Rows without those that are compared separately."""

@@ -120,6 +120,8 @@ class ThreeWay:
         if target is not None and pin.ref == target.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_readable(before.ref, pin, target))
+        # The base is a state of a third branch, whose schema lacks the type.
+        unknown = unknown or (self._alignment is not None and before is None)
         separate_ids = pa.concat_arrays(
             [self._source.overlay_ids(key), *([] if unknown else [self._base.overlay_ids(key)])]
         ).unique()
@@ -140,7 +142,11 @@ class ThreeWay:
         versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
         if self._alignment is None:
             return versions
-        return replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
+        if not unknown and before is not None and self._alignment.lacking(before.ref, *refs[1:])[0]:
+            # Columns were added without new files. Then the target is not the same state as the base.
+            refs = before.ref, *refs[1:]
+        lacking = self._alignment.lacking(*refs)
+        return replace(versions, base=refs[0], lacking=lacking, fill=self._alignment.fill(key))
 
     def _is_plain(self, key: str) -> bool:
         """Whether the table has no overlay and is known, in the source and in the base."""
