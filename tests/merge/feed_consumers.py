@@ -37,8 +37,8 @@ class Consumer:
     """A consumer with its own copy of a branch.
 
     Attributes:
-        together: whether it stores the copy and the cursor in one transaction. Otherwise it stores the cursor later, and
-            changes are delivered again after it died.
+        together: whether it stores the copy and the cursor in one transaction. Otherwise it stores the cursor later,
+            and changes are delivered again after it died.
         copy: the copy.
         applied: the last commit of which the copy has at least a part.
     """
@@ -118,6 +118,10 @@ class Consumer:
                 if block.is_complete:
                     assert commit == line[line.index(at) + 1], "the commits come in order"
                     _check_changes(found, machine.known.commits[at], machine.known.commits[commit])
+                    # Types without rows come and go without a change.
+                    kept = {one.id: self.copy.pop(one.id, {}) for one in shape.types}
+                    assert not any(self.copy.values())
+                    self.copy = kept
                     if commit == self.applied:
                         assert self.copy == machine.known.commits[commit].state
                     at, found, position = commit, [], {"cursor": block.cursor}

@@ -169,8 +169,8 @@ def aligned(
     """The base and the source with the types and properties of the target.
 
     A property that the source lacks is unchanged there. If only the base lacks a property, entities with different
-    values of it are undecided, and so are entities that only one side still has. If only the base lacks a type, its rows
-    are unknown in the base.
+    values of it are undecided, and so are entities that only one side still has. If only the base lacks a type, its
+    rows are unknown in the base.
 
     Raises:
         DroppedTypeError: the source has entities of a type that the target has dropped.

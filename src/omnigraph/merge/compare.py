@@ -227,8 +227,11 @@ class LocalComparer:
         collected = Collected(versions, self._budget)
         for sides in self._sides(versions, touched_ids):
             self.parts += 1
-            rows = versions.completed(*map(versions.without_separate_ids, sides))
-            undecided = versions.undecided(*rows)
+            base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
+            undecided = versions.undecided(base, source, target)
+            if len(undecided):
+                base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
+            rows = base, source, target
             collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
         return collected.compared()
 

@@ -102,8 +102,8 @@ def fill_lacking(
 def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) -> pa.Array:
     """The ids of rows whose value in the base matters, and is unknown, because only the base lacks the column.
 
-    The base is then a state of a third branch with another schema. If both sides have an entity with the same value, the
-    value of the base does not matter. If one side has deleted the entity, the other side may have changed the value.
+    The base is then a state of a third branch with another schema. If both sides have an entity with the same value,
+    the value of the base does not matter. If one side has deleted the entity, the other may have changed the value.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.

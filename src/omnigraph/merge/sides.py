@@ -24,7 +24,8 @@ from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 1 << 16
 _BLOB_CHUNK_ROWS = 4096
-_BLOB_HASH = pa.binary(33)
+BLOB_HASH = pa.binary(33)
+"""The type of the column that stands for a blob: its hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Columns:
         """The schema of the rows to compare."""
         fields = [(name, stored.field(name).type) for name in self.plain]
         if self.blobs:
-            fields += [(ROW_ID, pa.uint64()), *((name, _BLOB_HASH) for name in self.blobs)]
+            fields += [(ROW_ID, pa.uint64()), *((name, BLOB_HASH) for name in self.blobs)]
         return pa.schema(fields)
 
 
@@ -100,9 +101,23 @@ class Versions:
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
 
-    def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array | None:
-        """The ids of completed rows that the base leaves undecided; None if there is no such column."""
-        return undecided_ids((base, source, target), self.lacking) if self.lacking[0] else None
+    def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
+        """The ids of completed rows that the base leaves undecided, because only the base lacks a column."""
+        if not self.lacking[0]:
+            return pa.array([], pa.utf8())
+        return undecided_ids((base, source, target), self.lacking)
+
+    def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
+        """The rows of the source with the given ids, with values for the columns that it lacks."""
+        source = self._lookup(tables, self.source, ids)
+        if not any(self.lacking):
+            return source
+        base, target = (self._lookup(tables, ref, ids) for ref in (self.base, self.target))
+        return self.completed(base, source, target)[1]
+
+    def _lookup(self, tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
+        rows = lookup_rows(tables, ref, ids, self.columns)
+        return rows.select(self.schema.names).cast(self.schema)
 
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
@@ -165,7 +180,7 @@ def with_blob_hashes(tables: TableStorage, ref: TableRef, rows: pa.Table, column
         for name in columns.blobs:
             found[name] += [_blob_hash(cell) for cell in part[name].to_pylist()]
     for name, prints in found.items():
-        rows = rows.append_column(name, pa.array(prints, _BLOB_HASH))
+        rows = rows.append_column(name, pa.array(prints, BLOB_HASH))
     return rows
 
 
