@@ -19,7 +19,7 @@ from omnigraph.commit.ancestors import History, generation_of
 from omnigraph.commit.branches import list_branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.read_set import untracked
+from omnigraph.commit.read_set import SCHEMA, untracked
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import state_refs
@@ -58,6 +58,16 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     if not request.preview:
         session.require_writable()
     request = replace(request, name=branch_name(request.name))
+    try:
+        return _update(session, request)
+    except ReadSetChangedError as error:
+        if error.member != SCHEMA:
+            raise
+        # Another process has updated the branch meanwhile. With the same schema, the update is a merge.
+        return _update(session, request)
+
+
+def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
     if request.name == MAIN:
         raise InputError("'main' has no parent", hint="name a branch; to change the schema of 'main', run schema apply")
     store = session.store
@@ -135,7 +145,7 @@ class PrepareUpdate:
     def __call__(self, view: Manifest) -> Prepared:
         store, parent = self.session.store, self.parent
         if parent.schema_hash == view.schema_hash:
-            raise ReadSetChangedError("schema", None, view.schema_hash)
+            raise ReadSetChangedError(SCHEMA, None, view.schema_hash)
         view = untracked(view)
         work, merged = self._work(view), self.merged(view)
         self.receipt = receipt = self.receipt_of(view, merged)

@@ -129,7 +129,12 @@ class Versions:
 
         If the base lacks a column that both sides have, the base does not show which side changed it.
         """
-        return self.all if self.lacking[0] - self.lacking[1] else (self.base, self.source)
+        return self.all if self.is_unclear else (self.base, self.source)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the base lacks a column that both sides have."""
+        return bool(self.lacking[0] - self.lacking[1])
 
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:
         """Rows without those that are compared separately."""

@@ -90,7 +90,7 @@ class ThreeWay:
         found = Tables()
         for versions in self.versions(found):
             key = versions.key
-            stored = versions.unknown or not self._source_unchanged(key)
+            stored = versions.unknown or versions.is_unclear or not self._source_unchanged(key)
             one = Compared(versions, versions.schema.empty_table())
             if stored:
                 one = self._comparer.compare(versions, choices.of(key), checked_columns(accepted, key))
@@ -125,7 +125,8 @@ class ThreeWay:
         separate_ids = pa.concat_arrays(
             [self._source.overlay_ids(key), *([] if unknown else [self._base.overlay_ids(key)])]
         ).unique()
-        if not unknown and self._source_unchanged(key) and len(separate_ids) == 0:
+        is_unclear = before is not None and not unknown and self._is_unclear(before.ref, pin.ref)
+        if not unknown and not is_unclear and self._source_unchanged(key) and len(separate_ids) == 0:
             return None
         pins = [one for one in ((None if unknown else before), pin, target) if one is not None and one.id == pin.id]
         schemas = [self._tables.at(one.ref).schema() for one in pins]
@@ -142,11 +143,18 @@ class ThreeWay:
         versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
         if self._alignment is None:
             return versions
-        if not unknown and before is not None and self._alignment.lacking(before.ref, *refs[1:])[0]:
-            # Columns were added without new files. Then the target is not the same state as the base.
+        if before is not None and is_unclear:
+            # The target may have the same files as the base, but it has other columns.
             refs = before.ref, *refs[1:]
         lacking = self._alignment.lacking(*refs)
         return replace(versions, base=refs[0], lacking=lacking, fill=self._alignment.fill(key))
+
+    def _is_unclear(self, base: TableRef, source: TableRef) -> bool:
+        """Whether the source has columns of the target that the base lacks, so that the base does not show changes."""
+        if self._alignment is None:
+            return False
+        lacking = self._alignment.lacking(base, source, source)
+        return bool(lacking[0] - lacking[1])
 
     def _is_plain(self, key: str) -> bool:
         """Whether the table has no overlay and is known, in the source and in the base."""
