@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError
+from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError
 
 BEFORE = """
 node Person {
@@ -212,6 +212,37 @@ def test_resolutions_name_types_as_the_target_does(graph: Graph) -> None:
     receipt = graph.merge("old", into="older", resolutions={("Lives", "e"): "theirs"})
     assert receipt.resolved == 1
     assert graph.branch("older").entity("Lives", "e")["since"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("change", "photo"),
+    [
+        (None, b"p0"),
+        ({"name": "x", "n": 3, "photo": "base64:cDE="}, b"p1"),
+        ("delete", b"p0"),
+    ],
+    ids=["unchanged", "changed", "deleted"],
+)
+def test_blobs_that_the_source_lacks_stay_or_return(tmp_path: Path, change: Any, photo: bytes) -> None:
+    """`main` has dropped the only blob property, and its rows win."""
+    text = "node P { name: String @key  n: I64?  photo: Blob? }"
+    with omnigraph.init(tmp_path / "blobs", text) as graph:
+        rows = [{"type": "P", "data": {"name": name, "n": 1, "photo": "base64:cDA="}} for name in ("w", "x", "y")]
+        graph.load(rows, mode="append")
+        graph.branches.create("dev")
+        graph.schema.apply("node P { name: String @key  n: I64? }")
+        write(graph, "update P set { n: 2 } where n = 1")
+        write(graph, 'insert P { name: "new", n: 2 }')
+        if change == "delete":
+            write(graph, 'delete P where name = "x"', "dev")
+        elif change is not None:
+            graph.load([{"type": "P", "data": change}], mode="merge", branch="dev")
+        graph.merge("main", into="dev", strategy="theirs")
+        assert {row["n"] for row in people(graph, "dev", "P").values()} == {2}
+        dev = graph.branch("dev")
+        assert [dev.blob("P", name, "photo").read() for name in ("w", "x", "y")] == [b"p0", photo, b"p0"]
+        with pytest.raises(NotFoundError):
+            dev.blob("P", "new", "photo")
 
 
 @pytest.fixture

@@ -79,7 +79,8 @@ class Compared:
         # Blobs that the source lacks or did not change come from the target.
         mixed = versions.groups is not None or any(versions.lacking)
         other = versions.target if mixed else None
-        return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other)
+        base = versions.base if any(versions.lacking) else None
+        return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other, base)
 
     def differing(self, places: list[int]) -> list[str]:
         """The names of the compared columns at some indexes."""

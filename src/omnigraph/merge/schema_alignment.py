@@ -237,8 +237,10 @@ class AlignedView:
             yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
 
     def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
-        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns))
-        return self._conversion.converted(rows, columns)
+        read = self._conversion.read(columns)
+        if not read:  # the version has none of the columns
+            return pa.table({name: pa.nulls(len(row_ids), self.schema().field(name).type) for name in columns})
+        return self._conversion.converted(self._view.take_rows(row_ids, columns=read), columns)
 
     def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         stored = self._conversion.stored

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,7 @@ class TakenRows:
         rows: the rows, with hashes in place of blobs.
         names: the columns of the table.
         other: for rows that were merged by property, the version with the blobs whose hash is not that of `ref`.
+        base: the version with the blobs of entities that neither `other` nor, in these columns, `ref` has.
     """
 
     tables: TableStorage
@@ -225,6 +227,7 @@ class TakenRows:
     columns: Columns
     names: tuple[str, ...]
     other: TableRef | None = None
+    base: TableRef | None = None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         wanted = list(self.names if columns is None else columns)
@@ -266,9 +269,21 @@ class TakenRows:
         assert self.other is not None
         if len(ids) == 0:
             return
-        found = self.tables.at(self.other).lookup("id", ids, columns=["id", ROW_ID])
-        row_ids = found[ROW_ID].combine_chunks().take(pc.index_in(ids, value_set=found["id"]).combine_chunks())
-        yield from blob_cells(self.tables, self.other, row_ids, blobs)
+        row_ids = self._row_ids(self.other, ids)
+        if self.base is None or not row_ids.null_count:
+            yield from blob_cells(self.tables, self.other, row_ids, blobs)
+            return
+        # Entities that are restored have their former blobs, which only the base has.
+        in_base, is_missing = self._row_ids(self.base, ids), row_ids.is_null().to_numpy(zero_copy_only=False)
+        bounds = [0, *(np.flatnonzero(np.diff(is_missing)) + 1), len(ids)]
+        for first, end in pairwise(bounds):
+            ref, found = (self.base, in_base) if is_missing[first] else (self.other, row_ids)
+            yield from blob_cells(self.tables, ref, found.slice(first, end - first), blobs)
+
+    def _row_ids(self, ref: TableRef, ids: pa.ChunkedArray) -> pa.Array:
+        """The row ids of some entities in a version; null for those that it does not have."""
+        found = self.tables.at(ref).lookup("id", ids, columns=["id", ROW_ID])
+        return found[ROW_ID].combine_chunks().take(pc.index_in(ids, value_set=found["id"]).combine_chunks())
 
 
 def _other_content(cells: pa.ChunkedArray, hashes: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -143,7 +143,7 @@ class ThreeWay:
         versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
         if self._alignment is None:
             return versions
-        if before is not None and is_unclear:
+        if before is not None and not unknown and self._alignment.lacking(before.ref, *refs[1:])[0]:
             # The target may have the same files as the base, but it has other columns.
             refs = before.ref, *refs[1:]
         lacking = self._alignment.lacking(*refs)
