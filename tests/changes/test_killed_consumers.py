@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.changes.histories import SCHEMA, History, state_of
@@ -62,7 +63,13 @@ def test_a_consumer_that_is_killed_at_any_time_has_every_change_once(
 ) -> None:
     """The graph changes meanwhile."""
     random, file, stop = Random(seed), tmp_path / "store.db", tmp_path / "stop"
-    job = {"uri": history.graph.uri, "store": str(file), "stop": str(stop), "limit": 3, "max_bytes": 400}
+    job: dict[str, Any] = {
+        "uri": history.graph.uri,
+        "store": str(file),
+        "stop": str(stop),
+        "limit": 3,
+        "max_bytes": 400,
+    }
     killed = 0
     for _ in range(STEPS):
         child = children.start("consume", **job)
@@ -89,7 +96,13 @@ def test_a_consumer_that_is_killed_around_each_page_has_every_change_once(
         history.step()
     file, stop = tmp_path / "store.db", tmp_path / "stop"
     stop.touch()
-    job = {"uri": history.graph.uri, "store": str(file), "stop": str(stop), "limit": 2, "max_bytes": 300}
+    job: dict[str, Any] = {
+        "uri": history.graph.uri,
+        "store": str(file),
+        "stop": str(stop),
+        "limit": 2,
+        "max_bytes": 300,
+    }
     kills, end = 0, time.monotonic() + PATIENCE
     while children.run("consume", dies=when, page=kills % 3, **job).signal == signal.SIGKILL:
         kills += 1
@@ -107,7 +120,13 @@ def test_a_killed_consumer_waits_for_changes_after_it_resumed(
     history: History, children: Children, tmp_path: Path
 ) -> None:
     file, stop = tmp_path / "store.db", tmp_path / "stop"
-    job = {"uri": history.graph.uri, "store": str(file), "stop": str(stop), "limit": 100, "max_bytes": 1 << 20}
+    job: dict[str, Any] = {
+        "uri": history.graph.uri,
+        "store": str(file),
+        "stop": str(stop),
+        "limit": 100,
+        "max_bytes": 1 << 20,
+    }
     assert children.run("consume", dies="stored", page=0, **job).signal == signal.SIGKILL
     child = children.start("consume", **job)
     history.graph.load(history.rows({}, 8), mode="merge")

@@ -482,7 +482,7 @@ def merged(
 
 def groups(name: str, row: Row) -> list[tuple[str, ...]]:
     """The groups of properties that a merge by property takes from one side."""
-    single = [(prop,) for prop in row if prop not in ("k", "id", "from", "to")]
+    single: list[tuple[str, ...]] = [(prop,) for prop in row if prop not in ("k", "id", "from", "to")]
     return [("from", "to"), *single] if name == EDGE else single
 
 

@@ -427,7 +427,8 @@ class Machine:
 
         def run(**options: Any) -> Any:
             receipt = self.graph.branches.update(name, level=level, **options)
-            assert (receipt.outcome, receipt.source) == ("fast_forward" if forward else "merged", parent)
+            outcome = "fast_forward" if self.known.is_up_to_date(name, parent) else "merged"
+            assert (receipt.outcome, receipt.source) == (outcome, parent)
             return receipt
 
         if forward:
@@ -631,14 +632,13 @@ class Machine:
             assert (receipt.outcome, receipt.commit) == ("already_up_to_date", None)
             return
         parents = self.known.heads[target], self.known.heads[source]
-        outcome = "fast_forward" if self.known.is_forward(source, target) else "merged"
         states = base, self._base_shape(best), self.known.state(source), self.known.shape(source)
         onto = self.known.state(target), self.known.shape(target)
 
         def run(**options: Any) -> Any:
             receipt = call(level=level, **options)
             assert list(receipt.base_commits) == best
-            assert receipt.outcome == outcome
+            assert receipt.outcome == ("fast_forward" if self.known.is_forward(source, target) else "merged")
             left_out = _left_out(*states, onto[1])
             assert left_out[0] <= set(receipt.left_out) <= left_out[1]
             return receipt
