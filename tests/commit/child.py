@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -393,12 +394,50 @@ def watch(job: Job) -> object:
     return {"looks": looks, "versions": len(versions)}
 
 
+def consume(job: Job) -> object:
+    """Follow a change feed until a stop file exists. Each page is stored with its position, in one transaction."""
+    graph = open(job["uri"], read_only=True)
+    store = sqlite3.connect(job["store"], isolation_level=None)
+    store.execute("pragma synchronous = off")
+    store.execute("create table if not exists log (place integer primary key, commit_id text, text text)")
+    store.execute("create table if not exists copy (key text, id text, image text, primary key (key, id))")
+    store.execute("create table if not exists position (name text, token text)")
+    pages = 0
+    while True:
+        found = store.execute("select name, token from position").fetchall()
+        stopped = Path(job["stop"]).exists()
+        wait = 0 if stopped or not found or found[0][0] != "cursor" else 0.1
+        page = graph.changes.poll(
+            **dict(found or [("start", "beginning")]), limit=job["limit"], max_bytes=job["max_bytes"], wait=wait
+        )
+        store.execute("begin immediate")
+        for block in page.blocks:
+            for change in block.changes:
+                store.execute("insert into log (commit_id, text) values (?, ?)", (block.cause.commit.id, change.text))
+                key = f"{change.kind}:{change.type_name}", change.id
+                if change.after is None:
+                    store.execute("delete from copy where key = ? and id = ?", key)
+                else:
+                    store.execute("insert or replace into copy values (?, ?, ?)", (*key, json.dumps(change.after)))
+        named = ("page_token", page.next_page_token) if page.cursor is None else ("cursor", page.cursor)
+        store.execute("delete from position")
+        store.execute("insert into position values (?, ?)", named)
+        if job.get("dies") == "applied" and pages == job["page"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        store.execute("commit")
+        if job.get("dies") == "stored" and pages == job["page"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pages += 1
+        if stopped and page.caught_up:
+            return pages
+
+
 JOBS: dict[str, Callable[[Job], object]] = {
     job.__name__: job
     for job in (
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(create_tag, delete_tag, reset_branch, pick, apply_schema, update_branch),
-        *(clean_many, name_many, merge_many, export_many, load_many),
+        *(clean_many, name_many, merge_many, export_many, load_many, consume),
         *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }

@@ -299,18 +299,19 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
     ),
     Failpoint.TAG_DELETE_CHECKED: ("deleting a tag", "deletes it and creates it again", "the new tag stays"),
     Failpoint.CAPTURED: (
-        "a revert or a cherry-pick",
-        "cleans up; writes other rows; changes the same rows",
-        "it is complete, and no row is lost; after a change of the same rows it is refused",
+        "a revert, a cherry-pick or a branch update",
+        "cleans up; writes other rows; changes the same rows; updates the branch; changes the schema again",
+        "it is complete, and no row is lost; a revert is refused after a change of the same rows",
     ),
     Failpoint.LEASED: (
-        "changing the schema; writing to a branch; a revert or a cherry-pick",
+        "changing the schema; writing to a branch; a revert, a cherry-pick or a branch update",
         "changes the schema and writes; deletes the branch and creates it again; changes the same rows",
         "the late write is refused or retried; no row is lost",
     ),
     Failpoint.SIDECAR_WRITTEN: (
-        "changing the schema",
-        "recovers it, changes the schema and writes to the new table",
+        "changing the schema; a branch update",
+        "recovers it, changes the schema and writes to the new table; writes to the branch, updates it or creates it "
+        "again",
         "no row is lost",
     ),
     Failpoint.TABLE_COMMITTED: (
@@ -319,16 +320,20 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         "no row is lost, and no column is changed twice",
     ),
     Failpoint.TABLES_COMMITTED: (
-        "changing the schema; writing to a branch",
+        "changing the schema; writing to a branch; a branch update",
         "recovers it and writes; deletes the branch and creates it again",
         "no row is lost; nothing is published to the new branch",
     ),
     Failpoint.BEFORE_PUBLISH: (
-        "changing the schema; writing to a branch",
+        "changing the schema; writing to a branch; a branch update",
         "recovers it and writes; deletes the branch and creates it again",
         "no row is lost; nothing is published to the new branch",
     ),
-    Failpoint.PUBLISHED: ("changing the schema", "promotes the schema files and writes", "no row is lost"),
+    Failpoint.PUBLISHED: (
+        "changing the schema; a branch update",
+        "promotes the schema files and writes; writes to the branch, updates it or creates it again",
+        "no row is lost",
+    ),
     **dict.fromkeys(
         RECOVERY_POINTS,
         (
@@ -382,7 +387,7 @@ PAUSES: dict[Failpoint, tuple[str, str, str]] = {
         ),
     ),
     Failpoint.STAGED: (
-        "a mutation, a load, a merge, a revert or a cherry-pick",
+        "a mutation, a load, a merge, a revert, a cherry-pick or a branch update",
         "cleans up, including new files",
         "the write is published with all its files",
     ),

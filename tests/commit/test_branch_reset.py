@@ -17,6 +17,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadOnlyError,
     ReadSetChangedError,
+    VersionReclaimedError,
 )
 from omnigraph.graph import Graph, open
 
@@ -160,3 +161,15 @@ def test_a_long_branch_name_gets_a_shorter_tag(graph: Graph) -> None:
     put(graph, ["third"], NODES, branch=name)
     done = graph.branches.reset(name, graph.branch("main").head.id)
     assert done.tag == f"before-reset-{done.previous_head}"
+
+
+def test_a_reset_to_a_commit_that_cleanup_has_removed_is_refused_and_leaves_no_tag(graph: Graph) -> None:
+    first = graph.branch("dev").head.id
+    put(graph, ["later"], NODES, branch="dev")
+    put(graph, ["last"], NODES, branch="dev")
+    head = graph.branch("dev").head.id
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    with pytest.raises(VersionReclaimedError):
+        graph.branches.reset("dev", first)
+    assert graph.branch("dev").head.id == head
+    assert list(graph.tags) == []

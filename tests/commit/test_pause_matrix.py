@@ -380,6 +380,97 @@ def test_a_paused_column_change_keeps_later_writes_of_another_process(
         assert_whole(after)
 
 
+# Branch updates
+
+UPDATE_POINTS = (
+    Failpoint.CAPTURED,
+    Failpoint.STAGED,
+    Failpoint.LEASED,
+    Failpoint.SIDECAR_WRITTEN,
+    Failpoint.TABLES_COMMITTED,
+    Failpoint.BEFORE_PUBLISH,
+    Failpoint.PUBLISHED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Updating:
+    """A branch with a row of its own, and a process that is paused while it brings a new schema and rows into it."""
+
+    child: Paused
+    is_recovered: bool
+    """Whether other writers complete or undo the update, because it has a sidecar."""
+
+
+@pytest.fixture(params=UPDATE_POINTS, ids=lambda point: point.value)
+def updating(request: pytest.FixtureRequest, paused: Callable[..., Paused], graph: Graph) -> Updating:
+    graph.branches.create("dev")
+    put(graph, ["own"], NODES, branch="dev")
+    graph.schema.apply(WIDER)
+    put(graph, ["of the parent"], NODES)
+    put(graph, ["extra"], ["node:Extra"])
+    child = paused("update_branch", request.param, branch="dev")
+    return Updating(child, UPDATE_POINTS.index(request.param) > UPDATE_POINTS.index(Failpoint.LEASED))
+
+
+def assert_updated(graph: Graph, *more: str) -> None:
+    """Check that the next update brings what is missing, and that nothing is lost."""
+    graph.branches.update("dev")
+    with whole_afterwards(graph, "dev"):
+        for key in NODES:
+            assert ids(graph, key, "dev") == sorted([*SEED, "own", "of the parent", *more])
+        assert ids(graph, "node:Extra", "dev") == ["extra"]
+        assert graph.schema.show(branch="dev") == WIDER
+        assert graph.verify(branch="dev").ok
+    assert graph.branches.update("dev").outcome == "already_up_to_date"
+
+
+def test_a_paused_branch_update_keeps_the_rows_of_other_writers(updating: Updating, graph: Graph) -> None:
+    put(graph, MANY, NODES, branch="dev")
+    ending = updating.child.go_on()
+    assert ending.error is None or updating.is_recovered
+    assert set(ids(graph, branch="dev")) >= {*SEED, "own", *MANY}
+    assert_updated(graph, *MANY)
+
+
+def test_a_paused_branch_update_keeps_the_update_of_another_process(updating: Updating, graph: Graph) -> None:
+    graph.branches.update("dev")
+    put(graph, MANY, NODES, branch="dev")
+    updating.child.go_on()
+    assert graph.schema.show(branch="dev") == WIDER
+    assert_updated(graph, *MANY)
+
+
+def test_a_paused_branch_update_keeps_its_states_from_a_cleanup(updating: Updating, graph: Graph) -> None:
+    put(graph, ["later"], NODES)
+    graph.cleanup(keep=0, orphans_older_than=timedelta(0))
+    ending = updating.child.go_on()
+    assert ending.error is None or updating.is_recovered
+    assert_updated(graph, "later")
+
+
+def test_a_paused_branch_update_keeps_a_branch_that_was_created_again(updating: Updating, graph: Graph) -> None:
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+    put(graph, MANY, NODES, branch="dev")
+    updating.child.go_on()
+    with whole_afterwards(graph, "dev"):
+        assert ids(graph, branch="dev") == sorted([*SEED, "of the parent", *MANY])
+        assert graph.schema.show(branch="dev") == WIDER
+
+
+def test_a_paused_branch_update_keeps_a_later_schema_of_its_parent(updating: Updating, graph: Graph) -> None:
+    later = WIDER + "\nnode Later { k: String @key }\n"
+    graph.schema.apply(later)
+    put(graph, ["later"], NODES)
+    updating.child.go_on()
+    graph.branches.update("dev")
+    with whole_afterwards(graph, "dev"):
+        assert graph.schema.show(branch="dev") == later == graph.schema.show(branch="main")
+        assert ids(graph, branch="dev") == sorted([*SEED, "own", "of the parent", "later"])
+        assert ids(graph) == sorted([*SEED, "of the parent", "later"])
+
+
 # Publishing
 
 

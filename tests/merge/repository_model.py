@@ -1,13 +1,15 @@
-"""A model of branch histories in plain dictionaries: the content of commits, and the results of merges.
+"""A model of branch histories in plain dictionaries: the content of commits, their schemas, and the results of merges.
 
 It uses no code of the project. The merge base is computed naively: all common ancestors of both heads, except ancestors
 of other common ancestors. Several bases are merged into a virtual base, whose conflicts leave entities undecided.
+
+Types and properties have fixed names in the model, whatever the schema calls them. So a rename changes no row here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,13 +27,206 @@ Found = set[tuple[str, str, str]]
 NODES = ("A", "B")
 EDGE = "AB"
 ENDS = {"from": "A", "to": "B"}
-GROUPS = {"A": (("n",), ("mail",)), "B": (("n",),), EDGE: (("from", "to"), ("n",))}
-"""The groups of properties that a merge by property takes from one side."""
 MOST_EDGES = 3
 
 
 def empty() -> State:
     return {"A": {}, "B": {}, EDGE: {}}
+
+
+# Schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A property. It is required if it has a default."""
+
+    id: str
+    name: str
+    kind: str = "I64"
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type.
+
+    Attributes:
+        id: its name in the model.
+        name: its name in the schema.
+        columns: its properties, without the key.
+        number: the number of types and properties that were created before it.
+        by_property: whether merges combine its properties by default.
+    """
+
+    id: str
+    name: str
+    columns: tuple[Column, ...]
+    number: int = 0
+    by_property: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{'edge' if self.id == EDGE else 'node'}:{self.name}"
+
+    def has(self, column: str) -> bool:
+        return any(one.id == column for one in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A schema.
+
+    Attributes:
+        types: its types.
+        created: the number of types and properties that were created so far.
+    """
+
+    types: tuple[Type, ...]
+    created: int = 0
+
+    def find(self, name: str) -> Type | None:
+        """A type by its name in the model."""
+        return next((one for one in self.types if one.id == name), None)
+
+    def of(self, name: str) -> Type:
+        found = self.find(name)
+        assert found is not None, name
+        return found
+
+    def named(self, name: str) -> Type:
+        """A type by its name in the schema."""
+        return next(one for one in self.types if one.name == name)
+
+    @property
+    def by_property(self) -> frozenset[str]:
+        return frozenset(one.id for one in self.types if one.by_property)
+
+    def text(self, before: Shape | None = None) -> str:
+        """The source text, with hints for what was renamed since another schema."""
+        lines = []
+        for one in self.types:
+            old = None if before is None else before.find(one.id)
+            hint = f' @rename_from("{old.name}")' if old is not None and old.name != one.name else ""
+            hint += " @merge(property)" if one.by_property else ""
+            names = {} if old is None else {column.id: column.name for column in old.columns}
+            members = [] if one.id == EDGE else ["k: String @key"]
+            for column in one.columns:
+                text = f"{column.name}: {column.kind}"
+                text += "?" if column.default is None else f" @default({column.default})"
+                if names.get(column.id, column.name) != column.name:
+                    text += f' @rename_from("{names[column.id]}")'
+                members.append(text)
+                if column.id == "mail":
+                    members.append(f"@unique({column.name})")
+            if one.id == EDGE:
+                ends = f"{self.of('A').name} -> {self.of('B').name}"
+                head = f"edge {one.name}: {ends} @card(0..{MOST_EDGES}){hint}"
+            else:
+                head = f"node {one.name}{hint}"
+            lines.append(f"{head} {{\n    " + "\n    ".join(members) + "\n}")
+        return "\n".join(lines) + "\n"
+
+
+FIRST_SHAPE = Shape(
+    (
+        Type("A", "A", (Column("n", "n"), Column("mail", "mail", "String"))),
+        Type("B", "B", (Column("n", "n"),)),
+        Type(EDGE, EDGE, (Column("n", "n"),)),
+    )
+)
+
+
+def is_boundary(before: Known, after: Known) -> bool:
+    """Whether a commit changes the columns of a type, or adds or drops a type with rows."""
+    for name in {one.id for shape in (before.shape, after.shape) for one in shape.types}:
+        old, new = before.shape.find(name), after.shape.find(name)
+        if old is None or new is None:
+            if (before if new is None else after).state[name]:
+                return True
+        elif {(c.id, c.kind, c.default is None) for c in old.columns} != {
+            (c.id, c.kind, c.default is None) for c in new.columns
+        }:
+            return True
+    return False
+
+
+class DroppedTypeError(Exception):
+    """The source has entities of a type that the target has dropped.
+
+    Args:
+        certain: whether the source has changed them.
+    """
+
+    def __init__(self, name: str, *, certain: bool) -> None:
+        super().__init__(name)
+        self.certain = certain
+
+
+def aligned(
+    base: Base, base_shape: Shape, source: State, source_shape: Shape, target: State, target_shape: Shape
+) -> tuple[Base, State]:
+    """The base and the source with the types and properties of the target.
+
+    A property that the source lacks is unchanged there. If only the base lacks a property, entities with different
+    values of it are undecided, and so are entities that only one side still has. If only the base lacks a type, its
+    rows are unknown in the base.
+
+    Raises:
+        DroppedTypeError: the source has entities of a type that the target has dropped.
+    """
+    if base_shape == source_shape == target_shape:
+        return base, source
+    for one in source_shape.types:
+        if target_shape.find(one.id) is None and one.number < target_shape.created and source[one.id]:
+            known = base_shape.find(one.id) is not None and not base.is_unknown(one.id)
+            raise DroppedTypeError(one.id, certain=not known or not same_rows(base.state[one.id], source[one.id]))
+    bases: State = {}
+    sources: State = {}
+    unknown: set[str] = set()
+    undecided = set(base.undecided)
+    for one in target_shape.types:
+        name, rows = one.id, target[one.id]
+        ours, theirs = base_shape.find(name), source_shape.find(name)
+        if theirs is None:
+            bases[name], sources[name] = dict(rows), dict(rows)
+            continue
+        if ours is None or base.is_unknown(name):
+            unknown.add(name)
+            bases[name] = dict(rows)
+            sources[name] = _brought(source[name], theirs, one, rows)
+            continue
+        bases[name] = _brought(base.state[name], ours, one, rows)
+        sources[name] = _brought(source[name], theirs, one, bases[name], rows)
+        for column in one.columns:
+            if not ours.has(column.id) and theirs.has(column.id):
+                undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
+    return Base(bases, frozenset(undecided), frozenset(unknown)), sources
+
+
+def _unclear(base: dict[str, Row], source: dict[str, Row], target: dict[str, Row], column: str) -> Iterator[str]:
+    """The entities whose value of a column in the base matters, and is unknown. Others get the value of both sides."""
+    for entity in base:
+        s, t = source.get(entity), target.get(entity)
+        if s is not None and t is not None and _alike(s[column], t[column]):
+            base[entity][column] = s[column]
+        elif s is not None or t is not None:
+            yield entity
+
+
+def _brought(rows: dict[str, Row], stored: Type, wanted: Type, *others: Mapping[str, Row]) -> dict[str, Row]:
+    """Rows with the properties of another schema. Others know the values of properties that the rows lack."""
+    found = {}
+    for entity, row in rows.items():
+        kept = {prop: value for prop, value in row.items() if prop in ("k", "id", "from", "to")}
+        for column in wanted.columns:
+            if stored.has(column.id):
+                kept[column.id] = row[column.id]
+            else:
+                values = [other[entity][column.id] for other in others if entity in other]
+                kept[column.id] = values[0] if values else column.default
+        found[entity] = kept
+    return found
 
 
 def same(left: Row | None, right: Row | None) -> bool:
@@ -58,15 +253,18 @@ class Base:
     """The base of a merge: the rows, and the entities whose value in the base is unknown.
 
     Attributes:
-        unknown: types that cannot be read in the base.
+        unknown: types that cannot be read in the base; `*` stands for all.
     """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
     unknown: frozenset[str] = frozenset()
 
+    def is_unknown(self, name: str) -> bool:
+        return "*" in self.unknown or name in self.unknown
+
     def is_undecided(self, name: str, entity: str) -> bool:
-        return name in self.unknown or (name, entity) in self.undecided
+        return self.is_unknown(name) or (name, entity) in self.undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +273,7 @@ class Known:
 
     parents: tuple[str, ...]
     state: State
+    shape: Shape = FIRST_SHAPE
 
 
 @dataclass(slots=True)
@@ -109,6 +308,9 @@ class Repository:
     def state(self, branch: str) -> State:
         return self.commits[self.heads[branch]].state
 
+    def shape(self, branch: str) -> Shape:
+        return self.commits[self.heads[branch]].shape
+
     def ancestors(self, *heads: str) -> set[str]:
         found: set[str] = set()
         left = list(heads)
@@ -142,16 +344,34 @@ class Repository:
                 return kept
             kept |= found
 
-    def base(self, best: list[str], level: str | None = None) -> Base:
-        """The base from the best common ancestors, merged one after the other."""
+    def base(
+        self,
+        best: list[str],
+        level: str | None = None,
+        shapes: frozenset[Shape] = frozenset(),
+        by_property: frozenset[str] = frozenset(),
+        *,
+        inner: bool = False,
+    ) -> Base:
+        """The base from the best common ancestors, merged one after the other.
+
+        Args:
+            best: the ancestors.
+            level: the level of the merge.
+            shapes: the schemas of both heads. A virtual base across schemas is unknown.
+            by_property: the types whose properties are combined by default.
+            inner: whether it is the base of a merge of ancestors.
+        """
+        if (inner or len(best) > 1) and len({*shapes, *(self.commits[name].shape for name in best)}) > 1:
+            return Base({}, unknown=frozenset("*"))
         lost = frozenset(name for commit in best for name in self.lost(commit))
         if lost:
-            unknown = lost if len(best) == 1 else frozenset(empty())
+            unknown = lost if len(best) == 1 else frozenset("*")
             return Base(self.commits[best[0]].state, unknown=unknown)
         base = Base(self.commits[best[0]].state)
         for i, name in enumerate(best[1:], 1):
-            inner = self.base(self.best(best[:i], [name]), level)
-            base = virtual(inner, base, self.commits[name].state, level)
+            common = self.base(self.best(best[:i], [name]), level, shapes, by_property, inner=True)
+            base = virtual(common, base, self.commits[name].state, level, by_property)
         return base
 
     def is_up_to_date(self, source: str, target: str) -> bool:
@@ -162,12 +382,15 @@ class Repository:
 
     def merge_base(self, source: str, target: str, level: str | None = None) -> tuple[list[str], Base]:
         best = self.best([self.heads[source]], [self.heads[target]])
-        return best, self.base(best, level)
+        shapes = frozenset((self.shape(source), self.shape(target)))
+        return best, self.base(best, level, shapes, self.shape(target).by_property)
 
 
-def virtual(base: Base, source: Base, target: State, level: str | None = None) -> Base:
+def virtual(
+    base: Base, source: Base, target: State, level: str | None = None, by_property: frozenset[str] = frozenset()
+) -> Base:
     """Merge two best common ancestors. Conflicting entities are undecided."""
-    found = merged(base, source.state, target, {}, None, blind=source.undecided, level=level)
+    found = merged(base, source.state, target, {}, None, blind=source.undecided, level=level, by_property=by_property)
     undecided = set(source.undecided) | found.undecided
     for kind, name, entity in found.conflicts:
         undecided |= named(kind, name, entity, found.state)
@@ -201,6 +424,7 @@ def merged(
     blind: frozenset[Entity] = frozenset(),
     level: str | None = None,
     *,
+    by_property: frozenset[str] = frozenset(),
     restoring: bool = False,
 ) -> Merged:
     """Merge three states.
@@ -212,18 +436,20 @@ def merged(
         choices: the chosen side, by entity.
         strategy: the side for all other entities.
         blind: entities of the source without a known value; the target wins.
-        level: `property` combines changes of different properties; otherwise whole rows are merged.
+        level: `property` combines changes of different properties, `row` merges whole rows.
+        by_property: the types whose properties are combined if there is no level.
         restoring: whether the merge is a revert.
     """
     result = deepcopy(target)
     done = Merged(result, set(), set())
     settled = _Settled()
-    for name in base.state:
-        every = base.state[name].keys() | source[name].keys() | target[name].keys()
+    for name in target:
+        in_parts = level == "property" or (level is None and name in by_property)
+        every = base.state.get(name, {}).keys() | source[name].keys() | target[name].keys()
         for entity in sorted(every):
             if (name, entity) in blind:
                 continue
-            b, s, t = (state[name].get(entity) for state in (base.state, source, target))
+            b, s, t = (state.get(name, {}).get(entity) for state in (base.state, source, target))
             undecided = base.is_undecided(name, entity)
             if same(s, t) or (same(s, b) and not undecided):
                 continue
@@ -231,7 +457,7 @@ def merged(
                 _put(result, name, entity, s)
                 continue
             side = choices.get((name, entity), strategy)
-            if level == "property" and None not in (b, s, t) and not undecided:
+            if in_parts and None not in (b, s, t) and not undecided:
                 assert b is not None
                 assert s is not None
                 assert t is not None
@@ -254,11 +480,17 @@ def merged(
     return done
 
 
+def groups(name: str, row: Row) -> list[tuple[str, ...]]:
+    """The groups of properties that a merge by property takes from one side."""
+    single: list[tuple[str, ...]] = [(prop,) for prop in row if prop not in ("k", "id", "from", "to")]
+    return [("from", "to"), *single] if name == EDGE else single
+
+
 def torn(name: str, b: Row, s: Row, t: Row) -> set[str]:
     """The properties that both sides changed in different ways, in groups."""
     return {
         prop
-        for group in GROUPS[name]
+        for group in groups(name, t)
         for prop in group
         if _changed(group, b, s) and _changed(group, b, t) and _changed(group, s, t) and not _alike(s[prop], t[prop])
     }
@@ -267,7 +499,7 @@ def torn(name: str, b: Row, s: Row, t: Row) -> set[str]:
 def combined(name: str, b: Row, s: Row, t: Row, side: str) -> Row:
     """The row with each group of properties from the side that changed it; a conflict is decided by `side`."""
     row = dict(t)
-    for group in GROUPS[name]:
+    for group in groups(name, t):
         if _changed(group, b, s) and (side == "theirs" or not _changed(group, b, t)):
             row |= {prop: s[prop] for prop in group}
     return row
@@ -386,7 +618,7 @@ def _bring_back(base: Base, source: State, target: State, done: Merged, settled:
         wanted = settled.ours
         if row is None:
             row, wanted = source[EDGE][edge], settled.theirs
-            if base.is_undecided(EDGE, edge) or not same(base.state[EDGE].get(edge), row):
+            if base.is_undecided(EDGE, edge) or not same(base.state.get(EDGE, {}).get(edge), row):
                 continue
         ends = [(name, row[end]) for end, name in ENDS.items()]
         if any(end in wanted for end in ends) and all(entity in result[name] for name, entity in ends):
@@ -448,13 +680,13 @@ def broken(state: State) -> Found:
     return found
 
 
-def counts(before: State, after: State) -> dict[str, tuple[int, int, int]]:
-    """How many rows of each type are inserted, updated and deleted."""
+def counts(before: State, after: State, shape: Shape = FIRST_SHAPE) -> dict[str, tuple[int, int, int]]:
+    """How many rows of each type are inserted, updated and deleted, by type key."""
     found = {}
     for name in before:
         new, old = after[name], before[name]
         made, gone = len(new.keys() - old.keys()), len(old.keys() - new.keys())
         changed = sum(not same(new[entity], old[entity]) for entity in new.keys() & old.keys())
         if made or changed or gone:
-            found[f"{'node' if name in NODES else 'edge'}:{name}"] = (made, changed, gone)
+            found[shape.of(name).key] = (made, changed, gone)
     return found

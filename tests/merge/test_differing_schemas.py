@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError
+from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError
 
 BEFORE = """
 node Person {
@@ -171,6 +171,133 @@ def test_a_value_that_does_not_fit_an_older_type_is_refused(graph: Graph) -> Non
     write(graph, 'update Human set { years: 4000000000 } where name = "bob"')
     with pytest.raises(MergeSchemaError, match=r"Person\.age do not fit"):
         graph.merge("main", into="side")
+
+
+def test_a_restored_node_and_its_edges_get_the_defaults_that_the_source_lacks(graph: Graph) -> None:
+    """The target deleted the node, and the source changed it and wins. Its unchanged edges return with it."""
+    write(graph, 'update Person set { age: 31 } where name = "ann"', "side")
+    graph.schema.apply(AFTER.replace("since: I32?", "since: I32?  weight: I32 @default(5)"))
+    write(graph, 'delete Human where name = "ann"')
+    receipt = graph.merge("side", resolutions={("Human", "ann"): "theirs"})
+    assert receipt.edges_kept == 1
+    assert people(graph)["ann"] == {"years": 31, "status": "done", "level": 7, "note": None}
+    (edge,) = graph.snapshot().scan("edge:Lives").to_pylist()
+    assert (edge["since"], edge["weight"]) == (2000, 5)
+
+
+def test_conflicts_show_the_values_that_a_merge_takes_for_properties_that_a_side_lacks(graph: Graph) -> None:
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    graph.schema.apply(AFTER)
+    write(graph, 'delete Human where name = "bob"')
+    (conflict,) = graph.merge("side", preview=True).conflicts
+    assert conflict.ours is None
+    assert conflict.theirs == {"years": 41}
+    write(graph, 'insert Person { name: "eve", age: 5 }', "side")
+    write(graph, 'insert Human { name: "eve", years: 6, level: 8, note: "n" }')
+    (shown,) = (one for one in graph.merge("side", preview=True).conflicts if one.entity_id == "eve")
+    assert (shown.ours, shown.theirs) == ({"years": 6}, {"years": 5})
+
+
+def test_resolutions_name_types_as_the_target_does(graph: Graph) -> None:
+    """The edge type has another name on `main`. The target is an older branch."""
+    graph.load([{"edge": "Lives", "from": "bob", "to": "rome", "data": {"id": "e", "since": 1}}], mode="append")
+    graph.branches.create("old")
+    graph.branches.create("older", commit=graph.branch("old").head.id)
+    graph.schema.apply(
+        BEFORE.replace("edge Lives: Person -> City {", 'edge Homes: Person -> City @rename_from("Lives") {')
+    )
+    for branch, since in (("old", 2), ("older", 3)):
+        rows = [{"edge": "Lives", "from": "bob", "to": "rome", "data": {"id": "e", "since": since}}]
+        graph.load(rows, mode="merge", branch=branch)
+    receipt = graph.merge("old", into="older", resolutions={("Lives", "e"): "theirs"})
+    assert receipt.resolved == 1
+    assert graph.branch("older").entity("Lives", "e")["since"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("change", "photo"),
+    [
+        (None, b"p0"),
+        ({"name": "x", "n": 3, "photo": "base64:cDE="}, b"p1"),
+        ("delete", b"p0"),
+    ],
+    ids=["unchanged", "changed", "deleted"],
+)
+def test_blobs_that_the_source_lacks_stay_or_return(tmp_path: Path, change: Any, photo: bytes) -> None:
+    """`main` has dropped the only blob property, and its rows win."""
+    text = "node P { name: String @key  n: I64?  photo: Blob? }"
+    with omnigraph.init(tmp_path / "blobs", text) as graph:
+        rows = [{"type": "P", "data": {"name": name, "n": 1, "photo": "base64:cDA="}} for name in ("w", "x", "y")]
+        graph.load(rows, mode="append")
+        graph.branches.create("dev")
+        graph.schema.apply("node P { name: String @key  n: I64? }")
+        write(graph, "update P set { n: 2 } where n = 1")
+        write(graph, 'insert P { name: "new", n: 2 }')
+        if change == "delete":
+            write(graph, 'delete P where name = "x"', "dev")
+        elif change is not None:
+            graph.load([{"type": "P", "data": change}], mode="merge", branch="dev")
+        graph.merge("main", into="dev", strategy="theirs")
+        assert {row["n"] for row in people(graph, "dev", "P").values()} == {2}
+        dev = graph.branch("dev")
+        assert [dev.blob("P", name, "photo").read() for name in ("w", "x", "y")] == [b"p0", photo, b"p0"]
+        with pytest.raises(NotFoundError):
+            dev.blob("P", "new", "photo")
+
+
+@pytest.fixture
+def thirds(graph: Graph) -> Graph:
+    """Two older branches that merged `main` after it had dropped a property. It is the base of both."""
+    graph.branches.create("topic")
+    graph.schema.apply(BEFORE.replace("    nick: String?\n", ""))
+    for branch in ("side", "topic"):
+        write(graph, f'insert City {{ name: "{branch}" }}', branch)
+        graph.merge("main", into=branch)
+    return graph
+
+
+def test_changes_of_a_property_that_only_the_base_lacks_are_not_lost(thirds: Graph) -> None:
+    """The base does not show which side changed the property. `null` is not its former value."""
+    write(thirds, 'update Person set { nick: null } where name = "ann"', "side")
+    for source, target in (("side", "topic"), ("topic", "side")):
+        with pytest.raises(MergeConflictsError) as failed:
+            thirds.merge(source, into=target)
+        (conflict,) = failed.value.conflicts
+        assert (conflict.entity_id, conflict.base_undecided, conflict.base) == ("ann", True, None)
+    thirds.merge("side", into="topic", strategy="theirs")
+    assert people(thirds, "topic", "Person")["ann"]["nick"] is None
+
+
+def test_entities_with_equal_values_of_a_property_that_only_the_base_lacks_are_merged(thirds: Graph) -> None:
+    write(thirds, 'update Person set { age: 31 } where name = "ann"', "side")
+    write(thirds, 'update Person set { age: 41 } where name = "bob"', "topic")
+    assert thirds.merge("side", into="topic").is_clean
+    found = people(thirds, "topic", "Person")
+    assert (found["ann"], found["bob"]["age"]) == ({"age": 31, "status": "closed", "nick": "a"}, 41)
+
+
+def test_an_entity_is_not_deleted_if_a_property_that_only_the_base_lacks_may_have_changed(thirds: Graph) -> None:
+    write(thirds, 'update Person set { nick: "new" } where name = "ann"', "topic")
+    write(thirds, 'delete Person where name = "ann"', "side")
+    with pytest.raises(MergeConflictsError) as failed:
+        thirds.merge("side", into="topic")
+    assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("delete_vs_update", "ann")]
+
+
+def test_types_that_only_the_base_lacks_are_merged(graph: Graph) -> None:
+    """The base is an older branch that merged `main` without its new type. Both heads have the type."""
+    graph.schema.apply(BEFORE + "node Tag {\n    name: String @key\n    n: I32?\n}\n")
+    write(graph, 'insert Tag { name: "t", n: 1 }')
+    graph.merge("main", into="side")
+    graph.branches.create("topic", source="side")
+    for branch in ("side", "topic"):
+        graph.branches.update(branch)
+    write(graph, 'insert City { name: "oslo" }', "side")
+    write(graph, 'insert Tag { name: "u", n: 2 }', "side")
+    receipt = graph.merge("side", into="topic", strategy="theirs")
+    assert receipt.is_clean
+    rows = graph.snapshot(branch="topic").scan("node:Tag").to_pylist()
+    assert {row["id"]: row["n"] for row in rows} == {"t": 1, "u": 2}
 
 
 # Branch update

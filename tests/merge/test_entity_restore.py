@@ -176,3 +176,86 @@ def test_a_repeated_request_returns_the_first_receipt(graph: Graph) -> None:
     assert graph.restore("Person", ["ann"], "v1", idempotency_key="r1") == first
     with pytest.raises(InputError, match="another restore"):
         graph.restore("Person", ["bob"], "v1", idempotency_key="r1")
+
+
+# Other schemas
+
+RENAMED = """
+node Human @rename_from("Person") {
+    name: String @key
+    years: I64? @rename_from("age")
+    mail: String? @unique
+    picture: Blob? @rename_from("photo")
+    level: I64 @default(7)
+    note: String?
+}
+edge Meets: Human -> Human @rename_from("Knows") { since: I64?  weight: I64 @default(5) }
+"""
+
+
+def _human(graph: Graph, name: str) -> dict[str, object]:
+    found = graph.entity("Human", name)
+    assert found is not None
+    return {prop: found[prop] for prop in ("years", "mail", "level", "note")}
+
+
+def test_an_entity_of_an_older_schema_gets_the_properties_of_the_present_one(graph: Graph) -> None:
+    """Renames are followed. Properties that the older schema lacks stay as they are."""
+    graph.schema.apply(RENAMED)
+    _do(graph, 'update Human set { years: 9, mail: "z", level: 8, note: "n" } where name = "ann"')
+    graph.load([{"type": "Human", "data": {"name": "ann", "picture": "base64:cDE=", "years": 9}}], mode="merge")
+    _do(graph, 'update Human set { level: 8, note: "n" } where name = "ann"')
+    receipt = graph.restore("Human", "ann", "v1")
+    assert receipt.to_json()["changes"] == {"node:Human": {"inserted": 0, "updated": 1, "deleted": 0}}
+    assert _human(graph, "ann") == {"years": 1, "mail": "m", "level": 8, "note": "n"}
+    assert graph.blob("Human", "ann", "picture").read() == b"p0"
+    assert graph.verify().ok
+
+
+def test_a_deleted_entity_of_an_older_schema_returns_with_defaults(graph: Graph) -> None:
+    graph.schema.apply(RENAMED)
+    _do(graph, 'delete Human where name = "ann"')
+    receipt = graph.restore("Human", ["ann"], "v1", edges=True)
+    assert (receipt.changes["node:Human"].inserted, receipt.changes["edge:Meets"].inserted) == (1, 1)
+    assert _human(graph, "ann") == {"years": 1, "mail": "m", "level": 7, "note": None}
+    (edge,) = graph.snapshot().scan("edge:Meets").to_pylist()
+    assert (edge["src"], edge["dst"], edge["since"], edge["weight"]) == ("ann", "bob", 3, 5)
+    assert graph.blob("Human", "ann", "picture").read() == b"p0"
+    assert graph.restore("Human", ["ann"], "v1", edges=True).commit is None
+
+
+def test_a_restore_does_not_mix_up_properties_whose_names_were_swapped(place: Path) -> None:
+    text = "node P { k: String @key  a: String?  b: String? }"
+    with omnigraph.init(place, text) as graph:
+        _do(graph, 'insert P { k: "x", a: "was a", b: "was b" }')
+        graph.tags.create("v1")
+        graph.schema.apply(text.replace("a: String?", 't: String? @rename_from("a")'))
+        graph.schema.apply('node P { k: String @key  t: String?  a: String? @rename_from("b") }')
+        graph.schema.apply('node P { k: String @key  b: String? @rename_from("t")  a: String? }')
+        _do(graph, 'update P set { a: "new", b: "new" } where k = "x"')
+        graph.restore("P", "x", "v1")
+        found = graph.entity("P", "x")
+        assert found is not None
+        assert (found["a"], found["b"]) == ("was b", "was a")
+
+
+def test_a_restore_on_an_older_branch_names_types_as_the_branch_does(graph: Graph) -> None:
+    graph.branches.create("old")
+    graph.schema.apply(RENAMED)
+    (edge,) = graph.snapshot(commit="v1").scan("edge:Knows")["id"].to_pylist()
+    _do(graph, 'delete Knows where from = "ann"', "old")
+    receipt = graph.restore("Knows", edge, graph.branch("main").head.id, branch="old")
+    assert receipt.changes["edge:Knows"].inserted == 1
+    found = graph.branch("old").entity("Knows", edge)
+    assert found is not None
+    assert found["since"] == 3
+
+
+def test_a_restore_that_lacks_a_required_value_is_refused(graph: Graph) -> None:
+    _do(graph, 'update Person set { age: null } where name = "bob"')
+    graph.tags.create("v2")
+    _do(graph, 'update Person set { age: 3 } where name = "bob"')
+    graph.schema.apply(SCHEMA.replace("age: I64?", "age: I64"))
+    with pytest.raises(ConstraintError, match=r"Person\.age"):
+        graph.restore("Person", "bob", "v2")
+    assert graph.restore("Person", "bob", "v1").commit is not None

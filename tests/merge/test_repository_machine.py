@@ -1,18 +1,20 @@
 """Random histories of a whole graph agree with a model of plain dictionaries.
 
-Branches of branches, writes with cascades, merges in every direction with strategies and resolutions and by property,
-reverts, cherry-picks, resets, restores of single entities, deleted and recreated names, tags, branches from commits and
-tags, optimize, cleanup and time travel. `make soak` runs 2,000 more histories. `OMNIGRAPH_HISTORIES` sets how many run,
-`OMNIGRAPH_HISTORIES_FROM` the number of the first one.
+Branches of branches, writes with cascades, schema changes, branch updates, merges in every direction with strategies
+and resolutions and by property, reverts, cherry-picks, resets, restores of single entities, deleted and recreated
+names, tags, branches from commits and tags, optimize, cleanup, time travel, consumers of change feeds, and crashes.
+`make soak` runs 2,000 more histories. `OMNIGRAPH_HISTORIES` sets how many run, `OMNIGRAPH_HISTORIES_FROM` the number of
+the first one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -21,31 +23,56 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from tests.commit.matrix import (
+    BRANCH_CREATION_POINTS,
+    BRANCH_DELETION_POINTS,
+    BRANCH_RESET_POINTS,
+    CLEANUP_POINTS,
+    RECOVERY_POINTS,
+    TAG_POINTS,
+    WRITE_POINTS,
+)
 from tests.merge import repository_model as model
-from tests.merge.repository_model import EDGE, ENDS, NODES, Choice, Found, Known, Repository, State
+from tests.merge.feed_consumers import Consumer, assert_replayed
+from tests.merge.repository_model import (
+    EDGE,
+    ENDS,
+    FIRST_SHAPE,
+    NODES,
+    Choice,
+    Column,
+    DroppedTypeError,
+    Found,
+    Known,
+    Repository,
+    Row,
+    Shape,
+    State,
+    Type,
+)
 
 import omnigraph
+from omnigraph.commit.audit import RecoveryKind
+from omnigraph.commit.failpoints import Failpoint, FailpointError, SimulatedCrashError, armed
 from omnigraph.commit.manifest import Commit
+from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import (
     Conflict,
     ConflictError,
     ConstraintError,
     InputError,
     MergeConflictsError,
+    MergeSchemaError,
     NotFoundError,
+    OmnigraphError,
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph
 from omnigraph.merge import touched
 from omnigraph.testing import thresholds
 
-SCHEMA = """
-node A { k: String @key  n: I64?  mail: String?  @unique(mail) }
-node B { k: String @key  n: I64? }
-edge AB: A -> B @card(0..3) { n: I64? }
-"""
 FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
-HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "100")))
+HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "30")))
 STEPS = 30
 ON_DISK = 5
 """One of this many histories is stored in files, where cleanup can remove versions."""
@@ -53,11 +80,10 @@ ON_DISK = 5
 BRANCHES = ("dev", "release", "hotfix", "topic")
 CROSSING = "crossing"
 TAGS = ("v1", "v2")
-COLUMNS = {
-    "A": {"k": pa.utf8(), "n": pa.int64(), "mail": pa.utf8()},
-    "B": {"k": pa.utf8(), "n": pa.int64()},
-    EDGE: {"id": pa.utf8(), "from": pa.utf8(), "to": pa.utf8(), "n": pa.int64()},
-}
+ARROW = {"I64": pa.int64(), "String": pa.utf8()}
+CRASHES = 0.08
+"""The share of operations that are interrupted. They are repeated if they had no effect."""
+COMMIT_POINTS = (*WRITE_POINTS, Failpoint.TABLE_PACKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +92,41 @@ class Work:
 
     Attributes:
         target: the branch that gets the commit.
-        base: the base.
-        source: the state that is merged.
+        base: the base, with the types and properties of the result.
+        source: the state that is merged, with the types and properties of the result.
+        onto: the state that it is merged into.
+        shape: the schema of the result.
         parents: the parents of the commit.
         level: the level of merging.
         is_pick: whether it is a revert or a cherry-pick.
         restoring: whether it is a revert.
+        is_update: whether it is a branch update. Then the branch is merged into its parent, and is called `ours`.
     """
 
     target: str
     base: model.Base
     source: State
+    onto: State
+    shape: Shape
     parents: tuple[str, ...]
     level: str | None
     is_pick: bool = False
     restoring: bool = False
+    is_update: bool = False
 
-    def merged(self, choices: Choice, strategy: str | None, target: State) -> model.Merged:
+    def merged(self, choices: Choice, strategy: str | None) -> model.Merged:
+        if self.is_update:
+            choices = {entity: _OTHER[side] for entity, side in choices.items()}
+            strategy = None if strategy is None else _OTHER[strategy]
+        by_property = self.shape.by_property
+        states = self.base, self.source, self.onto
         return model.merged(
-            self.base, self.source, target, choices, strategy, level=self.level, restoring=self.restoring
+            *states, choices, strategy, level=self.level, by_property=by_property, restoring=self.restoring
         )
+
+    def in_parts(self, name: str) -> bool:
+        """Whether properties of a type are merged one by one."""
+        return self.level == "property" or (self.level is None and name in self.shape.by_property)
 
 
 @dataclass(slots=True)
@@ -95,25 +136,29 @@ class Machine:
     graph: Graph
     random: Random
     on_disk: bool
+    shape: Shape = FIRST_SHAPE
     known: Repository = field(default_factory=Repository)
     cleaned: bool = False
     made: dict[str, Commit] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+    incarnations: dict[str, int] = field(default_factory=dict)
+    """How often each branch was deleted or reset."""
 
     def begin(self) -> None:
         """Insert some rows, and usually create some branches."""
-        self._record("main", model.empty())
-        self.known.lost = self._lost
+        self._record("main", model.empty(), self.shape)
+        self.known.lost = self.lost
         state = model.empty()
         for name in NODES:
-            state[name] = {entity: self._node(name, entity) for entity in "01234"}
+            state[name] = {entity: self._node(self.shape, name, entity) for entity in "01234"}
         for entity, row in state["A"].items():
             row["mail"] = f"m{entity}"
         ends = [(start, end) for start in "01234" for end in "01234" if (int(start) + int(end)) % 2]
         for i, (start, end) in enumerate(self.random.sample(ends, 8)):
             state[EDGE][f"e{i}"] = {"id": f"e{i}", "from": start, "to": end, "n": None}
-        self.graph.load(_tables(state), mode="merge")
-        self._record("main", state, self.known.heads["main"])
+        self.graph.load(tables(state, self.shape), mode="merge")
+        self._record("main", state, self.shape, self.known.heads["main"])
         for _ in range(self.random.randrange(4)):
             self.branch()
             self.write()
@@ -134,40 +179,129 @@ class Machine:
             (self.optimize, 2),
             (self.travel, 5),
             (self.cleanup, 3 if self.on_disk else 0),
+            (self.change_schema, 9),
+            (self.update, 9),
+            (self.consume, 10),
         ]
         act = self.random.choices([act for act, _ in acts], [weight for _, weight in acts])[0]
         act()
+        self._check_some()
+
+    def _check_some(self) -> None:
+        """Check the heads and schemas of all branches, and the rows and the history of one of them."""
+        assert {branch.name: branch.head for branch in self.graph.branches} == self.known.heads
+        assert {tag.name: tag.commit_id for tag in self.graph.tags} == self.known.tags
+        for branch in self.known.heads:
+            assert _plain(self.graph.schema.show(branch=branch)) == self.known.shape(branch).text()
+        self._check_branch(self._any_branch())
+
+    def _check_branch(self, branch: str) -> None:
+        assert self.read(branch=branch) == self.known.state(branch), branch
+        assert self._listed(branch) == self.line(branch)[::-1]
 
     def check(self) -> None:
-        """Check that every branch agrees with the model and violates no constraint."""
+        """Check everything: all branches, their feeds from the beginning, and all states that can be read."""
         for branch in sorted(self.known.heads):
-            assert self._read(branch=branch) == self.known.state(branch), branch
-        assert self.graph.verify(branch=self.random.choice(sorted(self.known.heads))).ok
+            self._check_branch(branch)
+            assert self.graph.verify(branch=branch).ok
+        for consumer in self.consumers:
+            if consumer.branch in self.known.heads:
+                consumer.catch_up(self)
+        assert_replayed(self)
+        # A commit of a deleted branch that was merged can only be read with a tag.
+        for commit in sorted({commit for branch in self.known.heads for commit in self.line(branch)}):
+            if not self.gone(commit):
+                assert self.read(commit=commit) == self.known.commits[commit].state
+                assert _plain(self.graph.schema.show(at=commit)) == self.known.commits[commit].shape.text()
+        for tag, commit in self.known.tags.items():
+            assert self.read(commit=tag) == self.known.commits[commit].state
 
-    def _say(self, what: str) -> None:
+    def say(self, what: str) -> None:
         self.done.append(what)
 
-    def _record(self, branch: str, state: State, *parents: str) -> None:
+    def _record(self, branch: str, state: State, shape: Shape, *parents: str) -> None:
         head = self.graph.branch(branch).head
+        assert head.id not in self.known.commits
         self.made[head.id] = head
-        self.known.commits[head.id] = Known(parents, state)
+        self.known.commits[head.id] = Known(parents, state, shape)
         self.known.heads[branch] = head.id
 
-    def _lost(self, commit: str) -> set[str]:
-        """The types of a commit that cleanup has removed. Bases of merges of heads are kept, see `cleanup`."""
-        return self._gone(commit) if self.cleaned else set()
+    def line(self, branch: str) -> list[str]:
+        """The commits of a branch, oldest first: each is the first parent of the next."""
+        found = [self.known.heads[branch]]
+        while parents := self.known.commits[found[-1]].parents:
+            found.append(parents[0])
+        return found[::-1]
 
-    def _gone(self, commit: str) -> set[str]:
-        store = self.graph.session.store
+    def lost(self, commit: str) -> set[str]:
+        """The types of a commit that cleanup has removed. Bases of merges of heads are kept, see `cleanup`."""
+        return self.gone(commit) if self.cleaned else set()
+
+    def gone(self, commit: str) -> set[str]:
+        store, shape = self.graph.session.store, self.known.commits[commit].shape
         try:
-            tables = store.manifest_of(self.made[commit]).tables
+            found = store.manifest_of(self.made[commit]).tables
         except VersionReclaimedError:
-            return set(model.empty())
-        return {key.partition(":")[2] for key, pin in tables.items() if not store.tables.at(pin.ref).exists()}
+            return {"*", *(one.id for one in shape.types)}
+        return {
+            shape.named(key.partition(":")[2]).id for key, pin in found.items() if not store.tables.at(pin.ref).exists()
+        }
 
     def _readable(self) -> set[str]:
         """The readable commits that a merge may need as a base."""
-        return {commit for commit in self.known.needed() if not self._gone(commit)}
+        return {commit for commit in self.known.needed() if not self.gone(commit)}
+
+    # Crashes
+
+    def interrupted(self, points: Sequence[Failpoint], run: Callable[[], Any]) -> bool:
+        """Whether an operation was interrupted. Otherwise it was not begun. Opens the graph again."""
+        if self.random.random() > CRASHES:
+            return False
+        point, number = self.random.choice(points), self.random.choice((1, 1, 2))
+        action = self.random.choice(("crash", "crash", "error"))
+        try:
+            with armed(point, action, reached=number):
+                run()
+        except (FailpointError, SimulatedCrashError):
+            self.say(f"  interrupted at {point} #{number}, {action}")
+        except OmnigraphError as error:
+            if action != "error":
+                raise
+            self.say(f"  failed at {point} #{number}: {error}")
+        else:
+            self.say(f"  not interrupted at {point} #{number}")
+        self._reopen()
+        return True
+
+    def _reopen(self) -> None:
+        uri = self.graph.uri
+        self.graph.close()
+        if self.random.random() < 0.3:
+            point = self.random.choice(RECOVERY_POINTS)
+            self.say(f"  recovery interrupted at {point}")
+            try:
+                with armed(point, "crash"):
+                    omnigraph.open(uri).close()
+            except SimulatedCrashError:
+                pass
+        self.graph = omnigraph.open(uri)
+
+    def _commit(self, branch: str, run: Callable[[], Any]) -> Any:
+        """Run an operation that makes a commit. Returns None if it was interrupted, and recovery completed it."""
+        records = len(self.graph.recovery.list())
+        if not self.interrupted(COMMIT_POINTS, run):
+            return run()
+        head, before = self.graph.branch(branch).head, self.known.heads[branch]
+        if head.id == before:
+            return run()
+        new = self.graph.recovery.list()
+        if len(new) == records or new[-1].kind is not RecoveryKind.ROLLED_BACK:
+            return None
+        self.say("  undone")
+        assert (head.parent, head.merged_parent) == (before, None)
+        self._record(branch, self.known.state(branch), self.known.shape(branch), before)
+        self._check_branch(branch)
+        return run()
 
     def _any_branch(self) -> str:
         return self.random.choice(sorted(self.known.heads))
@@ -186,43 +320,59 @@ class Machine:
         do = act(state, branch)
         if do is None or model.broken(state):
             return
+        self._commit(branch, do)
+        self._record_if_new(branch, state)
+        assert self.read(branch=branch) == state
+
+    def _record_if_new(self, branch: str, state: State) -> None:
         head = self.known.heads[branch]
-        do()
         if self.graph.branch(branch).head.id != head:
-            self._record(branch, state, head)
-        assert self._read(branch=branch) == state
+            self._record(branch, state, self.known.shape(branch), head)
 
     def _put(self, state: State, branch: str) -> Any:
-        random, rows = self.random, {}
-        for name in random.sample(NODES, random.randrange(1, 3)):
+        random, shape, rows = self.random, self.known.shape(branch), {}
+        for name in random.sample(self._nodes(shape), random.randrange(1, 3)):
             chosen = {str(random.randrange(5)) for _ in range(random.randrange(1, 3))}
-            rows[name] = {entity: self._node(name, entity) for entity in sorted(chosen)}
+            rows[name] = {entity: self._node(shape, name, entity) for entity in sorted(chosen)}
             state[name] |= rows[name]
         if random.random() < 0.6 and state["A"] and state["B"]:
             chosen = {f"e{random.randrange(8)}" for _ in range(random.randrange(1, 3))}
-            rows[EDGE] = {entity: self._edge(state, entity) for entity in sorted(chosen)}
+            rows[EDGE] = {entity: self._edge(shape, state, entity) for entity in sorted(chosen)}
             state[EDGE] |= rows[EDGE]
-        self._say(f"put {rows} on {branch}")
-        return lambda: self.graph.load(_tables(rows), mode="merge", branch=branch)
+        self.say(f"put {rows} on {branch}")
+        return lambda: self.graph.load(tables(rows, shape), mode="merge", branch=branch)
 
-    def _node(self, name: str, entity: str) -> model.Row:
-        row = {"k": entity, "n": self.random.choice((None, 1, 2, 3))}
-        return row if name == "B" else {**row, "mail": self.random.choice((None, None, "m", f"m{entity}"))}
+    def _nodes(self, shape: Shape) -> list[str]:
+        return [one.id for one in shape.types if one.id != EDGE]
 
-    def _edge(self, state: State, entity: str) -> model.Row:
+    def _node(self, shape: Shape, name: str, entity: str) -> Row:
+        return {"k": entity, **{column.id: self._value(column, entity) for column in shape.of(name).columns}}
+
+    def _edge(self, shape: Shape, state: State, entity: str) -> Row:
         start, end = self.random.choice(sorted(state["A"])), self.random.choice(sorted(state["B"]))
-        return {"id": entity, "from": start, "to": end, "n": self.random.choice((None, 1, 2))}
+        values = {column.id: self._value(column, entity) for column in shape.of(EDGE).columns}
+        return {"id": entity, "from": start, "to": end, **values}
+
+    def _value(self, column: Column, entity: str) -> Any:
+        if column.id == "mail":
+            return self.random.choice((None, None, "m", f"m{entity}"))
+        if column.default is not None:
+            return self.random.choice((column.default, 1, 2))
+        return self.random.choice((None, "x", "y") if column.kind == "String" else (None, 1, 2, 3))
 
     def _drop_node(self, state: State, branch: str) -> Any:
-        name = self.random.choice(NODES)
+        shape = self.known.shape(branch)
+        name = self.random.choice(self._nodes(shape))
         if not state[name]:
             return None
         entity = self.random.choice(sorted(state[name]))
         del state[name][entity]
-        end = next(end for end, node in ENDS.items() if node == name)
-        state[EDGE] = {edge: row for edge, row in state[EDGE].items() if row[end] != entity}
-        self._say(f"delete {name} {entity} on {branch}")
-        return lambda: self.graph.mutate(f'query q() {{ delete {name} where k = "{entity}" }}', branch=branch)
+        for end, node in ENDS.items():
+            if node == name:
+                state[EDGE] = {edge: row for edge, row in state[EDGE].items() if row[end] != entity}
+        self.say(f"delete {name} {entity} on {branch}")
+        text = f'query q() {{ delete {shape.of(name).name} where k = "{entity}" }}'
+        return lambda: self.graph.mutate(text, branch=branch)
 
     def _drop_edges(self, state: State, branch: str) -> Any:
         starts = sorted({row["from"] for row in state[EDGE].values()})
@@ -230,8 +380,84 @@ class Machine:
             return None
         start = self.random.choice(starts)
         state[EDGE] = {edge: row for edge, row in state[EDGE].items() if row["from"] != start}
-        self._say(f"delete {EDGE} from {start} on {branch}")
-        return lambda: self.graph.mutate(f'query q() {{ delete {EDGE} where from = "{start}" }}', branch=branch)
+        self.say(f"delete {EDGE} from {start} on {branch}")
+        text = f'query q() {{ delete {self.known.shape(branch).of(EDGE).name} where from = "{start}" }}'
+        return lambda: self.graph.mutate(text, branch=branch)
+
+    # Schemas
+
+    def change_schema(self) -> None:
+        """Change the schema of `main` in one to three ways."""
+        before = self.known.shape("main")
+        edit = _Edit(before, deepcopy(self.known.state("main")), self.random)
+        for _ in range(self.random.randrange(1, 4)):
+            edit.change()
+        if edit.shape == before:
+            return
+        text = edit.shape.text(before)
+        self.say(f"schema apply:\n{text}")
+        receipt = self._commit("main", lambda: self.graph.schema.apply(text))
+        assert receipt is None or receipt.applied
+        self._record("main", edit.state, edit.shape, self.known.heads["main"])
+        assert self.graph.schema.apply(text).applied is False
+        self._check_branch("main")
+
+    def update(self) -> None:
+        """Bring the schema and the rows of the parent into a branch."""
+        names = sorted(self.known.heads.keys() - {"main"})
+        if not names:
+            return
+        name = self.random.choice(names)
+        parents = {branch.name: branch.parent for branch in self.graph.branches}
+        parent = parents[name] if parents[name] in parents else "main"
+        assert parent is not None
+        strategy = self.random.choice((None, None, None, "ours", "theirs"))
+        level = self.random.choice((None, "row", "property"))
+        if self.known.shape(name) == self.known.shape(parent):
+            self._merge(parent, name, strategy, level, lambda **options: self.graph.branches.update(name, **options))
+            return
+        best, base = self.known.merge_base(name, parent, level)
+        self.say(f"update {name} from {parent}, strategy {strategy}, level {level}, bases {best}")
+        heads = self.known.heads[name], self.known.heads[parent]
+        forward = self.known.is_up_to_date(name, parent)
+        if forward:  # the branch has nothing of its own
+            base, best = model.Base(self.known.state(name)), [heads[0]]
+        states = base, self._base_shape(best), self.known.state(name), self.known.shape(name)
+        onto = self.known.state(parent), self.known.shape(parent)
+
+        def run(**options: Any) -> Any:
+            receipt = self.graph.branches.update(name, level=level, **options)
+            outcome = "fast_forward" if self.known.is_up_to_date(name, parent) else "merged"
+            assert (receipt.outcome, receipt.source) == (outcome, parent)
+            return receipt
+
+        if forward:
+            work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True)
+        else:
+            try:
+                aligned = model.aligned(*states, *onto)
+            except DroppedTypeError as error:
+                if self._refused(run, name, certain=error.certain):
+                    return
+                raise
+            work = Work(name, *aligned, *onto, heads, level, is_update=True)
+        self._act(run, work, strategy)
+
+    def _base_shape(self, best: list[str]) -> Shape:
+        return self.known.commits[best[0]].shape
+
+    def _refused(self, run: Callable[..., Any], branch: str, *, certain: bool) -> bool:
+        """Whether an operation is refused because of the schemas. Refusals that are not certain are allowed."""
+        try:
+            run(preview=True)
+        except MergeSchemaError:
+            with pytest.raises(MergeSchemaError):
+                run()
+            assert self.graph.branch(branch).head.id == self.known.heads[branch]
+            self.say("  refused")
+            return True
+        assert not certain
+        return True
 
     # Branches and tags
 
@@ -243,8 +469,12 @@ class Machine:
         what = self.random.random()
         if what < 0.6:
             source = self._any_branch()
-            self._say(f"branch {name} from {source}")
-            self.graph.branches.create(name, source=source)
+            self.say(f"branch {name} from {source}")
+            self._reference(
+                BRANCH_CREATION_POINTS,
+                lambda: self.graph.branches.create(name, source=source),
+                lambda: name in self.graph.branches,
+            )
             self.known.heads[name] = self.known.heads[source]
             return
         if what < 0.8 and self.known.tags:
@@ -252,14 +482,23 @@ class Machine:
             commit = self.known.tags[start]
         else:
             start = commit = self.random.choice(self._listed(self._any_branch()))
-        self._say(f"branch {name} from commit {start}")
+        self.say(f"branch {name} from commit {start}")
         try:
-            self.graph.branches.create(name, commit=start)
+            self._reference(
+                BRANCH_CREATION_POINTS,
+                lambda: self.graph.branches.create(name, commit=start),
+                lambda: name in self.graph.branches,
+            )
         except VersionReclaimedError:
             assert self.cleaned
             assert start not in self.known.tags
             return
         self.known.heads[name] = commit
+
+    def _reference(self, points: Sequence[Failpoint], run: Callable[[], Any], is_done: Callable[[], bool]) -> None:
+        """Create or delete a reference. An interrupted operation is repeated, if it had no effect."""
+        if not self.interrupted(points, run) or not is_done():
+            run()
 
     def _listed(self, branch: str) -> list[str]:
         return [commit.id for commit in self.graph.branch(branch).commits]
@@ -269,15 +508,20 @@ class Machine:
         if not names:
             return
         name = self.random.choice(names)
-        self._say(f"delete branch {name}")
+        self.say(f"delete branch {name}")
         readable = self._readable()
         try:
-            self.graph.branches.delete(name)
+            self._reference(
+                BRANCH_DELETION_POINTS,
+                lambda: self.graph.branches.delete(name),
+                lambda: name not in self.graph.branches,
+            )
         except ConflictError:
             self.done[-1] += ": refused"
             return
         del self.known.heads[name]
-        assert all(not self._gone(commit) for commit in self.known.needed() & readable)
+        self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        assert all(not self.gone(commit) for commit in self.known.needed() & readable)
 
     def tag(self) -> None:
         free = [name for name in TAGS if name not in self.known.tags]
@@ -285,9 +529,13 @@ class Machine:
             return
         branch, name = self._any_branch(), self.random.choice(free)
         commit = self.random.choice(self._listed(branch))
-        self._say(f"tag {name} at {commit}")
+        self.say(f"tag {name} at {commit}")
         try:
-            self.graph.tags.create(name, commit=commit)
+            self._reference(
+                TAG_POINTS,
+                lambda: self.graph.tags.create(name, commit=commit),
+                lambda: name in {tag.name for tag in self.graph.tags},
+            )
         except VersionReclaimedError:
             assert self.cleaned
             return
@@ -296,24 +544,28 @@ class Machine:
     def untag(self) -> None:
         if self.known.tags:
             name = self.random.choice(sorted(self.known.tags))
-            self._say(f"delete tag {name}")
-            self.graph.tags.delete(name)
+            self.say(f"delete tag {name}")
+            self._reference(
+                TAG_POINTS,
+                lambda: self.graph.tags.delete(name),
+                lambda: name not in {tag.name for tag in self.graph.tags},
+            )
             del self.known.tags[name]
 
     # Upkeep and time travel
 
     def optimize(self) -> None:
-        self._say("optimize")
-        head = self.known.heads["main"]
-        self.graph.optimize(rows_per_fragment=4)
-        if self.graph.branch("main").head.id != head:
-            self._record("main", self.known.state("main"), head)
+        branch = self._any_branch()
+        self.say(f"optimize {branch}")
+        self._commit(branch, lambda: self.graph.optimize(branch=branch, rows_per_fragment=4))
+        self._record_if_new(branch, self.known.state(branch))
 
     def cleanup(self) -> None:
         keep = self.random.choice((0, 1, 5))
-        self._say(f"cleanup keep={keep}")
+        self.say(f"cleanup keep={keep}")
         self.cleaned = True
         readable = self._readable()
+        self.interrupted(CLEANUP_POINTS, lambda: self.graph.cleanup(keep=keep, orphans_older_than=timedelta(0)))
         self.graph.cleanup(keep=keep, orphans_older_than=timedelta(0))
         assert self._readable() == readable
 
@@ -322,12 +574,21 @@ class Machine:
         names = [*self.known.tags.items(), *((name, name) for name in self._listed(self._any_branch()))]
         name, commit = self.random.choice(names)
         try:
-            found = self._read(commit=name)
+            found = self.read(commit=name)
         except (NotFoundError, VersionReclaimedError):
             assert self.cleaned
             assert name not in self.known.tags
             return
         assert found == self.known.commits[commit].state
+        assert _plain(self.graph.schema.show(at=name)) == self.known.commits[commit].shape.text()
+
+    def consume(self) -> None:
+        """Let a consumer of a feed read some pages, or start a new one."""
+        self.consumers = [one for one in self.consumers if one.branch in self.known.heads]
+        if len(self.consumers) < 3 and self.random.random() < 0.5:
+            self.consumers.append(Consumer.new(self, self._any_branch()))
+        if self.consumers:
+            self.random.choice(self.consumers).read_some(self)
 
     # Merging
 
@@ -343,7 +604,7 @@ class Machine:
         if len(self.known.heads) < 2 or CROSSING in self.known.heads:
             return
         one, other = self.random.sample(sorted(self.known.heads), 2)
-        self._say(f"cross {one} and {other}")
+        self.say(f"cross {one} and {other}")
         self.graph.branches.create(CROSSING, source=one)
         self.known.heads[CROSSING] = self.known.heads[one]
         self._merge(other, one, self.random.choice((None, "ours", "theirs")))
@@ -351,28 +612,47 @@ class Machine:
         self.graph.branches.delete(CROSSING)
         del self.known.heads[CROSSING]
 
-    def _merge(self, source: str, target: str, strategy: str | None, level: str | None = None) -> None:
+    def _merge(
+        self,
+        source: str,
+        target: str,
+        strategy: str | None,
+        level: str | None = None,
+        call: Callable[..., Any] | None = None,
+    ) -> None:
+        if call is None:
+
+            def call(**options: Any) -> Any:
+                return self.graph.merge(source, target, **options)
+
         best, base = self.known.merge_base(source, target, level)
-        self._say(f"merge {source} into {target}, strategy {strategy}, level {level}, bases {best}")
+        self.say(f"merge {source} into {target}, strategy {strategy}, level {level}, bases {best}")
         if self.known.is_up_to_date(source, target):
-            receipt = self.graph.merge(source, target, strategy=strategy, level=level)
+            receipt = call(strategy=strategy, level=level)
             assert (receipt.outcome, receipt.commit) == ("already_up_to_date", None)
             return
         parents = self.known.heads[target], self.known.heads[source]
-        work = Work(target, base, self.known.state(source), parents, level)
-        outcome = "fast_forward" if self.known.is_forward(source, target) else "merged"
+        states = base, self._base_shape(best), self.known.state(source), self.known.shape(source)
+        onto = self.known.state(target), self.known.shape(target)
 
         def run(**options: Any) -> Any:
-            receipt = self.graph.merge(source, target, level=level, **options)
+            receipt = call(level=level, **options)
             assert list(receipt.base_commits) == best
-            assert receipt.outcome == outcome
+            assert receipt.outcome == ("fast_forward" if self.known.is_forward(source, target) else "merged")
+            left_out = _left_out(*states, onto[1])
+            assert left_out[0] <= set(receipt.left_out) <= left_out[1]
             return receipt
 
+        try:
+            work = Work(target, *model.aligned(*states, *onto), *onto, parents, level)
+        except DroppedTypeError as error:
+            self._refused(run, target, certain=error.certain)
+            return
         self._act(run, work, strategy)
 
     def _act(self, run: Callable[..., Any], work: Work, strategy: str | None) -> None:
         """Run a merge, revert or cherry-pick: its preview, then itself, with choices if there are conflicts."""
-        wanted = work.merged({}, strategy, self.known.state(work.target))
+        wanted = work.merged({}, strategy)
         preview = run(preview=True, strategy=strategy)
         self._same(preview, wanted, work)
         self._check_values(preview.conflicts, work)
@@ -397,15 +677,16 @@ class Machine:
         resolutions: dict[Conflict | tuple[str, str], str] = {}
         for conflict in chosen:
             assert conflict.entity_id is not None
-            entity = conflict.type_name, conflict.entity_id
+            entity = work.shape.named(conflict.type_name).id, conflict.entity_id
             choices[entity] = self.random.choice(("ours", "theirs"))
-            resolutions[conflict if self.random.random() < 0.5 else entity] = choices[entity]
+            named = conflict.type_name, conflict.entity_id
+            resolutions[conflict if self.random.random() < 0.5 else named] = choices[entity]
         for conflict in chosen:  # an edge without both of its nodes is listed twice, and resolved once
             if conflict in resolutions:
                 assert conflict.entity_id is not None
-                resolutions[conflict] = choices[conflict.type_name, conflict.entity_id]
-        self._say(f"  resolve {choices}")
-        wanted = work.merged(choices, strategy, self.known.state(work.target))
+                resolutions[conflict] = choices[work.shape.named(conflict.type_name).id, conflict.entity_id]
+        self.say(f"  resolve {choices}")
+        wanted = work.merged(choices, strategy)
         preview = run(preview=True, strategy=strategy, resolutions=resolutions)
         self._same(preview, wanted, work)
         if wanted.conflicts:
@@ -416,25 +697,31 @@ class Machine:
             self._done(run, work, wanted, strategy=strategy, resolutions=resolutions)
 
     def _same(self, receipt: Any, wanted: model.Merged, work: Work) -> None:
-        assert _found(receipt.conflicts) == wanted.conflicts
-        undecided = {(c.type_name, c.entity_id) for c in receipt.conflicts if c.base_undecided and _is_torn(c)}
+        assert _found(receipt.conflicts, work.shape) == wanted.conflicts
+        undecided = {
+            (work.shape.named(c.type_name).id, c.entity_id)
+            for c in receipt.conflicts
+            if c.base_undecided and _is_torn(c)
+        }
         assert undecided == wanted.undecided
         assert receipt.edges_kept == wanted.kept
         if work.is_pick:
             assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
-        assert changes == model.counts(self.known.state(work.target), wanted.state)
+        assert changes == model.counts(work.onto, wanted.state, work.shape)
 
     def _done(self, run: Callable[..., Any], work: Work, wanted: model.Merged, **options: Any) -> None:
-        receipt = run(**options)
+        receipt = self._commit(work.target, lambda: run(**options))
         if work.is_pick and wanted.state == self.known.state(work.target):
             assert (receipt.commit, receipt.outcome) == (None, "nothing_to_do")
             assert self.graph.branch(work.target).head.id == self.known.heads[work.target]
             return
-        assert receipt.commit is not None
-        assert (receipt.commit.parent, receipt.commit.merged_parent) == (*work.parents, None)[:2]
-        self._record(work.target, wanted.state, *work.parents)
-        assert self._read(branch=work.target) == wanted.state
+        head = self.graph.branch(work.target).head
+        assert receipt is None or receipt.commit == head
+        parents = self.known.heads[work.target], *work.parents[1:]
+        assert (head.parent, head.merged_parent) == (*parents, None)[:2]
+        self._record(work.target, wanted.state, work.shape, *parents)
+        self._check_branch(work.target)
 
     # Undoing
 
@@ -452,7 +739,7 @@ class Machine:
         call = getattr(self.graph, verb)
         where = {"branch": target} if verb == "revert" else {"into": target}
         if not parents:
-            with pytest.raises(InputError, match="is the first of the graph"):
+            with pytest.raises(VersionReclaimedError if self.gone(commit) else InputError):
                 call(commit, **where)
             return
         number = self.random.randrange(len(parents)) + 1 if len(parents) > 1 else None
@@ -461,17 +748,28 @@ class Machine:
                 call(commit, **where)
         parent = parents[(number or 1) - 1]
         strategy, level = self.random.choice((None, None, "ours", "theirs")), self.random.choice((None, "property"))
-        self._say(f"{verb} {commit} relative to {parent} on {target}, strategy {strategy}, level {level}")
-        if self._gone(commit) or self._gone(parent):
-            assert self.cleaned
-            with pytest.raises(VersionReclaimedError):
+        self.say(f"{verb} {commit} relative to {parent} on {target}, strategy {strategy}, level {level}")
+        after, before = (self.known.commits[name] for name in (commit, parent))
+        gone = self.gone(commit) or self.gone(parent)
+        if gone or after.shape != before.shape or self.made[commit].writer == "SchemaApply":
+            assert self.cleaned or not gone
+            with pytest.raises((VersionReclaimedError, MergeSchemaError) if gone else MergeSchemaError):
                 call(commit, parent=number, **where)
             return
-        after, before = (self.known.commits[name].state for name in (commit, parent))
         base, source = (after, before) if verb == "revert" else (before, after)
+        onto = self.known.state(target), self.known.shape(target)
+
+        def run(**options: Any) -> Any:
+            return getattr(self.graph, verb)(commit, parent=number, level=level, **where, **options)
+
+        try:
+            states = model.aligned(model.Base(base.state), base.shape, source.state, source.shape, *onto)
+        except DroppedTypeError as error:
+            self._refused(run, target, certain=error.certain)
+            return
         heads = (self.known.heads[target],)
-        work = Work(target, model.Base(base), source, heads, level, is_pick=True, restoring=verb == "revert")
-        self._act(lambda **options: call(commit, parent=number, level=level, **where, **options), work, strategy)
+        work = Work(target, *states, *onto, heads, level, is_pick=True, restoring=verb == "revert")
+        self._act(run, work, strategy)
 
     def reset(self) -> None:
         names = sorted(self.known.heads.keys() - {"main"})
@@ -479,37 +777,47 @@ class Machine:
             return
         name, old = self.random.choice(names), self._any_branch()
         commit = self.random.choice(self._listed(old)[:8])
-        self._say(f"reset {name} to {commit}")
+        self.say(f"reset {name} to {commit}")
         head, readable = self.known.heads[name], self._readable()
+
+        def run() -> Any:
+            return self.graph.branches.reset(name, commit)
+
         try:
-            done = self.graph.branches.reset(name, commit)
+            done = None
+            if not self.interrupted(BRANCH_RESET_POINTS, run) or self.graph.branch(name).head.id == head:
+                done = run()
         except VersionReclaimedError:
             assert self.cleaned
             return
-        assert (done.head, done.previous_head) == (commit, head)
-        assert done.commits_removed == len(self.known.ancestors(head) - self.known.ancestors(commit))
-        assert (done.tag is None) is (commit == head)
+        if done is not None:
+            assert (done.head, done.previous_head) == (commit, head)
+            assert done.commits_removed == len(self.known.ancestors(head) - self.known.ancestors(commit))
+            assert (done.tag is None) is (commit == head)
         self.known.heads[name] = commit
-        if done.tag is not None:
-            self.known.tags[done.tag] = head
-        assert all(not self._gone(commit) for commit in self.known.needed() & readable)
-        assert self._read(branch=name) == self.known.state(name)
+        if commit != head:
+            (tag,) = {tag.name: tag for tag in self.graph.tags}.keys() - self.known.tags.keys()
+            self.known.tags[tag] = head
+            self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        assert all(not self.gone(commit) for commit in self.known.needed() & readable)
+        assert self.read(branch=name) == self.known.state(name)
 
     def restore(self) -> None:
         branch, name = self._any_branch(), self.random.choice((*NODES, EDGE))
         commit = self.random.choice(self._listed(self._any_branch())[:8])
-        now, before = self.known.state(branch), self.known.commits[commit].state
+        now, shape, old = self.known.state(branch), self.known.shape(branch), self.known.commits[commit]
+        _, before = model.aligned(model.Base(now), shape, old.state, old.shape, now, shape)
         known = sorted(now[name].keys() | before[name].keys())
         if not known:
             return
         ids = self.random.sample(known, min(len(known), self.random.randrange(1, 4)))
         edges = name != EDGE and self.random.random() < 0.6
-        self._say(f"restore {name} {ids} at {commit} on {branch}, edges {edges}")
+        self.say(f"restore {name} {ids} at {commit} on {branch}, edges {edges}")
 
         def run(**options: Any) -> Any:
-            return self.graph.restore(name, ids, commit, branch=branch, edges=edges, **options)
+            return self.graph.restore(shape.of(name).name, ids, commit, branch=branch, edges=edges, **options)
 
-        if self._gone(commit):
+        if self.gone(commit):
             assert self.cleaned
             with pytest.raises(VersionReclaimedError):
                 run()
@@ -521,61 +829,206 @@ class Machine:
             with pytest.raises(ConstraintError):
                 run()
             return
-        for receipt in (run(preview=True), run()):
+        for receipt in (run(preview=True), self._commit(branch, run)):
+            if receipt is None:
+                continue
             changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
-            assert changes == model.counts(now, wanted)
+            assert changes == model.counts(now, wanted, shape)
             assert receipt.edges_omitted == omitted
         if wanted != now:
-            self._record(branch, wanted, self.known.heads[branch])
+            self._record(branch, wanted, shape, self.known.heads[branch])
         assert self.graph.branch(branch).head.id == self.known.heads[branch]
-        assert self._read(branch=branch) == wanted
+        assert self.read(branch=branch) == wanted
 
     def _check_values(self, conflicts: tuple[Conflict, ...], work: Work) -> None:
         """Check that conflicts have the values of the conflicting properties."""
-        base, source, target = work.base, work.source, self.known.state(work.target)
+        sides = (work.onto, work.source) if not work.is_update else (work.source, work.onto)
         for one in conflicts:
             if not _is_torn(one):
                 continue
             assert one.entity_id is not None
-            name, entity = one.type_name, one.entity_id
-            for values, state in ((one.base, base.state), (one.ours, target), (one.theirs, source)):
-                row = state[name].get(entity)
+            declared, entity = work.shape.named(one.type_name), one.entity_id
+            name = declared.id
+            columns = {"from": "src", "to": "dst", **{column.id: column.name for column in declared.columns}}
+            for values, state in ((one.base, work.base.state), (one.ours, sides[0]), (one.theirs, sides[1])):
+                row = state.get(name, {}).get(entity)
                 if (values is one.base and one.base_undecided) or row is None:
                     assert values is None
                 else:
-                    assert values is not None
-                    stored = {"src" if c == "from" else "dst" if c == "to" else c: value for c, value in row.items()}
                     assert values
+                    stored = {columns.get(prop, prop): value for prop, value in row.items()}
                     assert values.items() <= stored.items()
-            rows = [state[name].get(entity) for state in (base.state, source, target)]
-            if work.level == "property" and None not in rows and not one.base_undecided:
-                named = {"src" if c == "from" else "dst" if c == "to" else c for c in model.torn(name, *rows)}  # type: ignore[arg-type]
+            rows = [state.get(name, {}).get(entity) for state in (work.base.state, work.source, work.onto)]
+            if work.in_parts(name) and None not in rows and not one.base_undecided:
+                named = {columns[prop] for prop in model.torn(name, *rows)}  # type: ignore[arg-type]
                 assert one.ours is not None
                 assert one.ours.keys() == named
 
     # Reading
 
-    def _read(self, **at: str) -> State:
-        view = self.graph.snapshot(**at)  # type: ignore[arg-type]
-        found = model.empty()
-        for name in found:
-            for row in view.scan(f"{'node' if name in NODES else 'edge'}:{name}").to_pylist():
-                entity = row.pop("id")
-                assert entity not in found[name]
-                if name == EDGE:
-                    row |= {"id": entity, "from": row.pop("src"), "to": row.pop("dst")}
-                found[name][entity] = row
-        return found
+    def read(self, *, branch: str | None = None, commit: str | None = None) -> State:
+        view = self.graph.snapshot(branch=branch) if commit is None else self.graph.snapshot(commit=commit)
+        return stored(view, self.known.commits[view.commit.id].shape)
 
 
-def _tables(rows: State) -> dict[str, pa.Table]:
-    return {
-        name: pa.table({c: pa.array([row[c] for row in some.values()], kind) for c, kind in COLUMNS[name].items()})
-        for name, some in rows.items()
-        if some
-    }
+def stored(view: Snapshot, shape: Shape) -> State:
+    """The rows of a state of the graph."""
+    found: State = {}
+    assert set(view.manifest.tables) == {one.key for one in shape.types}
+    for one in shape.types:
+        names = {column.name: column.id for column in one.columns}
+        rows = found[one.id] = {}
+        for row in view.scan(one.key).to_pylist():
+            entity = row.pop("id")
+            assert entity not in rows
+            if one.id == EDGE:
+                kept = {"id": entity, "from": row.pop("src"), "to": row.pop("dst")}
+            else:
+                kept = {"k": row.pop("k")}
+            assert row.keys() == names.keys()
+            rows[entity] = kept | {names[name]: value for name, value in row.items()}
+    return found
 
 
+def tables(rows: State, shape: Shape) -> dict[str, pa.Table]:
+    """Rows as the input of a load."""
+    found = {}
+    for name, some in rows.items():
+        if some:
+            ends = {"id": "String", "from": "String", "to": "String"} if name == EDGE else {"k": "String"}
+            columns = {prop: (prop, kind) for prop, kind in ends.items()}
+            columns |= {column.id: (column.name, column.kind) for column in shape.of(name).columns}
+            found[shape.of(name).name] = pa.table(
+                {
+                    named: pa.array([row[c] for row in some.values()], ARROW[kind])
+                    for c, (named, kind) in columns.items()
+                }
+            )
+    return found
+
+
+def _plain(text: str) -> str:
+    """The text of a schema without the hints of its last change."""
+    return re.sub(r' @rename_from\("\w+"\)', "", text)
+
+
+def _left_out(
+    base: model.Base, base_shape: Shape, source: State, source_shape: Shape, shape: Shape
+) -> tuple[set[str], set[str]]:
+    """The properties and newer types that a target lacks: those that the source certainly changed, and all of them."""
+    certain: set[str] = set()
+    every: set[str] = set()
+    for one in source_shape.types:
+        target = shape.find(one.id)
+        if target is None:
+            names = {one.name} if one.number >= shape.created else set()
+        else:
+            names = {f"{one.name}.{column.name}" for column in one.columns if not target.has(column.id)}
+        every |= names
+        before = base_shape.find(one.id)
+        is_known = before is not None and not base.is_unknown(one.id) and before.columns == one.columns
+        if is_known and source[one.id] != base.state[one.id]:
+            certain |= names
+    return certain, every
+
+
+class _Edit:
+    """A random change of the schema, and of the rows."""
+
+    def __init__(self, before: Shape, state: State, random: Random) -> None:
+        self.before = before
+        self.shape = before
+        self.state = state
+        self._random = random
+        self._touched: set[tuple[str, str]] = set()
+
+    def change(self) -> None:
+        acts = (self._add, self._add, self._rename, self._rename_type, self._drop, self._add_type, self._drop_type)
+        self._random.choice(acts)()
+
+    def _replace(self, old: Type, new: Type) -> None:
+        self.shape = replace(self.shape, types=tuple(new if one is old else one for one in self.shape.types))
+
+    def _number(self) -> int:
+        number = self.shape.created
+        self.shape = replace(self.shape, created=number + 1)
+        return number
+
+    def _free(self, names: Sequence[str], taken: set[str], fresh: str) -> str:
+        """A name that no type or property has before the change. Older names are used again."""
+        free = [name for name in names if name not in taken]
+        return self._random.choice([*free, fresh])
+
+    def _one(self) -> Type:
+        return self._random.choice(self.shape.types)
+
+    def _add(self) -> None:
+        one = self._one()
+        number = self._number()
+        one = self.shape.of(one.id)
+        kind, default = self._random.choice((("I64", None), ("String", None), ("I64", 7)))
+        name = self._free(_PROPERTIES, self._property_names(one), f"p{number}")
+        column = Column(f"p{number}", name, kind, default)
+        self._touched.add((one.id, column.id))
+        self._replace(one, replace(one, columns=(*one.columns, column)))
+        for row in self.state[one.id].values():
+            row[column.id] = default
+
+    def _property_names(self, one: Type) -> set[str]:
+        before = self.before.find(one.id)
+        return {column.name for some in (one, before) if some is not None for column in some.columns}
+
+    def _untouched(self, one: Type) -> list[Column]:
+        before = self.before.find(one.id)
+        found = [] if before is None else [column for column in one.columns if before.has(column.id)]
+        return [column for column in found if (one.id, column.id) not in self._touched]
+
+    def _rename(self) -> None:
+        one = self._one()
+        if columns := self._untouched(one):
+            column = self._random.choice(columns)
+            name = self._free(_PROPERTIES, self._property_names(one), f"r{self.shape.created}{len(self._touched)}")
+            self._touched.add((one.id, column.id))
+            renamed = tuple(replace(c, name=name) if c is column else c for c in one.columns)
+            self._replace(one, replace(one, columns=renamed))
+
+    def _type_names(self) -> set[str]:
+        return {one.name for shape in (self.before, self.shape) for one in shape.types}
+
+    def _rename_type(self) -> None:
+        one = self._one()
+        if self.before.find(one.id) is not None and (one.id, "") not in self._touched:
+            self._touched.add((one.id, ""))
+            self._replace(one, replace(one, name=self._free(_TYPES, self._type_names(), f"R{self.shape.created}")))
+
+    def _drop(self) -> None:
+        one = self._one()
+        if columns := [column for column in self._untouched(one) if column.id != "mail"]:
+            column = self._random.choice(columns)
+            self._replace(one, replace(one, columns=tuple(c for c in one.columns if c is not column)))
+            for row in self.state[one.id].values():
+                del row[column.id]
+
+    def _add_type(self) -> None:
+        number = self._number()
+        name = self._free(_TYPES, self._type_names(), f"T{number}")
+        self._number()
+        new = Type(f"T{number}", name, (Column("n", "n"),), number)
+        self.shape = replace(self.shape, types=(*self.shape.types, new))
+        self.state[new.id] = {}
+
+    def _drop_type(self) -> None:
+        found = [one for one in self.shape.types if one.id.startswith("T") and self.before.find(one.id) == one]
+        if found:
+            one = self._random.choice(found)
+            self.shape = replace(self.shape, types=tuple(other for other in self.shape.types if other is not one))
+            del self.state[one.id]
+
+
+_PROPERTIES = ("n", "mail", "x", "y")
+_TYPES = ("A", "B", EDGE, "C", "D")
+
+_OTHER = {"ours": "theirs", "theirs": "ours"}
 _SIDED = ("divergent_insert", "divergent_update", "delete_vs_update", "orphan_edge")
 
 
@@ -583,11 +1036,11 @@ def _is_torn(conflict: Conflict) -> bool:
     return conflict.kind.value in _SIDED[:3]
 
 
-def _found(conflicts: tuple[Conflict, ...]) -> Found:
+def _found(conflicts: tuple[Conflict, ...], shape: Shape) -> Found:
     found: Found = set()
     for one in conflicts:
         about = one.message.split("'")[1] if one.entity_id is None else one.entity_id
-        found.add((one.kind.value, one.type_name, about))
+        found.add((one.kind.value, shape.named(one.type_name).id, about))
     return found
 
 
@@ -598,16 +1051,21 @@ def _run(number: int, place: Path) -> None:
     with ExitStack() as stack:
         if number % 3 == 1:
             stack.enter_context(thresholds(touched, MAX_LOOKUP_IDS=0))  # as if all branches had changed many rows
-        with omnigraph.init(uri, SCHEMA) as graph:
-            machine = Machine(graph, random, on_disk)
-            try:
-                machine.begin()
-                for _ in range(STEPS):
-                    machine.step()
-                machine.check()
-            except BaseException as error:
-                error.add_note(f"history {number}:\n" + "\n".join(machine.done))
-                raise
+        shape = FIRST_SHAPE
+        if number % 4 == 2:
+            types = tuple(replace(one, by_property=one.id != "B") for one in shape.types)
+            shape = replace(shape, types=types)
+        machine = Machine(omnigraph.init(uri, shape.text()), random, on_disk, shape)
+        try:
+            machine.begin()
+            for _ in range(STEPS):
+                machine.step()
+            machine.check()
+        except BaseException as error:
+            error.add_note(f"history {number}:\n" + "\n".join(machine.done))
+            raise
+        finally:
+            machine.graph.close()
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ class _Reset:
         if not result.is_changed:
             return result
         guard = ReferenceGuard(self._store, self._base)
+        guard.check()  # a refused reset leaves no tag
         tag = self._tagged(view.head)
         try:
             made = self._store.manifest.create_branch(self._incarnation, self._base.ledger)

@@ -19,7 +19,7 @@ from omnigraph.commit.ancestors import History, generation_of
 from omnigraph.commit.branches import list_branches
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.read_set import untracked
+from omnigraph.commit.read_set import SCHEMA, untracked
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import state_refs
@@ -58,6 +58,16 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     if not request.preview:
         session.require_writable()
     request = replace(request, name=branch_name(request.name))
+    try:
+        return _update(session, request)
+    except ReadSetChangedError as error:
+        if error.member != SCHEMA:
+            raise
+        # Another process has updated the branch meanwhile. With the same schema, the update is a merge.
+        return _update(session, request)
+
+
+def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
     if request.name == MAIN:
         raise InputError("'main' has no parent", hint="name a branch; to change the schema of 'main', run schema apply")
     store = session.store
@@ -67,7 +77,8 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     else:
         view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
     write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    # Conflicts have the type names of the parent.
+    choices = Choices.given(request.strategy, request.resolutions, session.type_key_on(parent_name))
     digest = None
     if request.idempotency_key is not None:
         parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]
@@ -134,7 +145,7 @@ class PrepareUpdate:
     def __call__(self, view: Manifest) -> Prepared:
         store, parent = self.session.store, self.parent
         if parent.schema_hash == view.schema_hash:
-            raise ReadSetChangedError("schema", None, view.schema_hash)
+            raise ReadSetChangedError(SCHEMA, None, view.schema_hash)
         view = untracked(view)
         work, merged = self._work(view), self.merged(view)
         self.receipt = receipt = self.receipt_of(view, merged)

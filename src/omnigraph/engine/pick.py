@@ -105,7 +105,8 @@ class _Pick:
         self._kind = kind
         self._branch = session.branch_or_default(branch)
         self._request = request
-        self._choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+        type_key = session.type_key_on(self._branch)
+        self._choices = Choices.given(request.strategy, request.resolutions, type_key)
         self._level = merge_level(request.level)
         self.receipt: PickReceipt | None = None
 

@@ -28,8 +28,9 @@ from omnigraph.merge.compare import Compared, rows_write
 from omnigraph.merge.entity_restore import EntityRestore
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.restore_receipt import FROM, RestoreReceipt, earlier_restore
+from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import validate
+from omnigraph.write.rules.validator import require_values, validate
 from omnigraph.write.spill import memory_budget
 
 
@@ -40,16 +41,16 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
         InputError: there are no ids, or `edges` is given for an edge type.
         NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
         ConstraintError: the result breaks a constraint. Nothing was written.
-        MergeSchemaError: the type has other properties in that state.
+        MergeSchemaError: the type does not exist in that state, or its values do not fit the schema of the branch.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the state.
     """
     if not request.preview:
         session.require_writable()
-    key, ids = session.type_key(request.type_name), _ids(request)
+    branch = session.branch_or_default(request.branch)
+    key, ids = session.type_key_on(branch)(request.type_name), _ids(request)
     if request.edges and TypeKey.parse(key).kind is TypeKind.EDGE:
         raise InputError(f"{key} is an edge type: edges have no edges of their own", hint="omit edges")
-    branch = session.branch_or_default(request.branch)
     store = session.store
     write = write_request(session, branch, WriterKind.RESTORE, request)
     target = store.capture(branch) if request.preview else recovered_view(store, branch)
@@ -118,9 +119,12 @@ class PrepareRestore:
     def __call__(self, view: Manifest) -> Prepared:
         session, budget = self.session, memory_budget(self.request.memory_budget)
         accepted = session.schemas.of(view)
-        found = EntityRestore(session.store, accepted, self.before, view, budget)
+        alignment = Alignment.between(session.store, session.schemas, view, self.before)
+        found = EntityRestore(session.store, accepted, self.before, view, budget, alignment)
         found.run(self.key, self.ids, edges=self.request.edges)
         changes = {key: change_of(accepted, one) for key, one in found.tables.items()}
+        if alignment is not None:
+            require_values(accepted, {key: one.rows for key, one in found.tables.items()})
         validate(accepted, changes, Snapshot(session.store, view), MemoryLimit(budget))
         self.receipt = RestoreReceipt(
             view.branch,
@@ -130,9 +134,14 @@ class PrepareRestore:
             self.request.preview,
             session.actor,
         )
-        writes = [rows_write(session.store.tables, one, view, self._models(one, view)) for one in found.tables.values()]
+        tables = session.store.tables if alignment is None else alignment.tables
+        writes = [rows_write(tables, one, view, self._models(one, view, alignment)) for one in found.tables.values()]
         return Prepared(writes, (self.receipt.label(self.digest),), needs=state_refs(self.before))
 
-    def _models(self, compared: Compared, view: Manifest) -> Models:
-        key, theirs = compared.versions.key, self.before.tables.get(compared.versions.key)
-        return combined_models(view.tables[key].models, () if theirs is None else theirs.models)
+    def _models(self, compared: Compared, view: Manifest, alignment: Alignment | None) -> Models:
+        key, ours = compared.versions.key, view.tables[compared.versions.key].models
+        if alignment is None:
+            theirs = self.before.tables.get(key)
+            return combined_models(ours, () if theirs is None else theirs.models)
+        pin = alignment.view(self.before).tables.get(key)
+        return combined_models(ours, () if pin is None else alignment.models(pin))

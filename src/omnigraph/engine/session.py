@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.changes.aligned_types import GraphState
@@ -202,6 +202,17 @@ class Session:
             return name
         catalog = (self.accepted if view is None else self.schemas.at(view)).catalog
         return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
+
+    def type_key_on(self, branch: str) -> Callable[[str], str]:
+        """Returns the type keys of names in the schema of a branch. Reads the branch when it is first called."""
+        known: list[Snapshot] = []
+
+        def key(name: str) -> str:
+            if not known:
+                known.append(snapshots.at_branch(self.store, branch))
+            return self.type_key(name, known[0])
+
+        return key
 
     def refresh(self) -> Snapshot:
         """Read the newest state. A writable session also runs recovery."""

@@ -843,7 +843,7 @@ class Graph:
             InputError: there are no ids, or `edges` is given for an edge type.
             NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
             ConstraintError: the result breaks a constraint of the schema.
-            MergeSchemaError: the type has other properties in that state.
+            MergeSchemaError: the type does not exist in that state, or values do not fit the schema of the branch.
             PreconditionFailedError: the head of the branch is not the expected one.
             VersionReclaimedError: cleanup has removed the state.
         """

@@ -73,7 +73,7 @@ class Bases:
         if len(known) > 1 and not all(self._is_readable(view) for view in known):
             return UNKNOWN
         heads = self.history.source, self.history.target
-        if len(known) > 1 and len({view.schema_hash for view in (*known, *heads)}) > 1:
+        if (depth or len(known) > 1) and len({view.schema_hash for view in (*known, *heads)}) > 1:
             return UNKNOWN  # a virtual base needs one schema; without it, rows that differ are conflicts
         state = State(known[0])
         for i, view in enumerate(known[1:], 1):

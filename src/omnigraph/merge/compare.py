@@ -79,7 +79,8 @@ class Compared:
         # Blobs that the source lacks or did not change come from the target.
         mixed = versions.groups is not None or any(versions.lacking)
         other = versions.target if mixed else None
-        return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other)
+        base = versions.base if any(versions.lacking) else None
+        return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other, base)
 
     def differing(self, places: list[int]) -> list[str]:
         """The names of the compared columns at some indexes."""
@@ -228,7 +229,11 @@ class LocalComparer:
         for sides in self._sides(versions, touched_ids):
             self.parts += 1
             base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
-            collected.add(compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown))
+            undecided = versions.undecided(base, source, target)
+            if len(undecided):
+                base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
+            rows = base, source, target
+            collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
         return collected.compared()
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:

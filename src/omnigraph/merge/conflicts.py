@@ -16,7 +16,8 @@ from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, edge_key, type_key
 from omnigraph.merge.classify import DIFFERS, ROW_ID, UNDECIDED, VERDICT, Verdict, compared
 from omnigraph.merge.compare import MAX_CONFLICTS, Compared
-from omnigraph.merge.sides import Columns
+from omnigraph.merge.schema_alignment import Alignment, fill_lacking
+from omnigraph.merge.sides import BLOB_HASH, Columns
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.changes import TableChange
@@ -104,10 +105,17 @@ class Conflicts:
                 found.setdefault(draft.key, set()).add(draft.conflict.entity_id)
         return found
 
-    def first(self, tables: TableStorage, base: State, source: Manifest, target: Manifest) -> tuple[Conflict, ...]:
+    def first(
+        self,
+        tables: TableStorage,
+        base: State,
+        source: Manifest,
+        target: Manifest,
+        alignment: Alignment | None = None,
+    ) -> tuple[Conflict, ...]:
         """The first conflicts in a deterministic order, with the values of all sides."""
         drafts = [*sorted(self._row_conflicts, key=_order), *sorted(self._violations, key=_order)][:MAX_CONFLICTS]
-        sides = _Sides(tables, base, State(source), State(target))
+        sides = _Sides(tables, base, State(source), State(target), alignment)
         by_key: dict[str, list[int]] = {}
         for i, draft in enumerate(drafts):
             by_key.setdefault(draft.key, []).append(i)
@@ -152,8 +160,11 @@ def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> Type
 class _Sides:
     """The values of entities in the base, the target and the source."""
 
-    def __init__(self, tables: TableStorage, base: State, source: State, target: State) -> None:
+    def __init__(
+        self, tables: TableStorage, base: State, source: State, target: State, alignment: Alignment | None
+    ) -> None:
         self._tables = tables
+        self._alignment = alignment
         self._base = base
         self._states = (base, target, source)
 
@@ -162,17 +173,19 @@ class _Sides:
         ids = [draft.conflict.entity_id for draft in drafts if draft.conflict.entity_id is not None]
         named = {name for draft in drafts for name in draft.names or ()}
         whole = any(draft.names is None for draft in drafts)
-        found = [self._rows(state, key, ids, None if whole else named) for state in self._states]
+        tables = self._completed(key, [self._rows(state, key, ids, None if whole else named) for state in self._states])
+        found = [{} if rows is None else self._values(rows) for rows in tables]
         counts = [self._counts(state, key, drafts) for state in self._states]
         undecided = set(self._base.undecided(key).to_pylist())
         filled = []
         for draft in drafts:
             name = draft.conflict.entity_id
+            undecided_base = draft.conflict.base_undecided or self._base.is_unknown(key) or name in undecided
             if draft.node is not None:
                 base, ours, theirs = (None if count is None else {"edges": count[draft.node]} for count in counts)
             else:
-                base, ours, theirs = _chosen(draft.names, [rows.get(name or "") for rows in found])
-            undecided_base = draft.conflict.base_undecided or self._base.is_unknown(key) or name in undecided
+                rows = [one.get(name or "") for one in found]
+                base, ours, theirs = _chosen(draft.names, [None if undecided_base else rows[0], *rows[1:]])
             filled.append(
                 replace(
                     draft.conflict,
@@ -184,16 +197,35 @@ class _Sides:
             )
         return filled
 
-    def _rows(self, state: State, key: str, ids: list[str], names: set[str] | None) -> dict[str, dict[str, Any]]:
+    def _rows(self, state: State, key: str, ids: list[str], names: set[str] | None) -> pa.Table | None:
+        """The rows of some entities; None if they cannot be read."""
         pin = state.pin(key)
         if pin is None or state.is_unknown(key) or not ids or not self._tables.at(pin.ref).exists():
-            return {}
+            return None
         every = Columns.of(self._tables.at(pin.ref).schema())
         columns = every if names is None else every.only(names)
-        rows = state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns).combine_chunks()
+        return state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns).combine_chunks()
+
+    def _completed(self, key: str, found: list[pa.Table | None]) -> list[pa.Table | None]:
+        """The rows of the base, the target and the source, with values for the columns that one of them lacks."""
+        base, target, source = found
+        if self._alignment is None or target is None or source is None:
+            return found
+        pins = [state.pin(key) for state in self._states]
+        refs = [None if pin is None else pin.ref for pin in pins]
+        assert refs[1] is not None
+        assert refs[2] is not None
+        known = refs[1] if base is None or refs[0] is None else refs[0]
+        some = self._alignment.lacking(known, refs[2], refs[1])
+        lacking = some[0] & set(target.column_names), some[1] & set(target.column_names), some[2]
+        rows = fill_lacking((target if base is None else base, source, target), lacking, self._alignment.fill(key))
+        return [None if base is None else rows[0], rows[2], rows[1]]
+
+    def _values(self, rows: pa.Table) -> dict[str, dict[str, Any]]:
+        """The values to show, by entity."""
         values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
         texts = {name: column.to_pylist() for name, column in values.items()}
-        for name in columns.blobs:
+        for name in (name for name in texts if rows.schema.field(name).type == BLOB_HASH):
             texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
         return {
             entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}

@@ -24,6 +24,7 @@ from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.merge.choices import Choice, resolved
 from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Collected, Compared, plain
+from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.merge.sides import Columns, Versions, lookup_rows
 from omnigraph.merge.touched import MAX_LOOKUP_IDS
 from omnigraph.storage.table_ref import TableRef
@@ -41,6 +42,7 @@ class EntityRestore:
         before: the state to take the rows from.
         target: the state of the branch.
         budget: bytes of rows that stay in memory.
+        alignment: aligns the former state to the schema of the branch; None if both have the same schema.
 
     Attributes:
         tables: the changes of each table, by type key; unchanged tables are left out.
@@ -54,10 +56,12 @@ class EntityRestore:
         before: Manifest,
         target: Manifest,
         budget: int = DEFAULT_BUDGET,
+        alignment: Alignment | None = None,
     ) -> None:
-        self._tables = store.tables
+        self._tables = store.tables if alignment is None else alignment.tables
         self._catalog = accepted.catalog
-        self._before = before
+        self._alignment = alignment
+        self._before = before if alignment is None else alignment.view(before)
         self._target = target
         self._budget = budget
         self.tables: dict[str, Compared] = {}
@@ -73,7 +77,7 @@ class EntityRestore:
 
         Raises:
             NotFoundError: the graph has no such type, or an entity exists in neither state.
-            MergeSchemaError: the two states have different columns of the type.
+            MergeSchemaError: the former state does not have the type, or its values do not fit the schema.
         """
         versions = self._versions(key)
         here, there = (self._existing(ref, ids) for ref in (versions.target, versions.source))
@@ -101,12 +105,13 @@ class EntityRestore:
         hint = "load the rows that an export of that commit has, in the form of the present schema"
         if source is None or source.id != target.id:
             raise MergeSchemaError(f"{key} does not exist at commit {self._before.head.id}", [key], hint=hint)
-        schemas = [self._tables.at(pin.ref).schema() for pin in (source, target)]
-        columns = [[(field.name, field.type) for field in schema] for schema in schemas]
-        if columns[0] != columns[1]:
-            raise MergeSchemaError(f"{key} has other properties at commit {self._before.head.id}", [key], hint=hint)
-        compared = Columns.of(schemas[1])
-        return Versions(key, target.ref, source.ref, target.ref, compared, compared.schema(schemas[1]))
+        schema = self._tables.at(target.ref).schema()
+        compared = Columns.of(schema)
+        refs = target.ref, source.ref, target.ref
+        versions = Versions(key, *refs, compared, compared.schema(schema))
+        if self._alignment is None:
+            return versions
+        return replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
 
     def _compared(self, versions: Versions, ids: pa.Array) -> Compared:
         """The rows with some ids that differ between the two states."""
@@ -117,6 +122,7 @@ class EntityRestore:
                 plain(lookup_rows(self._tables, ref, some, versions.columns), versions.schema)
                 for ref in (versions.source, versions.target)
             )
+            target, source, _ = versions.completed(target, source, target)
             collected.add(resolved(classify(target, source, target), Choice()))
         return collected.compared()
 

@@ -287,11 +287,12 @@ class _Comparison:
         source, target, accepted = self._source, self._target, self._accepted
         snapshot = Snapshot(self._merge._store, target)
         decisions = Decisions.of(self.tables, self._choices)
-        restorer = EdgeRestorer(self._tables, self._base, source, target, accepted)
+        restorer = EdgeRestorer(self._tables, self._base, source, target, accepted, self.alignment)
         while True:
             self.edges_kept += restorer.restore(self.tables, decisions)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
-            orphans = Orphans(self._tables, source, target, accepted, self.tables, self._choices, decisions)
+            unchanged = restorer.unchanged_table
+            orphans = Orphans(self._tables, unchanged, target, accepted, self.tables, self._choices, decisions)
             orphans.restoring = self._merge._restoring
             wrong: list[tuple[pa.Table, Describe]] = []
             for rows, describe in self._violations(changes, snapshot):
@@ -322,7 +323,7 @@ class _Comparison:
 
     def described(self) -> tuple[Conflict, ...]:
         """The first conflicts with the values of all sides."""
-        return self.found.first(self._tables, self._base, self._source, self._target)
+        return self.found.first(self._tables, self._base, self._source, self._target, self.alignment)
 
 
 def compared_bytes(

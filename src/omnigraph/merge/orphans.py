@@ -11,6 +11,8 @@ A revert that restores a node also restores its edges. An edge whose other node 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +24,7 @@ from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.merge.choices import Choices, Strategy
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
-from omnigraph.merge.restored_edges import Decisions, unchanged_table
-from omnigraph.merge.sides import lookup_rows
+from omnigraph.merge.restored_edges import Decisions
 from omnigraph.storage.tables import TableStorage
 
 _NONE = pa.array([], pa.utf8())
@@ -34,7 +35,7 @@ class Orphans:
 
     Args:
         storage: the table storage.
-        source: the branch that is merged.
+        unchanged: the empty change of a table that the source did not change, by type key.
         target: the branch that it is merged into.
         accepted: the schema of the target.
         tables: the changes of each table so far, by type key.
@@ -53,7 +54,7 @@ class Orphans:
     def __init__(
         self,
         storage: TableStorage,
-        source: Manifest,
+        unchanged: Callable[[str], Compared],
         target: Manifest,
         accepted: AcceptedSchema,
         tables: dict[str, Compared],
@@ -61,7 +62,7 @@ class Orphans:
         decisions: Decisions,
     ) -> None:
         self._storage = storage
-        self._source = source
+        self._unchanged = unchanged
         self._target = target
         self._accepted = accepted
         self._choices = choices
@@ -156,8 +157,8 @@ class Orphans:
         compared = self._table(key)
         missing = ids.filter(pc.invert(pc.is_in(ids, value_set=compared.rows["id"]))).unique()
         versions = compared.versions
-        rows = lookup_rows(self._storage, versions.source, missing, versions.columns)
-        self.tables[key] = compared.with_rows(rows.select(versions.schema.names).cast(versions.schema))
+        rows = versions.source_rows(self._storage, missing)
+        self.tables[key] = compared.with_rows(rows)
         self._decisions.add(self._decisions.theirs, key, rows["id"])
         return self.tables[key].rows["id"].combine_chunks()
 
@@ -174,7 +175,7 @@ class Orphans:
     def _table(self, key: str) -> Compared:
         """The changes of a table; an empty change if the source did not change it."""
         if key not in self.tables:
-            self.tables[key] = unchanged_table(self._storage, key, self._source, self._target)
+            self.tables[key] = self._unchanged(key)
         return self.tables[key]
 
 

@@ -9,6 +9,7 @@ deletion removed are restored, if the node at their other end exists.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from omnigraph.merge.choices import BY_THEIRS, Choices
 from omnigraph.merge.classify import VERDICT, Verdict, classify
 from omnigraph.merge.compare import Compared, plain
 from omnigraph.merge.equality import Mask
+from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.merge.sides import Columns, Versions, lookup_rows
 from omnigraph.merge.states import State
 from omnigraph.storage.tables import TableStorage
@@ -76,11 +78,19 @@ class EdgeRestorer:
         source: the branch that is merged.
         target: the branch that it is merged into.
         accepted: the schema of the target.
+        alignment: aligns the states to this schema; None if all have the same one.
     """
 
     def __init__(
-        self, tables: TableStorage, base: State, source: Manifest, target: Manifest, accepted: AcceptedSchema
+        self,
+        tables: TableStorage,
+        base: State,
+        source: Manifest,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        alignment: Alignment | None = None,
     ) -> None:
+        self._alignment = alignment
         self._tables = tables
         self._base = base
         self._source = source
@@ -150,7 +160,7 @@ class EdgeRestorer:
         if len(ids) == 0:
             return 0
         if compared is None:
-            compared = unchanged_table(self._tables, key, self._source, self._target)
+            compared = self.unchanged_table(key)
         restored = self._unchanged_rows(compared.versions, ids)
         if restored.num_rows:
             tables[key] = compared.with_rows(restored)
@@ -159,14 +169,29 @@ class EdgeRestorer:
     def _unchanged_rows(self, versions: Versions, ids: pa.Array) -> pa.Table:
         """The rows of the source that did not change since the base."""
         key, columns = versions.key, versions.columns
-        source_rows = plain(lookup_rows(self._tables, versions.source, ids, columns), versions.schema)
         before = self._base.pin(key)
         if before is None or self._base.is_unknown(key) or not self._tables.at(before.ref).exists():
-            return source_rows.slice(0, 0)
+            return versions.schema.empty_table()
+        source_rows = plain(lookup_rows(self._tables, versions.source, ids, columns), versions.schema)
         base = self._base.rows(self._tables, key, before.ref, ids, columns)
+        # The target does not have these edges.
+        base, source_rows, target = versions.completed(base, source_rows, source_rows.slice(0, 0))
+        undecided = versions.undecided(base, source_rows, target)
         known = source_rows.filter(pc.is_in(source_rows["id"], value_set=base["id"]))
-        changed = classify(base, known, base)["id"]
+        changed = pa.concat_arrays([classify(base, known, base)["id"].combine_chunks(), undecided])
         return known.filter(pc.invert(pc.is_in(known["id"], value_set=changed)))
+
+    def unchanged_table(self, key: str) -> Compared:
+        """The empty change of a table that the source did not change."""
+        source, target, before = self._source.tables[key].ref, self._target.tables[key].ref, self._base.pin(key)
+        stored = self._tables.at(source).schema()
+        columns = Columns.of(stored)
+        is_known = before is not None and not self._base.is_unknown(key) and self._tables.at(before.ref).exists()
+        refs = before.ref if before is not None and is_known else source, source, target
+        versions = Versions(key, *refs, columns, columns.schema(stored))
+        if self._alignment is not None:
+            versions = replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
+        return Compared(versions, versions.schema.empty_table())
 
     def _exists(self, tables: Mapping[str, Compared], key: str, ids: pa.ChunkedArray) -> Mask:
         """Mask of the nodes that exist in the merged state."""
@@ -176,15 +201,6 @@ class EdgeRestorer:
             found &= ~_in(ids, tables[key].deleted)
             found |= _in(ids, tables[key].rows["id"])
         return found
-
-
-def unchanged_table(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
-    """The empty change of a table that the source did not change."""
-    ref = source.tables[key].ref
-    stored = tables.at(ref).schema()
-    columns = Columns.of(stored)
-    versions = Versions(key, ref, ref, target.tables[key].ref, columns, columns.schema(stored))
-    return Compared(versions, versions.schema.empty_table())
 
 
 def _in(values: pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:

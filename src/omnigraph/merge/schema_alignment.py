@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Manifest, Models, TableId, TablePin, models_of
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store, now_micros
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
@@ -74,8 +75,8 @@ def fill_lacking(
     """Complete the columns that some sides lack.
 
     A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base lacks it,
-    too, it gets the values of the other side. If only the base lacks a column, both sides have got it since: then
-    the base has the default, as after a schema change. A vector is copied only if its text is the same.
+    too, it gets the values of the other side. If only the base lacks a column, it gets the values of both sides where
+    these agree; `undecided_ids` has the other rows. A vector is copied only if its text is the same.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.
@@ -86,7 +87,7 @@ def fill_lacking(
     for name in sorted(lacking[0] | lacking[1] | lacking[2]):
         base_lacks, source_lacks, target_lacks = (name in some for some in lacking)
         if base_lacks and not source_lacks and not target_lacks:
-            base = _with(base, name, _copied(base, name, [], fill))
+            base = _with(base, name, _copied(base, name, [source, target], fill))
             continue
         if base_lacks:
             base = _with(base, name, _copied(base, name, [source if target_lacks else target], fill))
@@ -96,6 +97,32 @@ def fill_lacking(
         if target_lacks:
             target = _with(target, name, _copied(target, name, [base, source], fill))
     return base, source, target
+
+
+def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) -> pa.Array:
+    """The ids of rows whose value in the base matters, and is unknown, because only the base lacks the column.
+
+    The base is then a state of a third branch with another schema. If both sides have an entity with the same value,
+    the value of the base does not matter. If one side has deleted the entity, the other may have changed the value.
+
+    Args:
+        sides: the rows of the base, the source and the target, with the same columns and unique ids.
+        lacking: the columns that each side lacks.
+    """
+    base, source, target = (side.combine_chunks() for side in sides)
+    columns = sorted(lacking[0] - lacking[1] - lacking[2])
+    ids = _array(base, "id")
+    if not columns or len(ids) == 0:
+        return ids.slice(0, 0)
+    at_source, at_target = (pc.index_in(ids, value_set=_array(side, "id")) for side in (source, target))
+    in_source, in_target = (at.is_valid().to_numpy(zero_copy_only=False) for at in (at_source, at_target))
+    undecided = in_source ^ in_target
+    both = np.flatnonzero(in_source & in_target)
+    places = [at.take(pa.array(both)) for at in (at_source, at_target)]
+    for name in columns:
+        values = [_array(side, name).take(at) for side, at in zip((source, target), places, strict=True)]
+        undecided[both] |= ~identical(*values)
+    return ids.filter(pa.array(undecided))
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
@@ -210,8 +237,10 @@ class AlignedView:
             yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
 
     def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
-        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns))
-        return self._conversion.converted(rows, columns)
+        read = self._conversion.read(columns)
+        if not read:  # the version has none of the columns
+            return pa.table({name: pa.nulls(len(row_ids), self.schema().field(name).type) for name in columns})
+        return self._conversion.converted(self._view.take_rows(row_ids, columns=read), columns)
 
     def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         stored = self._conversion.stored
@@ -351,6 +380,14 @@ class Alignment:
         self._now = now
         self._keys = {pin.id: key for key, pin in pins(target).items()}
         self._aligned = AlignedTables(tables, target, accepted, renames)
+
+    @classmethod
+    def between(cls, store: Store, schemas: Schemas, target: Manifest, source: Manifest) -> Alignment | None:
+        """Aligns a state to the schema of another one; None if both have the same schema."""
+        if target.schema_hash == source.schema_hash:
+            return None
+        renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, source)])
+        return cls(store.tables, target, schemas.of(target), renames, now_micros() // 1000)
 
     @property
     def tables(self) -> TableStorage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.merge.classify import ROW_ID
-from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking
+from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
 from omnigraph.storage.table_ref import TableRef
@@ -24,7 +25,8 @@ from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 1 << 16
 _BLOB_CHUNK_ROWS = 4096
-_BLOB_HASH = pa.binary(33)
+BLOB_HASH = pa.binary(33)
+"""The type of the column that stands for a blob: its hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Columns:
         """The schema of the rows to compare."""
         fields = [(name, stored.field(name).type) for name in self.plain]
         if self.blobs:
-            fields += [(ROW_ID, pa.uint64()), *((name, _BLOB_HASH) for name in self.blobs)]
+            fields += [(ROW_ID, pa.uint64()), *((name, BLOB_HASH) for name in self.blobs)]
         return pa.schema(fields)
 
 
@@ -100,14 +102,40 @@ class Versions:
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
 
+    def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
+        """The ids of completed rows that the base leaves undecided, because only the base lacks a column."""
+        if not self.lacking[0]:
+            return pa.array([], pa.utf8())
+        return undecided_ids((base, source, target), self.lacking)
+
+    def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
+        """The rows of the source with the given ids, with values for the columns that it lacks."""
+        source = self._lookup(tables, self.source, ids)
+        if not any(self.lacking):
+            return source
+        base, target = (self._lookup(tables, ref, ids) for ref in (self.base, self.target))
+        return self.completed(base, source, target)[1]
+
+    def _lookup(self, tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
+        rows = lookup_rows(tables, ref, ids, self.columns)
+        return rows.select(self.schema.names).cast(self.schema)
+
     @property
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
         return self.base, self.source, self.target
 
     @property
-    def changed_side(self) -> tuple[TableRef, TableRef]:
-        """The versions between which a row must differ to be compared: rows that only the target changed stay."""
-        return self.base, self.source
+    def changed_side(self) -> tuple[TableRef, ...]:
+        """The versions between which a row must differ to be compared: rows that only the target changed stay.
+
+        If the base lacks a column that both sides have, the base does not show which side changed it.
+        """
+        return self.all if self.is_unclear else (self.base, self.source)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the base lacks a column that both sides have."""
+        return bool(self.lacking[0] - self.lacking[1])
 
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:
         """Rows without those that are compared separately."""
@@ -158,7 +186,7 @@ def with_blob_hashes(tables: TableStorage, ref: TableRef, rows: pa.Table, column
         for name in columns.blobs:
             found[name] += [_blob_hash(cell) for cell in part[name].to_pylist()]
     for name, prints in found.items():
-        rows = rows.append_column(name, pa.array(prints, _BLOB_HASH))
+        rows = rows.append_column(name, pa.array(prints, BLOB_HASH))
     return rows
 
 
@@ -190,6 +218,7 @@ class TakenRows:
         rows: the rows, with hashes in place of blobs.
         names: the columns of the table.
         other: for rows that were merged by property, the version with the blobs whose hash is not that of `ref`.
+        base: the version with the blobs of entities that neither `other` nor, in these columns, `ref` has.
     """
 
     tables: TableStorage
@@ -198,6 +227,7 @@ class TakenRows:
     columns: Columns
     names: tuple[str, ...]
     other: TableRef | None = None
+    base: TableRef | None = None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         wanted = list(self.names if columns is None else columns)
@@ -239,9 +269,21 @@ class TakenRows:
         assert self.other is not None
         if len(ids) == 0:
             return
-        found = self.tables.at(self.other).lookup("id", ids, columns=["id", ROW_ID])
-        row_ids = found[ROW_ID].combine_chunks().take(pc.index_in(ids, value_set=found["id"]).combine_chunks())
-        yield from blob_cells(self.tables, self.other, row_ids, blobs)
+        row_ids = self._row_ids(self.other, ids)
+        if self.base is None or not row_ids.null_count:
+            yield from blob_cells(self.tables, self.other, row_ids, blobs)
+            return
+        # Entities that are restored have their former blobs, which only the base has.
+        in_base, is_missing = self._row_ids(self.base, ids), row_ids.is_null().to_numpy(zero_copy_only=False)
+        bounds = [0, *(np.flatnonzero(np.diff(is_missing)) + 1), len(ids)]
+        for first, end in pairwise(bounds):
+            ref, found = (self.base, in_base) if is_missing[first] else (self.other, row_ids)
+            yield from blob_cells(self.tables, ref, found.slice(first, end - first), blobs)
+
+    def _row_ids(self, ref: TableRef, ids: pa.ChunkedArray) -> pa.Array:
+        """The row ids of some entities in a version; null for those that it does not have."""
+        found = self.tables.at(ref).lookup("id", ids, columns=["id", ROW_ID])
+        return found[ROW_ID].combine_chunks().take(pc.index_in(ids, value_set=found["id"]).combine_chunks())
 
 
 def _other_content(cells: pa.ChunkedArray, hashes: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

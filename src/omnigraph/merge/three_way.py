@@ -89,7 +89,7 @@ class ThreeWay:
         found = Tables()
         for versions in self.versions(found):
             key = versions.key
-            stored = versions.unknown or not self._source_unchanged(key)
+            stored = versions.unknown or versions.is_unclear or not self._source_unchanged(key)
             one = Compared(versions, versions.schema.empty_table())
             if stored:
                 one = self._comparer.compare(versions, choices.of(key), checked_columns(accepted, key))
@@ -119,10 +119,13 @@ class ThreeWay:
         if target is not None and pin.ref == target.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_readable(before.ref, pin, target))
+        # The base is a state of a third branch, whose schema lacks the type.
+        unknown = unknown or (self._alignment is not None and before is None)
         separate_ids = pa.concat_arrays(
             [self._source.overlay_ids(key), *([] if unknown else [self._base.overlay_ids(key)])]
         ).unique()
-        if not unknown and self._source_unchanged(key) and len(separate_ids) == 0:
+        is_unclear = before is not None and not unknown and self._is_unclear(before.ref, pin.ref)
+        if not unknown and not is_unclear and self._source_unchanged(key) and len(separate_ids) == 0:
             return None
         pins = [one for one in ((None if unknown else before), pin, target) if one is not None and one.id == pin.id]
         schemas = [self._tables.at(one.ref).schema() for one in pins]
@@ -139,7 +142,18 @@ class ThreeWay:
         versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
         if self._alignment is None:
             return versions
-        return replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
+        if before is not None and not unknown and self._alignment.lacking(before.ref, *refs[1:])[0]:
+            # The target may have the same files as the base, but it has other columns.
+            refs = before.ref, *refs[1:]
+        lacking = self._alignment.lacking(*refs)
+        return replace(versions, base=refs[0], lacking=lacking, fill=self._alignment.fill(key))
+
+    def _is_unclear(self, base: TableRef, source: TableRef) -> bool:
+        """Whether the source has columns of the target that the base lacks, so that the base does not show changes."""
+        if self._alignment is None:
+            return False
+        lacking = self._alignment.lacking(base, source, source)
+        return bool(lacking[0] - lacking[1])
 
     def _is_plain(self, key: str) -> bool:
         """Whether the table has no overlay and is known, in the source and in the base."""

@@ -62,6 +62,23 @@ def missing_values(accepted: AcceptedSchema, key: str, rows: pa.Table) -> Iterat
             yield rows.filter(rows[prop.name].is_null()).select(["id"]), describe_missing(f"{name}.{prop.name}")
 
 
+def require_values(accepted: AcceptedSchema, tables: Mapping[str, pa.Table]) -> None:
+    """Check that rows of another schema have the values that the schema requires.
+
+    Args:
+        accepted: the accepted schema.
+        tables: the rows by type key, with all columns.
+
+    Raises:
+        ConstraintError: a value is missing.
+    """
+    found = Violations()
+    for key, rows in tables.items():
+        for missing, describe in missing_values(accepted, key, rows):
+            found.add(missing, describe)
+    found.refuse()
+
+
 def validate(
     accepted: AcceptedSchema,
     changes: Mapping[str, TableChange],
