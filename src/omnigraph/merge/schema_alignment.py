@@ -23,7 +23,6 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.equality import identical
 from omnigraph.storage.fragments import Fragment
@@ -293,7 +292,7 @@ class AlignedTables:
         columns = {member.name: by_identity[_identity(member)] for member in schema if _identity(member) in by_identity}
         numbers = self._accepted.identity(kind, name).properties
         renames: dict[str, tuple[tuple[str, str], ...]] = {}
-        for prop in declared_type(self._accepted, kind, name).properties.values():
+        for prop in self._accepted.catalog.declared(kind, name).properties.values():
             allowed = prop.type.enum_values or ()
             known = self._renames.get(numbers[prop.name], ())
             pairs = tuple((old, new) for old, new in known if old not in allowed and new in allowed)
@@ -325,11 +324,6 @@ def _identity(member: pa.Field) -> str:
     metadata = member.metadata or {}
     number = metadata.get(PROPERTY_ID.encode())
     return member.name if number is None else f"#{number.decode()}"
-
-
-def declared_type(accepted: AcceptedSchema, kind: TypeKind, name: str) -> NodeType | EdgeType:
-    """A node or edge type of a schema."""
-    return accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
 
 
 class Alignment:
@@ -377,7 +371,7 @@ class Alignment:
     def fill(self, key: str) -> Fill:
         """The values for columns that a side lacks."""
         kind, name = TypeKey.parse(key)
-        declared = declared_type(self._accepted, kind, name)
+        declared = self._accepted.catalog.declared(kind, name)
         required = [p for p in declared.properties.values() if p.default is not None and not p.type.nullable]
         return Fill(
             {prop.name: default_value(prop, self._now) for prop in required},
