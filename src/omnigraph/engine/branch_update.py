@@ -87,7 +87,7 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
             archive_contract(store.objects, *session.schemas.version_of(parent))
         prepare = PrepareUpdate(session, request, parent, choices.swapped(), digest)
         if request.preview:
-            return prepare.receipt_of(view, prepare.merged(view))
+            return prepare.previewed(view)
         commit = write_tables(session, write, prepare)
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
@@ -136,7 +136,8 @@ class PrepareUpdate:
         if parent.schema_hash == view.schema_hash:
             raise ReadSetChangedError("schema", None, view.schema_hash)
         view = untracked(view)
-        work, merged = self._work(view), self.merged(view)
+        work = self._work(view)
+        merged = work.against(parent)
         self.receipt = receipt = self.receipt_of(view, merged)
         if merged.total:
             raise MergeConflictsError(parent.branch, view.branch, receipt.conflicts, merged.total)
@@ -157,9 +158,11 @@ class PrepareUpdate:
         level = merge_level(self.request.level)
         return Merge(session.store, view, session.schemas, self.choices, comparer, MemoryLimit(budget), level=level)
 
-    def merged(self, view: Manifest) -> Merged:
-        """The merge of the branch into its parent."""
-        return self._work(untracked(view)).against(self.parent)
+    def previewed(self, view: Manifest) -> MergeReceipt:
+        """The receipt of a preview."""
+        work = self._work(untracked(view))
+        merged = work.against(self.parent)
+        return replace(self.receipt_of(view, merged), previewed=work.previewed(merged, self.parent))
 
     def receipt_of(self, view: Manifest, merged: Merged) -> MergeReceipt:
         """The receipt, without a commit."""

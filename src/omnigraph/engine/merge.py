@@ -74,7 +74,8 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         work = Merge(store, source, session.schemas, choices, comparer, MemoryLimit(budget), level=level)
         prepare = PrepareMerge(session, request, work, source, choice, digest)
         if request.preview:
-            return prepare.receipt_of(work.against(target))
+            merged = work.against(target)
+            return replace(prepare.receipt_of(merged), previewed=work.previewed(merged, target))
         commit = write_tables(session, write, prepare)
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):

@@ -18,7 +18,7 @@ import orjson
 
 from omnigraph.commit import snapshots
 from omnigraph.commit.lineage import find_ancestor, find_idempotent
-from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.commit.sidecar import WriterKind
@@ -164,7 +164,8 @@ class _Pick:
                 level=self._level,
             )
             if request.preview:
-                return self._receipt_of(self._work.against(target, self._base))
+                merged = self._work.against(target, self._base)
+                return replace(self._receipt_of(merged), previewed=self._work.previewed(merged, target))
             commit = write_tables(session, write, self._prepare)
         last = self.receipt
         label = None if last is None else last.label(self._kind, self._digest)
@@ -200,6 +201,7 @@ class _Pick:
             self._request.preview,
             self._session.actor,
             engine=self._choice.engine.value,
+            left_out=merged.left_out,
         )
 
     def _check_schemas(self) -> None:
@@ -207,11 +209,23 @@ class _Pick:
         changes_schema = change.before.schema_hash != change.after.schema_hash
         if not changes_schema and change.commit.writer != WriterKind.SCHEMA_APPLY:
             return
-        hint = "to go back, apply the former schema" if self._reverts else "apply the schema to the branch instead"
         raise MergeSchemaError(
-            f"commit {change.commit.id} changed the schema, so it cannot be {self._verb}",
-            hint=f"{hint}; rows that a schema change dropped can be read at the commit before it",
+            f"commit {change.commit.id} changed the schema of '{change.commit.branch}', so it cannot be {self._verb}",
+            hint=self._schema_hint(),
         )
+
+    def _schema_hint(self) -> str:
+        branch, before = self._change.commit.branch, self._change.before.head.id
+        if self._reverts and branch != MAIN:
+            return f"to go back, run 'omnigraph branch reset {branch} --to {before}'"
+        if self._reverts:
+            return (
+                "to go back, run 'omnigraph schema apply' with the text that 'omnigraph schema show --snapshot "
+                f"{before}' prints, and @rename_from for what was renamed; 'omnigraph schema plan' shows the steps"
+            )
+        if self._branch == MAIN:
+            return "apply the schema of that commit with 'omnigraph schema apply'"
+        return f"run 'omnigraph branch update {self._branch}', which brings the schema of the parent"
 
     def _message(self) -> str:
         commit = self._change.commit

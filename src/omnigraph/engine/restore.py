@@ -10,11 +10,12 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.manifest import Manifest, Models, combined_models
+from omnigraph.commit.manifest import Manifest, combined_models
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import now_micros
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.commit import write_request, write_tables
@@ -24,12 +25,13 @@ from omnigraph.errors import InputError, PreconditionFailedError, shown
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.changes import change_of
-from omnigraph.merge.compare import Compared, rows_write
+from omnigraph.merge.compare import rows_write
 from omnigraph.merge.entity_restore import EntityRestore
+from omnigraph.merge.preview import previewed
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.restore_receipt import FROM, RestoreReceipt, earlier_restore
 from omnigraph.write.rules.constraints import MemoryLimit
-from omnigraph.write.rules.validator import validate
+from omnigraph.write.rules.validator import Violations, missing_values, validate
 from omnigraph.write.spill import memory_budget
 
 
@@ -40,7 +42,7 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
         InputError: there are no ids, or `edges` is given for an edge type.
         NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
         ConstraintError: the result breaks a constraint. Nothing was written.
-        MergeSchemaError: the type has other properties in that state.
+        MergeSchemaError: that state does not have the type, or its values do not fit the schema of the branch.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the state.
     """
@@ -117,9 +119,14 @@ class PrepareRestore:
 
     def __call__(self, view: Manifest) -> Prepared:
         session, budget = self.session, memory_budget(self.request.memory_budget)
-        accepted = session.schemas.of(view)
-        found = EntityRestore(session.store, accepted, self.before, view, budget)
+        found = EntityRestore(session.store, session.schemas, self.before, view, now_micros() // 1000, budget)
         found.run(self.key, self.ids, edges=self.request.edges)
+        accepted = found.accepted
+        wrong = Violations()
+        for key, one in found.tables.items():
+            for rows, describe in missing_values(accepted, key, one.rows):
+                wrong.add(rows, describe)
+        wrong.refuse()
         changes = {key: change_of(accepted, one) for key, one in found.tables.items()}
         validate(accepted, changes, Snapshot(session.store, view), MemoryLimit(budget))
         self.receipt = RestoreReceipt(
@@ -129,10 +136,11 @@ class PrepareRestore:
             found.omitted,
             self.request.preview,
             session.actor,
+            left_out=tuple(dict.fromkeys(found.left_out)),
+            previewed=previewed(found.storage, found.tables, view) if self.request.preview else (),
         )
-        writes = [rows_write(session.store.tables, one, view, self._models(one, view)) for one in found.tables.values()]
+        writes = [
+            rows_write(found.storage, one, view, combined_models(view.tables[key].models, found.models(key)))
+            for key, one in found.tables.items()
+        ]
         return Prepared(writes, (self.receipt.label(self.digest),), needs=state_refs(self.before))
-
-    def _models(self, compared: Compared, view: Manifest) -> Models:
-        key, theirs = compared.versions.key, self.before.tables.get(compared.versions.key)
-        return combined_models(view.tables[key].models, () if theirs is None else theirs.models)

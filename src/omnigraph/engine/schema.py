@@ -16,7 +16,7 @@ from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
 from omnigraph.engine.session import At, Session
-from omnigraph.errors import CancelledError, ReadSetChangedError
+from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
 from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
@@ -53,12 +53,19 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
     """Change the schema of `main`, as one commit.
 
     Raises:
+        InputError: the request names another branch than `main`.
         CompileError: the new schema does not compile.
         PlanError: a step is refused, or more severe than `allow` permits.
         SchemaDataError: stored rows do not fit the new schema.
         ReadSetChangedError: another process has changed the schema meanwhile.
     """
     session.require_writable()
+    branch = session.branch_or_default(request.branch)
+    if branch != MAIN:
+        raise InputError(
+            f"the schema of branch '{branch}' cannot be changed by itself: schemas change on 'main'",
+            hint=f"apply the schema to 'main', then bring it into the branch: omnigraph branch update {branch}",
+        )
     allow = parse_allow(request.allow)
     request = replace(request, allow=allow, schema=schema_text(request.schema))
     try:
@@ -85,14 +92,16 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     migration, view = _migration(session, request)
     migration.check_allowed(Allow(request.allow))
     planned = migration.planned(store, view)
+    write = replace(
+        write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
+        schema=None if planned.is_empty else migration.schema_change(),
+    )
     if planned.is_empty:
+        if write.expect_head not in (None, view.head.id):
+            raise PreconditionFailedError(MAIN, str(write.expect_head), view.head.id)
         return SchemaReceipt(planned, False, view.version)
     cost = planned.cost
     choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
-    write = replace(
-        write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
-        schema=migration.schema_change(),
-    )
     memory = MemoryLimit(memory_budget(request.memory_budget))
     with backend_of(choice, request).columns(session) as columns:
         now = time.time_ns() // 1_000_000

@@ -16,8 +16,8 @@ from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt
 class Schema:
     """The schema of a graph: its text, and its changes.
 
-    Schemas change on `main`. Other branches keep the schema that they were created with, and old commits are read with
-    theirs.
+    Schemas change on `main`. Other branches keep the schema that they were created with until `branches.update` brings
+    them that of their parent. Old commits are read with theirs.
     """
 
     def __init__(self, session: Session) -> None:
@@ -77,6 +77,8 @@ class Schema:
 
         Args:
             schema: the new schema: its text, or the path of a `.pg` file.
+            branch: by default the handle's branch. It has to be `main`: other branches get the schema by
+                `branches.update`.
             allow: the most severe effect on data that is allowed: `safe`; `validated`, steps that check stored rows
                 first; `drops` (the default), drops that earlier commits still have; `data_loss`, drops that also
                 remove the data from earlier commits.
@@ -98,6 +100,7 @@ class Schema:
             (True, False)
 
         Raises:
+            InputError: the branch is not `main`.
             CompileError: the new schema does not compile.
             PlanError: a step is refused, or more severe than `allow` permits.
             SchemaDataError: stored rows do not fit the new schema. It has the first ids and the number of all rows.

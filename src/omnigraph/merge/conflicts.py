@@ -190,15 +190,7 @@ class _Sides:
             return {}
         every = Columns.of(self._tables.at(pin.ref).schema())
         columns = every if names is None else every.only(names)
-        rows = state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns).combine_chunks()
-        values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
-        texts = {name: column.to_pylist() for name, column in values.items()}
-        for name in columns.blobs:
-            texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
-        return {
-            entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}
-            for i, entity in enumerate(texts["id"])
-        }
+        return shown_rows(state.rows(self._tables, key, pin.ref, pa.array(ids, pa.utf8()), columns), columns)
 
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
         """The number of edges for each end and node in `drafts`; None if it is unknown."""
@@ -214,6 +206,18 @@ class _Sides:
             for node in self._tables.at(pin.ref).lookup(end, nodes, columns=[end])[end].to_pylist():
                 found[end, node] += 1
         return found
+
+
+def shown_rows(rows: pa.Table, columns: Columns) -> dict[str, dict[str, Any]]:
+    """Rows for display, by id. Long texts and lists are truncated. A blob is shown as a digest."""
+    values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
+    texts = {name: column.to_pylist() for name, column in values.items()}
+    for name in columns.blobs:
+        texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
+    return {
+        entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}
+        for i, entity in enumerate(texts["id"])
+    }
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:

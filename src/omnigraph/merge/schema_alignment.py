@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Manifest, Models, TableId, TablePin, models_of
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
@@ -326,6 +327,24 @@ def _identity(member: pa.Field) -> str:
     return member.name if number is None else f"#{number.decode()}"
 
 
+def alignment_of(
+    store: Store, schemas: Schemas, target: Manifest, others: Sequence[Manifest], now: int
+) -> Alignment | None:
+    """The alignment of other states to the schema of the target; None if all have the same schema.
+
+    Args:
+        store: the graph.
+        schemas: the schemas of states.
+        target: the target.
+        others: the other states. Renamed enum values are found in the schema texts of the target and the last of them.
+        now: the value of `now()` in defaults, in milliseconds.
+    """
+    if all(view.schema_hash == target.schema_hash for view in others):
+        return None
+    renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, others[-1])])
+    return Alignment(store.tables, target, schemas.of(target), renames, now)
+
+
 class Alignment:
     """Aligns the states of one merge to the schema of its target.
 
@@ -378,12 +397,17 @@ class Alignment:
             {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None},
         )
 
-    def left_out(self, base: Manifest | None, source: Manifest) -> list[str]:
+    def lacks(self, key: str, ref: TableRef) -> list[str]:
+        """The properties of a version of a table that the target does not have."""
+        return [f"{TypeKey.parse(key).name}.{column}" for column in self._aligned.left_out(ref)]
+
+    def left_out(self, base: Manifest | None, source: Manifest, name: str) -> list[str]:
         """The types and properties of the source that the target does not have, and that the source has changed.
 
         Args:
             base: the base; None if it is unknown.
             source: the state that is merged.
+            name: its name in messages.
 
         Raises:
             MergeSchemaError: the target has dropped a type, and the source has changed entities of it.
@@ -393,16 +417,18 @@ class Alignment:
         for key, pin in sorted(pins(source).items()):
             if before.get(pin.id) == pin.ref:
                 continue
-            name = TypeKey.parse(key).name
             if pin.id in self._keys:
-                found += [f"{name}.{column}" for column in self._aligned.left_out(pin.ref)]
+                found += self.lacks(key, pin.ref)
             elif self._is_newer(pin.id):
-                found.append(name)
+                found.append(TypeKey.parse(key).name)
             elif pin.row_count:
                 raise MergeSchemaError(
-                    f"'{source.branch}' has changed entities of {name}, which '{self._target.branch}' has dropped",
+                    f"'{name}' has changed entities of {TypeKey.parse(key).name}, which '{self._target.branch}' has "
+                    "dropped",
                     [key],
-                    hint="delete them on the branch, or add the type again and load the rows",
+                    hint=f"delete them on '{source.branch}' first, or add the type again and load their rows"
+                    if name == source.branch
+                    else "add the type again, and load the rows of an export of that commit",
                 )
         return found
 
