@@ -40,7 +40,8 @@ def test_a_revert_prints_its_commit_and_counts(shell: Shell, place: str) -> None
     added = _head(place)
     preview = shell.run("revert", added, "--uri", place, "--preview")
     counts = "  node:Person: 0 inserted, 0 updated, 1 deleted\n"
-    assert (preview.exit_code, preview.stdout) == (0, f"would revert commit {added} on main\n{counts}")
+    values = '\nnode Person\n- ann  age: 1, name: "ann"\n'
+    assert (preview.exit_code, preview.stdout) == (0, f"would revert commit {added} on main\n{counts}{values}")
     done = shell.run("revert", added, "--uri", place)
     assert done.stdout == f"reverted commit {added} on main: commit {_head(place)}\n{counts}"
     assert done.stderr == f"omnigraph revert → {place} (direct, local)\n"
@@ -115,7 +116,8 @@ def test_single_entities_are_restored(shell: Shell, place: str) -> None:
     entity = ("--type", "Person", "--id", "ann", "--id", "cid", "--at", good)
     preview = shell.run("restore", place, *entity, "--preview")
     counts = "  node:Person: 0 inserted, 1 updated, 1 deleted\n"
-    assert preview.stdout == f"would restore 2 Person on main from commit {good}\n{counts}"
+    values = '\nnode Person\n~ ann\n    age: 7 → 1\n- cid  name: "cid"\n'
+    assert preview.stdout == f"would restore 2 Person on main from commit {good}\n{counts}{values}"
     done = shell.run("restore", "--uri", place, *entity, "--edges")
     assert done.stdout == f"restored 2 Person on main from commit {good}\n{counts}"
     again = shell.run("restore", "--store", place, "--type", "Person", "--id", "ann", "--at", good)

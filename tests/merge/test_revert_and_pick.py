@@ -66,6 +66,7 @@ def test_a_revert_undoes_one_commit_and_keeps_later_ones(graph: Graph) -> None:
         "resolved": 0,
         "edges_kept": 0,
         "edges_omitted": 0,
+        "left_out": [],
         "merge_conflicts": [],
         "total_conflicts": 0,
         "engine": "local",

@@ -26,6 +26,7 @@ from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.equality import identical
+from omnigraph.storage.blobs import CELL, stored_blobs
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -210,15 +211,20 @@ class AlignedView:
             yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
 
     def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
-        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns))
+        # A version may lack all of the columns. Lance needs at least one column to read.
+        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns) or ["id"])
         return self._conversion.converted(rows, columns)
 
     def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         stored = self._conversion.stored
         names = rows.column_names
+        lacking = [name for name in stored_blobs(self._conversion.schema) if name in names and name not in stored]
         with_stored_names = rows.rename_columns([stored.get(name, name) for name in names])
         for part in self._view.content(with_stored_names, largest):
-            yield part.rename_columns(names)
+            part = part.rename_columns(names)
+            for name in lacking:
+                part = part.set_column(names.index(name), name, pa.nulls(part.num_rows, CELL))
+            yield part
 
     def exists(self) -> bool:
         return self._view.exists()
