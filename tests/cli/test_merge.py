@@ -68,7 +68,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
         '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',
         "",
         "node Person",
-        '+ bob  name: "bob"',
+        '+ bob  age: 1, name: "bob"',
     ]
     printed = json.loads(shell.run("branch", "merge", "side", "--uri", place, "--preview", "--json").stdout)
     (conflict,) = printed["merge_conflicts"]

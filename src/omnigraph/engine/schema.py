@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
@@ -75,6 +76,7 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
             raise
         # Another process may have applied the same schema.
         again, view = _migration(session, request)
+        session.schema = session.schemas.version_of(view)
         if again.plan.steps:
             hint = "nothing of this change was applied; plan the change again"
             raise ReadSetChangedError(error.member, error.expected, error.actual, hint=hint) from error
@@ -103,12 +105,15 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     cost = planned.cost
     choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
     memory = MemoryLimit(memory_budget(request.memory_budget))
-    with backend_of(choice, request).columns(session) as columns:
+    with (
+        at_work(store.leases, WorkKind.SCHEMA, view) as work,
+        backend_of(choice, request).columns(session) as columns,
+    ):
         now = time.time_ns() // 1_000_000
         prepare = PrepareMigration(
             store, migration, now, lambda: session.embedder, memory, columns, lambda: _check_cancelled(request)
         )
-        commit = write_tables(session, write, prepare)
+        commit = write_tables(session, replace(write, work=work), prepare)
     assert commit is not None, "the schemas differ, so there is a commit"
     dropped = migration.dropped_data(view) if request.allow is Allow.DATA_LOSS else {}
     removed = remove_dropped(store, dropped)

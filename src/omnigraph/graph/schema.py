@@ -72,8 +72,9 @@ class Schema:
     def apply(self, schema: str | os.PathLike[str], **options: Unpack[SchemaApplyOptions]) -> SchemaReceipt:
         """Change the schema of `main` and its stored rows, as one commit.
 
-        Writers to `main` wait meanwhile. A write that was prepared with the old schema is prepared again, or refused.
-        If the graph already has this schema, nothing happens.
+        Stored rows are checked and new columns are written without the lease of `main`, so other writers go on. If they
+        change the same tables, the work is done again. A write that was prepared with the old schema is prepared again,
+        or refused. If the graph already has this schema, nothing happens.
 
         Args:
             schema: the new schema: its text, or the path of a `.pg` file.
