@@ -197,7 +197,7 @@ def test_a_schema_change_is_neither_reverted_nor_picked(place: Path) -> None:
     assert commit is not None
     with pytest.raises(MergeSchemaError, match="changed the schema of 'main', so it cannot be reverted") as refused:
         graph.revert(commit.id)
-    assert "omnigraph schema apply" in (refused.value.hint or "")
+    assert "omnigraph schema show --snapshot" in (refused.value.hint or "")
     with pytest.raises(MergeSchemaError, match="cannot be picked"):
         graph.cherry_pick(commit.id)
 

@@ -107,7 +107,7 @@ def test_a_schema_change_is_refused_with_the_command_that_helps(graph: Graph) ->
     change = graph.branch("main").head.id
     with pytest.raises(MergeSchemaError, match="changed the schema of 'main'") as refused:
         graph.revert(change[:16])
-    assert "omnigraph schema apply" in (refused.value.hint or "")
+    assert "omnigraph schema show --snapshot" in (refused.value.hint or "")
     with pytest.raises(MergeSchemaError) as refused:
         graph.cherry_pick(change, into="side")
     assert "omnigraph branch update side" in (refused.value.hint or "")

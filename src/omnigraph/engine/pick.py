@@ -220,8 +220,8 @@ class _Pick:
             return f"to go back, run 'omnigraph branch reset {branch} --to {before}'"
         if self._reverts:
             return (
-                "to go back, run 'omnigraph schema apply' with the text that 'omnigraph schema show --snapshot "
-                f"{before}' prints, and @rename_from for what was renamed; 'omnigraph schema plan' shows the steps"
+                f"to go back, apply the schema that 'omnigraph schema show --snapshot {before}' prints, with "
+                "@rename_from for what was renamed"
             )
         if self._branch == MAIN:
             return "apply the schema of that commit with 'omnigraph schema apply'"
