@@ -103,6 +103,18 @@ def test_a_commit_of_a_dropped_type_is_refused(graph: Graph) -> None:
     assert "add the type again" in (refused.value.hint or "")
 
 
+def test_a_branch_that_kept_rows_of_a_dropped_type_merges_unless_it_changed_them(graph: Graph) -> None:
+    graph.schema.apply(WITHOUT_CITY)
+    graph.merge("main", into="side")
+    _do(graph, 'update Person set { age: 8 } where name = "bob"', "side")
+    assert {"City", "Lives"} <= set(graph.merge("side").left_out)
+    assert _row(graph, "bob") == {"years": 8}
+    graph.merge("main", into="side")
+    _do(graph, 'insert City { name: "oslo" }', "side")
+    with pytest.raises(MergeSchemaError, match="entities of City, which 'main' has dropped"):
+        graph.merge("side")
+
+
 def test_a_schema_change_is_refused_with_the_command_that_helps(graph: Graph) -> None:
     change = graph.branch("main").head.id
     with pytest.raises(MergeSchemaError, match="changed the schema of 'main'") as refused:

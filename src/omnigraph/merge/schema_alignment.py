@@ -425,7 +425,9 @@ class Alignment:
                 continue
             if pin.id in self._keys:
                 found += self.lacks(key, pin.ref)
-            elif self._is_newer(pin.id):
+            elif self._is_newer(pin.id) or (base is not None and pin.id not in before and not source.owns(pin)):
+                # Either the target has an older schema; or the base has dropped the type, too, and the source has only
+                # kept the rows from before.
                 found.append(TypeKey.parse(key).name)
             elif pin.row_count:
                 raise MergeSchemaError(
