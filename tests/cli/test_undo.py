@@ -137,3 +137,36 @@ def test_wrong_forms_of_restore_are_usage_errors(shell: Shell, place: str) -> No
     ):
         done = shell.run(*words)
         assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_the_beginning_of_an_id_is_accepted_by_all_commands(shell: Shell, place: str) -> None:
+    """Also for commits that were merged from a deleted branch, and for those that a reset took from their branch."""
+    with omnigraph.open(place) as graph:
+        merged, base = graph.branch("side").head.id, graph.branch("main").head.id
+        graph.merge("side", delete_branch=True)
+        graph.branches.create("work")
+        lost = _do(graph, 'insert Person { name: "cid", age: 1 }', "work")
+        graph.branches.reset("work", base)
+
+    def short(commit: str) -> str:
+        with omnigraph.open(place, read_only=True) as graph:
+            others = {one.id for branch in ("main", "work") for one in graph.branch(branch).commits.list().commits}
+        others |= {merged, lost}
+        return next(commit[:n] for n in range(8, 27) if sum(other.startswith(commit[:n]) for other in others) == 1)
+
+    def run(*args: str) -> str:
+        done = shell.run(*args, "--uri", place)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert lost in run("commit", "show", short(lost).lower())
+    assert "cid" in run("diff", short(base), short(lost))
+    assert "cid" in run("log", "Person", "cid", "--snapshot", short(lost))
+    assert lost in run("cherry-pick", short(lost), "--preview", "--into", "work")
+    assert lost in run("branch", "reset", "work", "--to", short(lost), "--preview")
+    assert merged in run("revert", short(merged), "--preview")
+    assert f"from commit {base}" in run("restore", "--type", "Person", "--id", "bob", "--at", short(base), "--preview")
+    with omnigraph.open(place) as graph:
+        assert graph.revert(short(merged)[:26].lower(), preview=True).commit_id == merged
+        graph.tags.create(short(base), commit=lost)
+        assert graph.snapshot(commit=short(base)).commit.id == lost, "the name of a tag comes first"

@@ -17,7 +17,7 @@ from hashlib import sha256
 import orjson
 
 from omnigraph.commit import snapshots
-from omnigraph.commit.lineage import find_ancestor, find_idempotent
+from omnigraph.commit.lineage import find_ancestor, find_idempotent, full_commit_id
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import check_present, state_refs
@@ -258,7 +258,7 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     if not isinstance(name, str):
         raise InputError(f"{shown(name)} is not a commit", hint="give the id of a commit, or a tag")
     # A merged commit of a deleted branch is found in the lineage of the branch only.
-    found = find_ancestor(target, name)
+    found = find_ancestor(target, full_commit_id(store, name))
     after = snapshots.at_commit(store, name).manifest if found is None else store.manifest_of(found)
     commit = after.head
     parents = [one for one in (commit.parent, commit.merged_parent) if one is not None]
