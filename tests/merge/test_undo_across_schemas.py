@@ -231,3 +231,30 @@ def test_a_transaction_with_rows_of_a_type_that_was_dropped_is_refused(graph: Gr
 
         with pytest.raises(omnigraph.OmnigraphError, match=r"City|schema"):
             overtaken()
+
+
+def test_names_of_types_are_those_of_the_branch(graph: Graph) -> None:
+    """An edge type that is renamed on `main` is an edge type on the older branch, too."""
+    graph.schema.apply(
+        AFTER.replace("edge Lives:", "edge Home:").replace("{\n    since", '@rename_from("Lives") {\n    since')
+    )
+    side = graph.branch("side")
+    assert [change.operation.value for change in side.log("Lives", "e1").changes] == ["insert"]
+    assert {value.property for value in side.blame("Lives", "e1")} >= {"since"}
+    _do(graph, 'update Lives set { since: 2001 } where from = "ann"', "side")
+    side.restore("Lives", "e1", "loaded")
+    assert (side.entity("Lives", "e1") or {})["since"] == 2000
+    with side.transaction() as work:
+        work.mutate('query q() { update Lives set { since: 2002 } where from = "ann" }')
+        assert (work.entity("Lives", "e1") or {})["since"] == 2002
+    _do(graph, 'update Home set { since: 2003 } where from = "ann"')
+    graph.merge("main", into="side", resolutions={("Lives", "e1"): "theirs"})
+    assert (side.entity("Lives", "e1") or {})["since"] == 2003
+    _do(graph, 'update Lives set { since: 2004 } where from = "ann"', "side")
+    _do(graph, 'update Home set { since: 2005 } where from = "ann"')
+    graph.merge("side", resolutions={("Home", "e1"): "theirs"})
+    assert (graph.entity("Home", "e1") or {})["since"] == 2004
+    _do(graph, 'update Lives set { since: 2006 } where from = "ann"', "side")
+    _do(graph, 'update Home set { since: 2007 } where from = "ann"')
+    graph.branches.update("side", resolutions={("Home", "e1"): "ours"})
+    assert (graph.branch("side").entity("Home", "e1") or {})["since"] == 2006

@@ -67,10 +67,11 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     else:
         view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
     write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    choices = Choices.given(request.strategy, request.resolutions, session.type_keys(parent_name))
     digest = None
     if request.idempotency_key is not None:
-        parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]
+        sides = {key: dict(ids) for key, ids in choices.by_type.items()}
+        parts = [request.name, choices.default, sides, merge_level(request.level)]
         digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
         earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
         if earlier is not None and earlier.writer == WriterKind.BRANCH_UPDATE:

@@ -46,7 +46,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if request.source == request.into:
         raise InputError(f"'{request.source}' cannot be merged into itself")
     write = write_request(session, request.into, WriterKind.BRANCH_MERGE, request)
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+    choices = Choices.given(request.strategy, request.resolutions, session.type_keys(request.into))
     level = merge_level(request.level)
     digest = None if request.idempotency_key is None else _digest(request, choices, level)
     store = session.store

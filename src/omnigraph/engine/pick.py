@@ -105,7 +105,7 @@ class _Pick:
         self._kind = kind
         self._branch = session.branch_or_default(branch)
         self._request = request
-        self._choices = Choices.given(request.strategy, request.resolutions, session.type_key)
+        self._choices = Choices.given(request.strategy, request.resolutions, session.type_keys(self._branch))
         self._level = merge_level(request.level)
         self.receipt: PickReceipt | None = None
 

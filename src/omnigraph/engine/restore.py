@@ -48,10 +48,10 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     """
     if not request.preview:
         session.require_writable()
-    key, ids = session.type_key(request.type_name), _ids(request)
+    branch, ids = session.branch_or_default(request.branch), _ids(request)
+    key = session.type_key(request.type_name, session.snapshot(branch=branch))
     if request.edges and TypeKey.parse(key).kind is TypeKind.EDGE:
         raise InputError(f"{key} is an edge type: edges have no edges of their own", hint="omit edges")
-    branch = session.branch_or_default(request.branch)
     store = session.store
     write = write_request(session, branch, WriterKind.RESTORE, request)
     target = store.capture(branch) if request.preview else recovered_view(store, branch)

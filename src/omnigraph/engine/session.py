@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.changes.aligned_types import GraphState
@@ -202,6 +202,10 @@ class Session:
             return name
         catalog = (self.accepted if view is None else self.schemas.at(view)).catalog
         return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
+
+    def type_keys(self, branch: str) -> Callable[[str], str]:
+        """A function that returns the key of a type by its name on a branch."""
+        return lambda name: self.type_key(name, self.snapshot(branch=branch))
 
     def refresh(self) -> Snapshot:
         """Read the newest state. A writable session also runs recovery."""
