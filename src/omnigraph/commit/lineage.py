@@ -15,7 +15,7 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut
+from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
 
 T = TypeVar("T")
@@ -144,6 +144,8 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
         NotFoundError: no branch and no tag has it.
         InputError: several commits have ids with this beginning.
     """
+    if not isinstance(commit_id, str):
+        raise InputError(f"{shown(commit_id)} is not a commit", hint="give the id of a commit")
     commit_id = full_commit_id(store, commit_id)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search

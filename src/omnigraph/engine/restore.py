@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -49,6 +50,8 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     if not request.preview:
         session.require_writable()
     branch, ids = session.branch_or_default(request.branch), _ids(request)
+    if request.at is None:
+        raise InputError("restore needs the state to take the rows from", hint="give a commit, a tag or a time as at")
     key = session.type_key(request.type_name, session.snapshot(branch=branch))
     if request.edges and TypeKey.parse(key).kind is TypeKind.EDGE:
         raise InputError(f"{key} is an edge type: edges have no edges of their own", hint="omit edges")
@@ -86,6 +89,8 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
 
 
 def _ids(request: RestoreRequest) -> pa.Array:
+    if isinstance(request.ids, Mapping) or not isinstance(request.ids, Iterable):
+        raise InputError(f"ids: {shown(request.ids)} is not a list of ids")
     given = [request.ids] if isinstance(request.ids, str) else list(request.ids)
     for one in given:
         if not isinstance(one, str):

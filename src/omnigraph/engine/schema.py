@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.schema_tables import table_keys
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
@@ -93,6 +94,11 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     store = session.store
     migration, view = _migration(session, request)
     migration.check_allowed(Allow(request.allow))
+    if migration.after is not None and not table_keys(migration.after) and view.tables:
+        raise InputError(
+            "the new schema has no types, so it would drop all types of the graph",
+            hint="check the file; nothing has changed",
+        )
     planned = migration.planned(store, view)
     write = replace(
         write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),

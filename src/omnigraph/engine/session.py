@@ -198,6 +198,8 @@ class Session:
             name: the name of the type, or its key.
             view: the state in which the type has this name; by default the state that the session last read.
         """
+        if not isinstance(name, str):
+            raise InputError(f"{shown(name)} is not the name of a type")
         if ":" in name:
             return name
         catalog = (self.accepted if view is None else self.schemas.at(view)).catalog
