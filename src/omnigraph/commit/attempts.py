@@ -47,6 +47,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
     WriteTimeoutError,
 )
+from omnigraph.lang.schema import ir_hash
 from omnigraph.storage.objects.store_clock import check_clock
 
 _LONG = frozenset(
@@ -322,13 +323,19 @@ class _Write:
         """
         self._last_conflict = conflict
         refusal = error or ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
-        # A schema change was planned for one schema. It is not planned again for another one.
-        planned_again = self._request.schema is not None and conflict.member == SCHEMA
-        if not self._request.replayable or planned_again:
+        if not self._request.replayable or self._is_overtaken(conflict):
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
         return _RetryError(conflict)
+
+    def _is_overtaken(self, conflict: ReadConflict) -> bool:
+        """Whether another process has changed the schema that this schema change was planned for.
+
+        It is not planned again. If the graph now has the wanted schema, there is nothing left to change.
+        """
+        wanted = self._request.schema
+        return wanted is not None and conflict.member == SCHEMA and conflict.actual != ir_hash(wanted.accepted)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
         conflict = self._last_conflict
