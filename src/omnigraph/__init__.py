@@ -160,6 +160,7 @@ if TYPE_CHECKING:
     from omnigraph.merge.choices import Strategy as Strategy
     from omnigraph.merge.pick_receipt import PickOutcome as PickOutcome
     from omnigraph.merge.pick_receipt import PickReceipt as PickReceipt
+    from omnigraph.merge.preview import PreviewedChange as PreviewedChange
     from omnigraph.merge.property_level import MergeLevel as MergeLevel
     from omnigraph.merge.receipt import MergeOutcome as MergeOutcome
     from omnigraph.merge.receipt import MergeReceipt as MergeReceipt
@@ -379,6 +380,7 @@ _HOMES = {
         "PickOutcome",
         "PickReceipt",
     ),
+    "merge.preview": ("PreviewedChange",),
     "merge.property_level": ("MergeLevel",),
     "merge.receipt": (
         "MergeOutcome",

@@ -66,6 +66,9 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
         "  node:Person: 1 inserted, 0 updated, 0 deleted",
         "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age "
         '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',
+        "",
+        "node Person",
+        '+ bob  age: 1, name: "bob"',
     ]
     printed = json.loads(shell.run("branch", "merge", "side", "--uri", place, "--preview", "--json").stdout)
     (conflict,) = printed["merge_conflicts"]

@@ -40,7 +40,8 @@ def test_a_revert_prints_its_commit_and_counts(shell: Shell, place: str) -> None
     added = _head(place)
     preview = shell.run("revert", added, "--uri", place, "--preview")
     counts = "  node:Person: 0 inserted, 0 updated, 1 deleted\n"
-    assert (preview.exit_code, preview.stdout) == (0, f"would revert commit {added} on main\n{counts}")
+    values = '\nnode Person\n- ann  age: 1, name: "ann"\n'
+    assert (preview.exit_code, preview.stdout) == (0, f"would revert commit {added} on main\n{counts}{values}")
     done = shell.run("revert", added, "--uri", place)
     assert done.stdout == f"reverted commit {added} on main: commit {_head(place)}\n{counts}"
     assert done.stderr == f"omnigraph revert → {place} (direct, local)\n"
@@ -115,7 +116,8 @@ def test_single_entities_are_restored(shell: Shell, place: str) -> None:
     entity = ("--type", "Person", "--id", "ann", "--id", "cid", "--at", good)
     preview = shell.run("restore", place, *entity, "--preview")
     counts = "  node:Person: 0 inserted, 1 updated, 1 deleted\n"
-    assert preview.stdout == f"would restore 2 Person on main from commit {good}\n{counts}"
+    values = '\nnode Person\n~ ann\n    age: 7 → 1\n- cid  name: "cid"\n'
+    assert preview.stdout == f"would restore 2 Person on main from commit {good}\n{counts}{values}"
     done = shell.run("restore", "--uri", place, *entity, "--edges")
     assert done.stdout == f"restored 2 Person on main from commit {good}\n{counts}"
     again = shell.run("restore", "--store", place, "--type", "Person", "--id", "ann", "--at", good)
@@ -135,3 +137,36 @@ def test_wrong_forms_of_restore_are_usage_errors(shell: Shell, place: str) -> No
     ):
         done = shell.run(*words)
         assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_the_beginning_of_an_id_is_accepted_by_all_commands(shell: Shell, place: str) -> None:
+    """Also for commits that were merged from a deleted branch, and for those that a reset took from their branch."""
+    with omnigraph.open(place) as graph:
+        merged, base = graph.branch("side").head.id, graph.branch("main").head.id
+        graph.merge("side", delete_branch=True)
+        graph.branches.create("work")
+        lost = _do(graph, 'insert Person { name: "cid", age: 1 }', "work")
+        graph.branches.reset("work", base)
+
+    def short(commit: str) -> str:
+        with omnigraph.open(place, read_only=True) as graph:
+            others = {one.id for branch in ("main", "work") for one in graph.branch(branch).commits.list().commits}
+        others |= {merged, lost}
+        return next(commit[:n] for n in range(8, 27) if sum(other.startswith(commit[:n]) for other in others) == 1)
+
+    def run(*args: str) -> str:
+        done = shell.run(*args, "--uri", place)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert lost in run("commit", "show", short(lost).lower())
+    assert "cid" in run("diff", short(base), short(lost))
+    assert "cid" in run("log", "Person", "cid", "--snapshot", short(lost))
+    assert lost in run("cherry-pick", short(lost), "--preview", "--into", "work")
+    assert lost in run("branch", "reset", "work", "--to", short(lost), "--preview")
+    assert merged in run("revert", short(merged), "--preview")
+    assert f"from commit {base}" in run("restore", "--type", "Person", "--id", "bob", "--at", short(base), "--preview")
+    with omnigraph.open(place) as graph:
+        assert graph.revert(short(merged)[:26].lower(), preview=True).commit_id == merged
+        graph.tags.create(short(base), commit=lost)
+        assert graph.snapshot(commit=short(base)).commit.id == lost, "the name of a tag comes first"

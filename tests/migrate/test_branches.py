@@ -9,7 +9,7 @@ import pytest
 from tests.commit.graphs import assert_whole
 
 import omnigraph
-from omnigraph.errors import MergeSchemaError, NotFoundError
+from omnigraph.errors import InputError, MergeSchemaError, NotFoundError
 from omnigraph.graph import Graph
 
 SCHEMA = "node P { name: String @key  a: String?  b: String? }\nnode Q { k: String @key }"
@@ -75,9 +75,11 @@ def test_a_branch_that_is_created_after_a_change_has_the_new_schema(graph: Graph
     assert graph.snapshot().scan("node:P").num_rows == 3
 
 
-def test_a_handle_on_another_branch_changes_main(graph: Graph) -> None:
+def test_a_handle_on_another_branch_changes_main_only_if_it_is_named(graph: Graph) -> None:
     with omnigraph.open(graph.uri, branch="dev") as dev:
-        assert dev.schema.apply(SWAPS[0]).applied
+        with pytest.raises(InputError, match="schemas change on 'main'"):
+            dev.schema.apply(SWAPS[0])
+        assert dev.schema.apply(SWAPS[0], branch="main").applied
         assert dev.schema.source == SCHEMA
         assert dev.schema.show(branch="main") == SWAPS[0]
 

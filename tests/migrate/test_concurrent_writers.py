@@ -16,8 +16,18 @@ from tests.patience import PATIENCE
 
 from omnigraph.commit import attempts, failpoints
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.errors import CompileError, ConstraintError, OmnigraphError, PlanError, ReadSetChangedError
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.write_request import Prepared
+from omnigraph.errors import (
+    CompileError,
+    ConstraintError,
+    OmnigraphError,
+    PlanError,
+    ReadSetChangedError,
+    SchemaDataError,
+)
 from omnigraph.graph import Graph, open
+from omnigraph.migrate.migration import PrepareMigration
 
 RENAMED = SCHEMA.replace("old: String?", 'former: String? @rename_from("old")')
 WIDENED = SCHEMA.replace("height: I32?", "height: I64?")
@@ -87,7 +97,7 @@ def test_a_load_that_a_schema_change_overtakes_is_refused(
 def test_a_row_that_breaks_a_constraint_cannot_come_between_the_check_and_the_change(
     graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check of the rows runs under the lease. A write that was prepared before it is checked by the new rule."""
+    """A write that was prepared before the change is checked by the new rule."""
     with open(place) as other:
         at(monkeypatch, Failpoint.CAPTURED, lambda: other.schema.apply(TIGHTER))
         with pytest.raises(ConstraintError, match=re.escape("outside 0..500")):
@@ -112,6 +122,57 @@ def test_rows_that_are_written_after_planning_are_checked(
         assert graph.schema.apply(REQUIRED).applied
     assert content(graph)["Plant"]["new"]["soil"] == "clay"
     assert {row["soil"] for row in content(graph)["Plant"].values()} == {"clay"}
+
+
+@pytest.mark.parametrize(
+    ("text", "attempts_needed"),
+    [('insert Bed { name: "east" }', 1), ('insert Plant { code: "new", state: "seed" }', 2)],
+    ids=["another table", "the same table"],
+)
+def test_other_writers_go_on_while_rows_are_checked_and_columns_are_written(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, text: str, attempts_needed: int
+) -> None:
+    """The lease is free meanwhile. The work is repeated only if a table that it depends on has changed."""
+    calls: list[str] = []
+    prepare = PrepareMigration.__call__
+
+    def counted(self: PrepareMigration, view: Manifest) -> Prepared:
+        done = prepare(self, view)
+        calls.append(view.head.id)
+        if len(calls) == 1:
+            with open(place) as other:
+                other.mutate(f"query add() {{ {text} }}", timeout=1)
+        return done
+
+    monkeypatch.setattr(PrepareMigration, "__call__", counted)
+    new = REQUIRED.replace("@range(height, 0..1000)", "@range(height, 0..500)")
+    assert graph.schema.apply(new).applied
+    assert len(calls) == attempts_needed
+    found = content(graph)
+    assert {row["soil"] for row in found["Plant"].values()} == {"clay"}
+    assert "east" in found["Bed"] or "new" in found["Plant"]
+    assert graph.verify().ok
+    assert_whole(graph)
+
+
+def test_a_row_that_does_not_fit_and_comes_during_the_check_is_found(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = PrepareMigration.__call__
+
+    def late(self: PrepareMigration, view: Manifest) -> Prepared:
+        done = prepare(self, view)
+        monkeypatch.setattr(PrepareMigration, "__call__", prepare)
+        with open(place) as other:
+            other.mutate('query add() { insert Plant { code: "new", state: "seed", height: 900 } }', timeout=1)
+        return done
+
+    monkeypatch.setattr(PrepareMigration, "__call__", late)
+    with pytest.raises(SchemaDataError) as refused:
+        graph.schema.apply(TIGHTER)
+    assert [violation.entity_id for violation in refused.value.violations] == ["new"]
+    assert graph.schema.source == SCHEMA
+    assert_whole(graph)
 
 
 def test_the_second_of_two_equal_changes_finds_nothing_to_do(

@@ -9,6 +9,7 @@ import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
 from tests.commit.matrix import Kill, Outcome, kills, outcome
+from tests.migrate.cases import CASES, Case
 from tests.migrate.changes import Applying, schema_changes
 from tests.migrate.garden import SCHEMA, content, modelled
 
@@ -67,6 +68,43 @@ def _check(graph: Graph, before: object, busy: object, head: str) -> None:
     assert content(graph, branch="busy") == busy
     assert not list(Path(graph.uri).glob(f"*{STAGED}"))
     assert_whole(graph)
+
+
+POINTS = tuple(dict.fromkeys([kill.point for kill in kills(list(schema_changes())[-1])] + [Failpoint.TABLE_PACKED]))
+
+
+def _rows() -> list[object]:
+    """Every row of the migration tables with every failpoint. A run of slow tests has one failpoint per row."""
+    found: list[object] = []
+    for number, name in enumerate(CASES):
+        for place, point in enumerate(POINTS):
+            mark = pytest.mark.slow if number % len(POINTS) == place else pytest.mark.soak
+            found.append(pytest.param(CASES[name], point, id=f"{name}-{point.value}", marks=mark))
+    return found
+
+
+@pytest.mark.parametrize(("case", "point"), _rows())
+def test_every_row_of_the_migration_tables_survives_a_kill(
+    children: Children, place: Path, case: Case, point: Failpoint
+) -> None:
+    new = case.schema(SCHEMA)
+    with open(place) as graph:
+        before, head, busy = content(graph), graph.snapshot().commit.id, content(graph, branch="busy")
+    ending = children.run("apply_schema", failpoint=f"{point.value}=kill", uri=str(place), source=new)
+    after = modelled(before, case.model)
+    with open(place) as reopened:
+        visible = reopened.schema.source == new
+        if ending.signal != signal.SIGKILL:  # the change has no table to commit, so it does not pass this failpoint
+            assert visible, ending
+        assert content(reopened) == (after if visible else before)
+        assert reopened.schema.source in (SCHEMA, new)
+        _check(reopened, before, busy, head)
+        assert reopened.schema.apply(new).applied is not visible
+        assert content(reopened) == after
+        assert reopened.branches.update("idle").is_clean
+        assert content(reopened, branch="idle") == after
+        assert reopened.verify().ok
+        assert_whole(reopened)
 
 
 RECOVERY = (

@@ -33,6 +33,14 @@ def test_a_schema_change_has_the_effect_of_its_model(graph: Graph, case: Case) -
     assert content(graph, branch="idle") == before
     assert content(graph, at=head.commit.id) == before
     assert graph.schema.show(branch="busy") == SCHEMA == graph.schema.show(at=head.commit.id)
+    # They receive the schema by an update, with the rows of main and their own.
+    for branch, rows in (("idle", expected), ("busy", modelled(busy, case.model))):
+        assert graph.branches.update(branch).is_clean
+        assert content(graph, branch=branch) == rows
+        assert graph.schema.show(branch=branch) == new
+        assert graph.verify(branch=branch).ok
+        assert graph.branches.update(branch).outcome == "already_up_to_date"
+    assert content(graph) == expected
     # The same schema again changes nothing.
     again = graph.schema.apply(new)
     assert (again.applied, again.commit) == (False, None)
@@ -49,3 +57,20 @@ def test_a_schema_change_has_the_effect_of_its_model(graph: Graph, case: Case) -
     with open(graph.uri) as reopened:
         assert content(reopened) == expected
         assert_whole(reopened)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_changes_of_a_branch_with_the_former_schema_reach_main_and_lose_nothing(graph: Graph, case: Case) -> None:
+    """`main` goes to the older branch and back: both have the rows of the model."""
+    new = case.schema(SCHEMA)
+    busy = modelled(content(graph, branch="busy"), case.model)
+    graph.schema.apply(new)
+    graph.merge("main", into="busy")
+    assert graph.schema.show(branch="busy") == SCHEMA
+    back = graph.merge("busy")
+    assert back.is_clean
+    assert ("In" in back.left_out) is ("drop_type" in case.kinds)
+    assert content(graph) == busy
+    assert graph.schema.source == new
+    assert graph.verify().ok
+    assert_whole(graph)

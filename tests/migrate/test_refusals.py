@@ -176,6 +176,19 @@ def test_a_plan_is_applied_only_if_its_most_severe_step_is_allowed(graph: Graph,
     assert graph.schema.source == SCHEMA
 
 
+def test_a_schema_is_not_applied_to_another_branch(graph: Graph, place: Path) -> None:
+    new, before = edited(("old: String?", "")), graph.branch("busy").head.id
+    with pytest.raises(InputError, match="schemas change on 'main'") as refused:
+        graph.schema.apply(new, branch="busy")
+    assert "omnigraph branch update busy" in (refused.value.hint or "")
+    with open(place, branch="busy") as on_branch, pytest.raises(InputError, match="schemas change on 'main'"):
+        on_branch.schema.apply(new)
+    assert (graph.schema.source, graph.schema.show(branch="busy")) == (SCHEMA, SCHEMA)
+    assert graph.branch("busy").head.id == before
+    with pytest.raises(PreconditionFailedError):  # also if there is nothing to do
+        graph.schema.apply(SCHEMA, expect_head=before)
+
+
 def test_bad_requests_are_refused(graph: Graph, place: Path) -> None:
     with pytest.raises(InputError, match="not a permission"):
         graph.schema.apply(SCHEMA, allow="everything")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.conditions import condition_options, conditions
-from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, resolution
+from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, print_previewed, resolution
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
@@ -286,8 +286,7 @@ def _print_receipt(receipt: MergeReceipt) -> None:
     else:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
-    print_changes(receipt)
-    if receipt.left_out:
-        click.echo(f"  not merged, because {receipt.target} does not have them: {', '.join(receipt.left_out)}")
+    print_changes(receipt, receipt.target)
+    print_previewed(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")

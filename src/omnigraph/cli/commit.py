@@ -114,8 +114,9 @@ def shown_counts(commit: Commit) -> str:
     totals = commit.totals
     if totals is None:
         return ""
+    nothing = "schema" if commit.writer == "SchemaApply" else "no rows"
     signs = (("+", totals.inserted), ("~", totals.updated), ("-", totals.deleted))
-    return " ".join(f"{sign}{count}" for sign, count in signs if count) or "no rows"
+    return " ".join(f"{sign}{count}" for sign, count in signs if count) or nothing
 
 
 def first_line(text: str) -> str:

@@ -14,6 +14,14 @@ from omnigraph.errors import InputError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Seconds to wait for the lease of the branch.  [default: 60]",
+)
+
+
 def condition_options(command: F) -> F:
     """Add the options `--unchanged-since`, `--reads` and `--timeout`."""
     options = [
@@ -28,12 +36,7 @@ def condition_options(command: F) -> F:
             metavar="FILE|GQ",
             help="With --unchanged-since: queries whose results must not have changed; a file or a text. Repeatable.",
         ),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            help="Seconds to wait for the lease of the branch.  [default: 60]",
-        ),
+        TIMEOUT,
     ]
     for option in reversed(options):
         command = option(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from omnigraph.merge.pick_receipt import PickReceipt
     from omnigraph.merge.receipt import MergeReceipt
+    from omnigraph.merge.restore_receipt import RestoreReceipt
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -56,12 +57,36 @@ def conflict_count(total: int) -> str:
     return "1 conflict has" if total == 1 else f"{total:,} conflicts have"
 
 
-def print_changes(receipt: MergeReceipt | PickReceipt) -> None:
-    """Print the changes of each type, and the conflicts of a preview."""
+def print_left_out(names: Sequence[str], branch: str) -> None:
+    """Print the types and properties that a branch does not have, so that their values were not taken over."""
+    click.echo(f"  left out, because {branch} does not have them: {', '.join(names)}")
+
+
+def print_previewed(receipt: MergeReceipt | PickReceipt | RestoreReceipt) -> None:
+    """Print the first changes of a preview with their values, as `diff` does."""
+    from omnigraph.cli.diff import change_lines, echo
+
+    title = None
+    for change in receipt.previewed:
+        if title != (change.entity_kind, change.type_name):
+            title = change.entity_kind, change.type_name
+            echo("")
+            echo(click.style(" ".join(title), bold=True))
+        for line in change_lines(change.op, change.entity_id, change.before, change.after, change.changed):
+            echo(line)
+    total = sum(one.inserted + one.updated + one.deleted for one in receipt.changes.values())
+    if receipt.previewed and total > len(receipt.previewed):
+        echo(f"\n… and {total - len(receipt.previewed):,} more changes")
+
+
+def print_changes(receipt: MergeReceipt | PickReceipt, branch: str) -> None:
+    """Print the changes of each type, and the conflicts of a preview. `branch` is the branch that changes."""
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
     if receipt.edges_kept:
         click.echo(f"  {receipt.edges_kept:,} edges kept with their nodes")
+    if receipt.left_out:
+        print_left_out(receipt.left_out, branch)
     for conflict in receipt.conflicts:
         click.echo(f"  conflict: {conflict} ({conflict.values})")
     if receipt.total_conflicts > len(receipt.conflicts):

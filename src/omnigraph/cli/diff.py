@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -77,17 +77,17 @@ def print_diff(diff: Diff, limit: int) -> None:
     """Print a diff for people: the numbers first, then the first changes, grouped by type."""
     stat = diff.stat()
     for line in _summary(diff):
-        _echo(line)
+        echo(line)
     shown = 0
     for one in diff:
         if one.counts.total and shown < limit:
-            _echo("")
-            _echo(click.style(_title(one), bold=True))
+            echo("")
+            echo(click.style(_title(one), bold=True))
             for line in _lines(one, limit - shown):
-                _echo(line)
+                echo(line)
             shown += min(one.counts.total, limit - shown)
     if 0 < limit < stat.total.total:
-        _echo(f"\n… and {stat.total.total - shown:,} more changes; --limit shows more")
+        echo(f"\n… and {stat.total.total - shown:,} more changes; --limit shows more")
 
 
 def _summary(diff: Diff) -> Iterator[str]:
@@ -121,17 +121,34 @@ def _lines(one: TypeDiff, limit: int) -> Iterator[str]:
     shown = 0
     for batch in one.batches():
         for row in batch.slice(0, limit - shown).to_pylist():
-            yield from _change(one, row)
+            old_names = {column.after: column.before for column in one.pair.shared}
+            yield from change_lines(row["op"], row["id"], row["before"], row["after"], row["changed"], old_names)
         shown += batch.num_rows
         if shown >= limit:
             return
 
 
-def _change(one: TypeDiff, row: dict[str, Any]) -> Iterator[str]:
-    op, before, after = row["op"], row["before"], row["after"]
-    image = after or before
+def change_lines(
+    op: str,
+    entity: str,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    changed: Sequence[str],
+    old_names: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """The lines of one change.
+
+    Args:
+        op: `insert`, `update` or `delete`.
+        entity: the id.
+        before: the values before; None for an insert.
+        after: the values after; None for a delete.
+        changed: the changed properties of an update.
+        old_names: the names in `before` of the properties of `after`, if they differ.
+    """
+    image = after or before or {}
     ends = f" {_id(image['from'])} -> {_id(image['to'])}" if "from" in image else ""
-    heading = f"{_SIGNS[op]} {_id(row['id'])}{ends}"
+    heading = f"{_SIGNS[op]} {_id(entity)}{ends}"
     if op != "update":
         values = ", ".join(
             f"{name}: {_value(value)}"
@@ -141,13 +158,13 @@ def _change(one: TypeDiff, row: dict[str, Any]) -> Iterator[str]:
         yield click.style(f"{heading}{'  ' if values else ''}{values}", _COLORS[op])
         return
     yield click.style(heading, _COLORS[op])
-    old_names = {column.after: column.before for column in one.pair.shared}
-    for name in row["changed"]:
-        old = before[old_names.get(name, name)]
-        yield f"    {name}: {click.style(_value(old), 'red')} → {click.style(_value(after[name]), 'green')}"
+    for name in changed:
+        old = (before or {})[(old_names or {}).get(name, name)]
+        new = (after or {})[name]
+        yield f"    {name}: {click.style(_value(old), 'red')} → {click.style(_value(new), 'green')}"
 
 
-def _echo(line: str) -> None:
+def echo(line: str) -> None:
     """Print a line, in colours if stdout is a terminal and NO_COLOR is not set."""
     colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     click.echo(line, color=colored)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from omnigraph.cli.conditions import condition_options, conditions
-from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, resolution
+from omnigraph.cli.conflicts import conflict_count, conflict_options, print_changes, print_previewed, resolution
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import ProgressDisplay
@@ -139,6 +139,7 @@ def _print_receipt(verb: str, receipt: PickReceipt) -> None:
         made = "" if receipt.commit is None else f": commit {receipt.commit.id}"
         done = f"would {verb}" if receipt.preview else receipt.outcome.value
         click.echo(f"{done} {what}{made}")
-    print_changes(receipt)
+    print_changes(receipt, receipt.branch)
     if receipt.edges_omitted:
         click.echo(f"  {receipt.edges_omitted:,} edges not restored, because one of their nodes no longer exists")
+    print_previewed(receipt)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.conditions import condition_options, conditions
+from omnigraph.cli.conflicts import print_left_out, print_previewed
 from omnigraph.cli.copies import print_copy
 from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
@@ -59,11 +60,9 @@ def restore(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    r"""Copy the backup at SOURCE to DEST; or, with --type, bring single entities back to an earlier state.
+    """Copy the backup at SOURCE to DEST; or, with --type, bring single entities back to an earlier state.
 
-    \b
-    omnigraph restore SOURCE DEST
-    omnigraph restore URI --type TYPE --id ID --at COMMIT
+    To restore entities, give the graph as SOURCE: omnigraph restore URI --type TYPE --id ID --at COMMIT
 
     DEST is an empty directory or s3://bucket/prefix. It becomes a graph when the copy is complete. An interrupted copy
     continues when it is started again.
@@ -136,5 +135,8 @@ def _print_receipt(type_name: str, count: int, receipt: RestoreReceipt) -> None:
     click.echo(f"{done} {count:,} {type_name} on {receipt.branch} from commit {receipt.from_commit}")
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
+    if receipt.left_out:
+        print_left_out(receipt.left_out, receipt.branch)
     if receipt.edges_omitted:
         click.echo(f"  {receipt.edges_omitted:,} edges not restored, because one of their nodes does not exist")
+    print_previewed(receipt)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.cli.conditions import TIMEOUT
 from omnigraph.cli.files import read_schema
+from omnigraph.cli.mutate import precondition_json
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.progress import progress_display
 from omnigraph.cli.scope import (
@@ -18,8 +21,10 @@ from omnigraph.cli.scope import (
     execution,
     open_to_read,
     open_to_write,
+    state_options,
     write_options,
 )
+from omnigraph.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.migrate.receipt import SchemaReceipt
@@ -37,22 +42,19 @@ def schema() -> None:
 
 @schema.command()
 @address_options(positional=True)
-@click.option("--branch", metavar="BRANCH", help="Schema of this branch.  [default: main]")
-@click.option("--snapshot", "snapshot_id", metavar="COMMIT|TAG", help="Schema of this commit.")
+@state_options()
 @JSON
 def show(
     uri: str | None,
     uri_option: str | None,
     store: str | None,
     branch: str | None,
-    snapshot_id: str | None,
+    at: str | datetime | None,
     as_json: bool,
 ) -> None:
     """Print the schema of a graph, as it was applied."""
-    if branch is not None and snapshot_id is not None:
-        raise click.UsageError("give --branch or --snapshot, not both")
     with open_to_read(address(uri, uri_option, store)) as graph:
-        source = graph.schema.show(branch=branch, at=snapshot_id)
+        source = graph.schema.show(branch=branch, at=at)
         where = graph.uri
     if as_json:
         print_json({"uri": where, "schema_source": source})
@@ -130,6 +132,9 @@ def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dic
     help="Most severe effect on data. A plan with more severe steps is refused.",
 )
 @click.option("--allow-data-loss", is_flag=True, help="Same as --allow data-loss: drops also change the history.")
+@click.option("--branch", metavar="BRANCH", help="Only main: other branches get the schema by 'branch update'.")
+@click.option("--if-commit", metavar="ID", help="Apply only if this commit is the head of main.")
+@TIMEOUT
 @click.option("--message", metavar="TEXT", help="Message of the commit.")
 @engine_options("the size of the columns to read and write")
 @write_options(destructive=True)
@@ -141,6 +146,9 @@ def apply(
     schema_path: Path,
     allow: str,
     allow_data_loss: bool,
+    branch: str | None,
+    if_commit: str | None,
+    timeout: float | None,
     message: str | None,
     engine: str,
     master: str | None,
@@ -151,8 +159,8 @@ def apply(
 ) -> None:
     """Change the schema of 'main' and its rows, as one commit.
 
-    Other branches keep their schema, and old commits are read with theirs. Rows that do not fit the new schema stop the
-    change before it has any effect.
+    Other branches keep their schema until 'omnigraph branch update', and old commits are read with theirs. Rows that do
+    not fit the new schema stop the change before it has any effect.
     """
     target = address(uri, uri_option, store)
     source = _source(schema_path)
@@ -164,7 +172,14 @@ def apply(
         progress_display(shown=not quiet and not as_json) as shown,
         execution("applying", engine, master, shown) as execute,
     ):
-        receipt = graph.schema.apply(source, allow=level, message=message, **execute)
+        try:
+            receipt = graph.schema.apply(
+                source, branch=branch, allow=level, expect_head=if_commit, timeout=timeout, message=message, **execute
+            )
+        except PreconditionFailedError as error:
+            if as_json:
+                print_json(precondition_json(error))
+            raise
         where = graph.uri
     if as_json:
         print_json({"uri": where} | receipt.to_json())

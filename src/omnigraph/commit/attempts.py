@@ -24,7 +24,7 @@ from omnigraph.commit.lease import Lease
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.publish import commit_staged
-from omnigraph.commit.read_set import ReadConflict, ReadSet, tracked
+from omnigraph.commit.read_set import SCHEMA, ReadConflict, ReadSet, tracked
 from omnigraph.commit.recovery import has_interrupted_write, recover_branch
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.commit.removal_list import check_present
@@ -47,9 +47,18 @@ from omnigraph.errors import (
     VersionReclaimedError,
     WriteTimeoutError,
 )
+from omnigraph.lang.schema import ir_hash
 from omnigraph.storage.objects.store_clock import check_clock
 
-_LONG = frozenset({WriterKind.LOAD, WriterKind.EMBED, WriterKind.OPTIMIZE, WriterKind.ENSURE_INDEXES})
+_LONG = frozenset(
+    {
+        WriterKind.LOAD,
+        WriterKind.EMBED,
+        WriterKind.OPTIMIZE,
+        WriterKind.ENSURE_INDEXES,
+        WriterKind.SCHEMA_APPLY,
+    }
+)
 """Kinds of writes that take long to prepare. Their second attempt prepares without the lease, too."""
 
 _MOST_CLEANUPS = 32
@@ -101,15 +110,10 @@ class _Write:
         """The tables whose rows the write replaces completely."""
 
     def run(self) -> Commit | None:
-        # Two concurrent schema changes would create their new tables at the same paths.
-        lease_first = self._request.schema is not None
+        lease_first = False
         try:
             # Recover interrupted writes first: this write may depend on their rows.
-            if (
-                not lease_first
-                and not self._request.healed
-                and has_interrupted_write(self._store, self._request.branch)
-            ):
+            if not self._request.healed and has_interrupted_write(self._store, self._request.branch):
                 with ExitStack() as stack:
                     self._lease(stack, None)
             while True:
@@ -286,7 +290,7 @@ class _Write:
         if view.incarnation != current.incarnation:
             self._staging.abandon()
             return head
-        if prepared.on_head or prepared.merged_parent is not None or self._request.schema is not None:
+        if prepared.on_head or prepared.merged_parent is not None:
             return head
         conflict = reads.find_conflict(self._store.tables, view, current)
         if conflict is not None:
@@ -319,11 +323,19 @@ class _Write:
         """
         self._last_conflict = conflict
         refusal = error or ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
-        if not self._request.replayable or self._request.schema is not None:
+        if not self._request.replayable or self._is_overtaken(conflict):
             raise refusal
         if self._left <= 0:
             raise self._timeout(f"{refusal.message}, and there is no time left to run the write again") from error
         return _RetryError(conflict)
+
+    def _is_overtaken(self, conflict: ReadConflict) -> bool:
+        """Whether another process has changed the schema that this schema change was planned for.
+
+        It is not planned again. If the graph now has the wanted schema, there is nothing left to change.
+        """
+        wanted = self._request.schema
+        return wanted is not None and conflict.member == SCHEMA and conflict.actual != ir_hash(wanted.accepted)
 
     def _timeout(self, message: str) -> WriteTimeoutError:
         conflict = self._last_conflict

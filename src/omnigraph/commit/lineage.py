@@ -15,7 +15,7 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
-from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut
+from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
 
 T = TypeVar("T")
@@ -59,18 +59,25 @@ def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def full_commit_id(store: Store, text: str) -> str:
-    """The id of the commit whose id starts with a text. Returns the text itself if no commit of a branch matches.
+    """The id of the commit whose id starts with a text. Returns the text itself if no commit matches.
+
+    Finds the commits of all branches, the commits that were merged into them, and the histories of tags. Returns the
+    name of a tag as it is.
 
     Raises:
         InputError: several commits match.
     """
     if not SHORTEST_PREFIX <= len(text) < _ID_LENGTH or _PREFIX.fullmatch(text) is None:
         return text
+    if text in list_tag_refs(store.objects):  # the name of a tag is never the beginning of an id
+        return text
     prefix = text.upper()
     found: dict[str, Commit] = {}
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search
             found |= {commit.id: commit for commit in newest_of(store, branch, lambda view: _matching(view, prefix))}
+    if not found:
+        found = {commit.id: commit for commit in _of_tags(store, lambda view: _matching(view, prefix))}
     if len(found) < 2:
         return next(iter(found), text)
     newest = sorted(found.values(), key=lambda commit: commit.id, reverse=True)
@@ -83,8 +90,16 @@ def full_commit_id(store: Store, text: str) -> str:
     )
 
 
+def _of_tags(store: Store, search: Callable[[Manifest], list[Commit]]) -> Iterator[Commit]:
+    """Results of a search in the histories of tags, which keep those of branches that were reset or deleted."""
+    for tag in list_tag_refs(store.objects).values():
+        with suppress(BranchNotFoundError, VersionReclaimedError):
+            view = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
+            yield from [] if view is None else search(view)
+
+
 def _matching(view: Manifest, prefix: str) -> list[Commit]:
-    is_commit = pc.field("object_type") == RowKind.GRAPH_COMMIT.value
+    is_commit = pc.field("object_type").isin([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
     rows = view.ledger.read(filter=pc.starts_with(pc.field("object_id"), prefix) & is_commit)
     found = view.ledger.decoded(rows, read_commits)
     return [*found, view.head] if view.head.id.startswith(prefix) else found
@@ -129,18 +144,16 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
         NotFoundError: no branch and no tag has it.
         InputError: several commits have ids with this beginning.
     """
+    if not isinstance(commit_id, str):
+        raise InputError(f"{shown(commit_id)} is not a commit", hint="give the id of a commit")
     commit_id = full_commit_id(store, commit_id)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search
             found = newest_of(store, branch, lambda view: find_in(view, commit_id))
             if found is not None:
                 return found
-    for tag in list_tag_refs(store.objects).values():  # a tag keeps the history of a branch that was reset
-        with suppress(BranchNotFoundError, VersionReclaimedError):
-            view = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
-            found = None if view is None else find_ancestor(view, commit_id)
-            if found is not None:
-                return found
+    for found in _of_tags(store, lambda view: [one for one in [find_ancestor(view, commit_id)] if one is not None]):
+        return found
     hint = "it may belong to a deleted branch; 'commit list' shows the commits"
     if len(commit_id) < SHORTEST_PREFIX and _PREFIX.fullmatch(commit_id):
         hint = f"give at least {SHORTEST_PREFIX} characters of the id of a commit"

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, shown
 
 SYSTEM = "__"
 """Prefix of reserved branch names."""
@@ -41,6 +41,8 @@ def branch_name(name: str) -> str:
     """
     if isinstance(name, SystemBranch):
         return name
+    if not isinstance(name, str):
+        raise InputError(f"{shown(name)} is not the name of a branch")
     return _branch_name(name)
 
 
@@ -57,6 +59,8 @@ def tag_name(name: str) -> str:
     Raises:
         InputError: the name is invalid.
     """
+    if not isinstance(name, str):
+        raise InputError(f"{shown(name)} is not the name of a tag")
     name = name.strip()
     _check(name, [name], "use letters, digits, '.', '-', '_'")
     return name

@@ -214,9 +214,15 @@ class Store:
         Raises:
             VersionReclaimedError: cleanup has removed it.
         """
-        view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
+        hint = "cleanup has removed it; a tag keeps a commit readable"
+        try:
+            view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
+        except VersionReclaimedError as error:
+            raise VersionReclaimedError(
+                f"commit {commit.id} no longer exists", hint=f"{hint} ({error.message})"
+            ) from error
         if view is None or view.head.id != commit.id:
-            raise VersionReclaimedError(f"commit {commit.id} no longer exists", hint="cleanup has removed it")
+            raise VersionReclaimedError(f"commit {commit.id} no longer exists", hint=hint)
         return view
 
     def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:

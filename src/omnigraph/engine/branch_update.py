@@ -78,10 +78,11 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
         view, parent = recovered_view(store, request.name), recovered_view(store, parent_name)
     write = write_request(session, request.name, WriterKind.BRANCH_UPDATE, request)
     # Conflicts have the type names of the parent.
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key_on(parent_name))
+    choices = Choices.given(request.strategy, request.resolutions, session.type_keys(parent_name))
     digest = None
     if request.idempotency_key is not None:
-        parts = [request.name, choices.default, {key: dict(ids) for key, ids in choices.by_type.items()}]
+        sides = {key: dict(ids) for key, ids in choices.by_type.items()}
+        parts = [request.name, choices.default, sides, merge_level(request.level)]
         digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
         earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
         if earlier is not None and earlier.writer == WriterKind.BRANCH_UPDATE:
@@ -98,7 +99,7 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
             archive_contract(store.objects, *session.schemas.version_of(parent))
         prepare = PrepareUpdate(session, request, parent, choices.swapped(), digest)
         if request.preview:
-            return prepare.receipt_of(view, prepare.merged(view))
+            return prepare.previewed(view)
         commit = write_tables(session, write, prepare)
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
@@ -147,7 +148,8 @@ class PrepareUpdate:
         if parent.schema_hash == view.schema_hash:
             raise ReadSetChangedError(SCHEMA, None, view.schema_hash)
         view = untracked(view)
-        work, merged = self._work(view), self.merged(view)
+        work = self._work(view)
+        merged = work.against(parent)
         self.receipt = receipt = self.receipt_of(view, merged)
         if merged.total:
             raise MergeConflictsError(parent.branch, view.branch, receipt.conflicts, merged.total)
@@ -168,9 +170,11 @@ class PrepareUpdate:
         level = merge_level(self.request.level)
         return Merge(session.store, view, session.schemas, self.choices, comparer, MemoryLimit(budget), level=level)
 
-    def merged(self, view: Manifest) -> Merged:
-        """The merge of the branch into its parent."""
-        return self._work(untracked(view)).against(self.parent)
+    def previewed(self, view: Manifest) -> MergeReceipt:
+        """The receipt of a preview."""
+        work = self._work(untracked(view))
+        merged = work.against(self.parent)
+        return replace(self.receipt_of(view, merged), previewed=work.previewed(merged, self.parent))
 
     def receipt_of(self, view: Manifest, merged: Merged) -> MergeReceipt:
         """The receipt, without a commit."""

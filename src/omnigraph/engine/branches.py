@@ -9,7 +9,7 @@ from omnigraph.commit.lineage import find_ancestor, full_commit_id
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import branch_name
 from omnigraph.engine.session import Session
-from omnigraph.errors import ConflictError, InputError
+from omnigraph.errors import ConflictError, InputError, shown
 
 
 def create_branch(session: Session, name: str, *, source: str | None = None, commit: str | None = None) -> Branch:
@@ -73,6 +73,8 @@ def reset_branch(
     store = session.store
     if not preview:
         session.require_writable()
+    if not isinstance(to, str):
+        raise InputError(f"{shown(to)} is not a commit", hint="give the id of a commit, or a tag")
     to = full_commit_id(store, to)
     known = find_ancestor(store.capture(branch_name(name)), to)
     base = snapshots.at_commit(store, to).manifest if known is None else store.manifest_of(known)

@@ -16,9 +16,9 @@ def log(session: Session, request: LogRequest) -> EntityLog:
         NotFoundError: there is no such type or state, or the entity never existed.
         VersionReclaimedError: cleanup has removed the state.
     """
-    view = session.snapshot_at(request.branch, request.at).manifest
-    key, entity_id = session.type_key(request.type_name), _checked(request.entity_id)
-    return entity.entity_log(session.store, view, key, entity_id, follow=request.follow)
+    view = session.snapshot_at(request.branch, request.at)
+    key, entity_id = session.type_key(request.type_name, view), _checked(request.entity_id)
+    return entity.entity_log(session.store, view.manifest, key, entity_id, follow=request.follow)
 
 
 def blame(session: Session, request: BlameRequest) -> tuple[BlamedValue, ...]:
@@ -29,9 +29,9 @@ def blame(session: Session, request: BlameRequest) -> tuple[BlamedValue, ...]:
         InputError: the type has no such property.
         VersionReclaimedError: cleanup has removed the state.
     """
-    view = session.snapshot_at(request.branch, request.at).manifest
-    key, entity_id = session.type_key(request.type_name), _checked(request.entity_id)
-    return entity.blame(session.store, view, key, entity_id, request.property, follow=request.follow)
+    view = session.snapshot_at(request.branch, request.at)
+    key, entity_id = session.type_key(request.type_name, view), _checked(request.entity_id)
+    return entity.blame(session.store, view.manifest, key, entity_id, request.property, follow=request.follow)
 
 
 def _checked(entity_id: object) -> str:

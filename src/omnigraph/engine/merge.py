@@ -46,7 +46,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if request.source == request.into:
         raise InputError(f"'{request.source}' cannot be merged into itself")
     write = write_request(session, request.into, WriterKind.BRANCH_MERGE, request)
-    choices = Choices.given(request.strategy, request.resolutions, session.type_key_on(request.into))
+    choices = Choices.given(request.strategy, request.resolutions, session.type_keys(request.into))
     level = merge_level(request.level)
     digest = None if request.idempotency_key is None else _digest(request, choices, level)
     store = session.store
@@ -74,7 +74,8 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         work = Merge(store, source, session.schemas, choices, comparer, MemoryLimit(budget), level=level)
         prepare = PrepareMerge(session, request, work, source, choice, digest)
         if request.preview:
-            return prepare.receipt_of(work.against(target))
+            merged = work.against(target)
+            return replace(prepare.receipt_of(merged), previewed=work.previewed(merged, target))
         commit = write_tables(session, write, prepare)
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):

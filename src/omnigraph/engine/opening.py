@@ -15,7 +15,7 @@ from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.store import Store
 from omnigraph.embed import Embedder
 from omnigraph.engine.session import Session
-from omnigraph.errors import CorruptionError, InputError, NotFoundError
+from omnigraph.errors import CorruptionError, InputError, NotFoundError, shown
 from omnigraph.settings import FSYNC
 from omnigraph.storage.objects import probe_create_if_absent
 from omnigraph.storage.objects.disk_space import unless_full
@@ -167,10 +167,12 @@ def schema_text(schema: str | os.PathLike[str]) -> str:
     """The source text of a schema. Reads the file if a path is given.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or the schema is neither a text nor a path.
     """
     if isinstance(schema, str) and ("{" in schema or "\n" in schema or not schema.strip()):
         return schema
+    if not isinstance(schema, str | os.PathLike):
+        raise InputError(f"{shown(schema)} is not a schema", hint="give its text, or the path of a .pg file")
     path = Path(schema)
     try:
         return path.read_text(encoding="utf-8")

@@ -17,8 +17,8 @@ from hashlib import sha256
 import orjson
 
 from omnigraph.commit import snapshots
-from omnigraph.commit.lineage import find_ancestor, find_idempotent
-from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.lineage import find_ancestor, find_idempotent, full_commit_id
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import check_present, state_refs
 from omnigraph.commit.sidecar import WriterKind
@@ -105,8 +105,7 @@ class _Pick:
         self._kind = kind
         self._branch = session.branch_or_default(branch)
         self._request = request
-        type_key = session.type_key_on(self._branch)
-        self._choices = Choices.given(request.strategy, request.resolutions, type_key)
+        self._choices = Choices.given(request.strategy, request.resolutions, session.type_keys(self._branch))
         self._level = merge_level(request.level)
         self.receipt: PickReceipt | None = None
 
@@ -165,7 +164,8 @@ class _Pick:
                 level=self._level,
             )
             if request.preview:
-                return self._receipt_of(self._work.against(target, self._base))
+                merged = self._work.against(target, self._base)
+                return replace(self._receipt_of(merged), previewed=self._work.previewed(merged, target))
             commit = write_tables(session, write, self._prepare)
         last = self.receipt
         label = None if last is None else last.label(self._kind, self._digest)
@@ -201,6 +201,7 @@ class _Pick:
             self._request.preview,
             self._session.actor,
             engine=self._choice.engine.value,
+            left_out=merged.left_out,
         )
 
     def _check_schemas(self) -> None:
@@ -208,11 +209,23 @@ class _Pick:
         changes_schema = change.before.schema_hash != change.after.schema_hash
         if not changes_schema and change.commit.writer != WriterKind.SCHEMA_APPLY:
             return
-        hint = "to go back, apply the former schema" if self._reverts else "apply the schema to the branch instead"
         raise MergeSchemaError(
-            f"commit {change.commit.id} changed the schema, so it cannot be {self._verb}",
-            hint=f"{hint}; rows that a schema change dropped can be read at the commit before it",
+            f"commit {change.commit.id} changed the schema of '{change.commit.branch}', so it cannot be {self._verb}",
+            hint=self._schema_hint(),
         )
+
+    def _schema_hint(self) -> str:
+        branch, before = self._change.commit.branch, self._change.before.head.id
+        if self._reverts and branch != MAIN:
+            return f"to go back, run 'omnigraph branch reset {branch} --to {before}'"
+        if self._reverts:
+            return (
+                f"to go back, apply the schema that 'omnigraph schema show --snapshot {before}' prints, with "
+                "@rename_from for what was renamed"
+            )
+        if self._branch == MAIN:
+            return "apply the schema of that commit with 'omnigraph schema apply'"
+        return f"run 'omnigraph branch update {self._branch}', which brings the schema of the parent"
 
     def _message(self) -> str:
         commit = self._change.commit
@@ -245,7 +258,7 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     if not isinstance(name, str):
         raise InputError(f"{shown(name)} is not a commit", hint="give the id of a commit, or a tag")
     # A merged commit of a deleted branch is found in the lineage of the branch only.
-    found = find_ancestor(target, name)
+    found = find_ancestor(target, full_commit_id(store, name))
     after = snapshots.at_commit(store, name).manifest if found is None else store.manifest_of(found)
     commit = after.head
     parents = [one for one in (commit.parent, commit.merged_parent) if one is not None]

@@ -214,6 +214,7 @@ class OptimizeOptions(ExecutionOptions, total=False):
 class SchemaApplyOptions(CommitOptions, ExecutionOptions, total=False):
     """Options of `schema.apply`."""
 
+    branch: str | None
     allow: Allow | str
     memory_budget: int | str | None
 
@@ -521,5 +522,6 @@ class SchemaApplyRequest(CommitFields, ExecutionFields):
     """A schema to apply to `main`."""
 
     schema: str | os.PathLike[str]
+    branch: str | None = None
     allow: Allow | str = Allow.DROPS
     memory_budget: int | str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -10,11 +11,12 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.commit.lineage import find_idempotent
-from omnigraph.commit.manifest import Manifest, Models, combined_models
+from omnigraph.commit.manifest import Manifest, combined_models
 from omnigraph.commit.recovery import recovered_view
 from omnigraph.commit.removal_list import state_refs
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.commit.store import now_micros
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.commit import write_request, write_tables
@@ -24,11 +26,11 @@ from omnigraph.errors import InputError, PreconditionFailedError, shown
 from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.changes import change_of
-from omnigraph.merge.compare import Compared, rows_write
+from omnigraph.merge.compare import rows_write
 from omnigraph.merge.entity_restore import EntityRestore
+from omnigraph.merge.preview import previewed
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.restore_receipt import FROM, RestoreReceipt, earlier_restore
-from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import require_values, validate
 from omnigraph.write.spill import memory_budget
@@ -41,14 +43,16 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
         InputError: there are no ids, or `edges` is given for an edge type.
         NotFoundError: there is no such branch, commit or type, or an entity exists in neither state.
         ConstraintError: the result breaks a constraint. Nothing was written.
-        MergeSchemaError: the type does not exist in that state, or its values do not fit the schema of the branch.
+        MergeSchemaError: that state does not have the type, or its values do not fit the schema of the branch.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the state.
     """
     if not request.preview:
         session.require_writable()
-    branch = session.branch_or_default(request.branch)
-    key, ids = session.type_key_on(branch)(request.type_name), _ids(request)
+    branch, ids = session.branch_or_default(request.branch), _ids(request)
+    if request.at is None:
+        raise InputError("restore needs the state to take the rows from", hint="give a commit, a tag or a time as at")
+    key = session.type_key(request.type_name, session.snapshot(branch=branch))
     if request.edges and TypeKey.parse(key).kind is TypeKind.EDGE:
         raise InputError(f"{key} is an edge type: edges have no edges of their own", hint="omit edges")
     store = session.store
@@ -85,6 +89,8 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
 
 
 def _ids(request: RestoreRequest) -> pa.Array:
+    if isinstance(request.ids, Mapping) or not isinstance(request.ids, Iterable):
+        raise InputError(f"ids: {shown(request.ids)} is not a list of ids")
     given = [request.ids] if isinstance(request.ids, str) else list(request.ids)
     for one in given:
         if not isinstance(one, str):
@@ -118,13 +124,11 @@ class PrepareRestore:
 
     def __call__(self, view: Manifest) -> Prepared:
         session, budget = self.session, memory_budget(self.request.memory_budget)
-        accepted = session.schemas.of(view)
-        alignment = Alignment.between(session.store, session.schemas, view, self.before)
-        found = EntityRestore(session.store, accepted, self.before, view, budget, alignment)
+        found = EntityRestore(session.store, session.schemas, self.before, view, now_micros() // 1000, budget)
         found.run(self.key, self.ids, edges=self.request.edges)
+        accepted = found.accepted
+        require_values(accepted, {key: one.rows for key, one in found.tables.items()})
         changes = {key: change_of(accepted, one) for key, one in found.tables.items()}
-        if alignment is not None:
-            require_values(accepted, {key: one.rows for key, one in found.tables.items()})
         validate(accepted, changes, Snapshot(session.store, view), MemoryLimit(budget))
         self.receipt = RestoreReceipt(
             view.branch,
@@ -133,15 +137,11 @@ class PrepareRestore:
             found.omitted,
             self.request.preview,
             session.actor,
+            left_out=tuple(dict.fromkeys(found.left_out)),
+            previewed=previewed(found.storage, found.tables, view) if self.request.preview else (),
         )
-        tables = session.store.tables if alignment is None else alignment.tables
-        writes = [rows_write(tables, one, view, self._models(one, view, alignment)) for one in found.tables.values()]
+        writes = [
+            rows_write(found.storage, one, view, combined_models(view.tables[key].models, found.models(key)))
+            for key, one in found.tables.items()
+        ]
         return Prepared(writes, (self.receipt.label(self.digest),), needs=state_refs(self.before))
-
-    def _models(self, compared: Compared, view: Manifest, alignment: Alignment | None) -> Models:
-        key, ours = compared.versions.key, view.tables[compared.versions.key].models
-        if alignment is None:
-            theirs = self.before.tables.get(key)
-            return combined_models(ours, () if theirs is None else theirs.models)
-        pin = alignment.view(self.before).tables.get(key)
-        return combined_models(ours, () if pin is None else alignment.models(pin))

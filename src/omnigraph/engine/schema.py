@@ -9,14 +9,16 @@ import time
 from dataclasses import replace
 
 from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.schema_tables import table_keys
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
 from omnigraph.engine.session import At, Session
-from omnigraph.errors import CancelledError, ReadSetChangedError
+from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
 from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
@@ -53,12 +55,19 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
     """Change the schema of `main`, as one commit.
 
     Raises:
+        InputError: the request names another branch than `main`.
         CompileError: the new schema does not compile.
         PlanError: a step is refused, or more severe than `allow` permits.
         SchemaDataError: stored rows do not fit the new schema.
         ReadSetChangedError: another process has changed the schema meanwhile.
     """
     session.require_writable()
+    branch = session.branch_or_default(request.branch)
+    if branch != MAIN:
+        raise InputError(
+            f"the schema of branch '{branch}' cannot be changed by itself: schemas change on 'main'",
+            hint=f"apply the schema to 'main', then bring it into the branch: omnigraph branch update {branch}",
+        )
     allow = parse_allow(request.allow)
     request = replace(request, allow=allow, schema=schema_text(request.schema))
     try:
@@ -68,6 +77,7 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
             raise
         # Another process may have applied the same schema.
         again, view = _migration(session, request)
+        session.schema = session.schemas.version_of(view)
         if again.plan.steps:
             hint = "nothing of this change was applied; plan the change again"
             raise ReadSetChangedError(error.member, error.expected, error.actual, hint=hint) from error
@@ -84,22 +94,32 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     store = session.store
     migration, view = _migration(session, request)
     migration.check_allowed(Allow(request.allow))
+    if migration.after is not None and not table_keys(migration.after) and view.tables:
+        raise InputError(
+            "the new schema has no types, so it would drop all types of the graph",
+            hint="check the file; nothing has changed",
+        )
     planned = migration.planned(store, view)
+    write = replace(
+        write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
+        schema=None if planned.is_empty else migration.schema_change(),
+    )
     if planned.is_empty:
+        if write.expect_head not in (None, view.head.id):
+            raise PreconditionFailedError(MAIN, str(write.expect_head), view.head.id)
         return SchemaReceipt(planned, False, view.version)
     cost = planned.cost
     choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
-    write = replace(
-        write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
-        schema=migration.schema_change(),
-    )
     memory = MemoryLimit(memory_budget(request.memory_budget))
-    with backend_of(choice, request).columns(session) as columns:
+    with (
+        at_work(store.leases, WorkKind.SCHEMA, view) as work,
+        backend_of(choice, request).columns(session) as columns,
+    ):
         now = time.time_ns() // 1_000_000
         prepare = PrepareMigration(
             store, migration, now, lambda: session.embedder, memory, columns, lambda: _check_cancelled(request)
         )
-        commit = write_tables(session, write, prepare)
+        commit = write_tables(session, replace(write, work=work), prepare)
     assert commit is not None, "the schemas differ, so there is a commit"
     dropped = migration.dropped_data(view) if request.allow is Allow.DATA_LOSS else {}
     removed = remove_dropped(store, dropped)

@@ -198,13 +198,15 @@ class Session:
             name: the name of the type, or its key.
             view: the state in which the type has this name; by default the state that the session last read.
         """
+        if not isinstance(name, str):
+            raise InputError(f"{shown(name)} is not the name of a type")
         if ":" in name:
             return name
         catalog = (self.accepted if view is None else self.schemas.at(view)).catalog
         return edge_key(name) if name in catalog.edges and name not in catalog.nodes else node_key(name)
 
-    def type_key_on(self, branch: str) -> Callable[[str], str]:
-        """Returns the type keys of names in the schema of a branch. Reads the branch when it is first called."""
+    def type_keys(self, branch: str) -> Callable[[str], str]:
+        """A function that returns the key of a type by its name on a branch. It reads the branch on its first call."""
         known: list[Snapshot] = []
 
         def key(name: str) -> str:

@@ -16,8 +16,8 @@ from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt
 class Schema:
     """The schema of a graph: its text, and its changes.
 
-    Schemas change on `main`. Other branches keep the schema that they were created with, and old commits are read with
-    theirs.
+    Schemas change on `main`. Other branches keep the schema that they were created with until `branches.update` brings
+    them that of their parent. Old commits are read with theirs.
     """
 
     def __init__(self, session: Session) -> None:
@@ -72,11 +72,14 @@ class Schema:
     def apply(self, schema: str | os.PathLike[str], **options: Unpack[SchemaApplyOptions]) -> SchemaReceipt:
         """Change the schema of `main` and its stored rows, as one commit.
 
-        Writers to `main` wait meanwhile. A write that was prepared with the old schema is prepared again, or refused.
-        If the graph already has this schema, nothing happens.
+        Stored rows are checked and new columns are written without the lease of `main`, so other writers go on. If they
+        change the same tables, the work is done again. A write that was prepared with the old schema is prepared again,
+        or refused. If the graph already has this schema, nothing happens.
 
         Args:
             schema: the new schema: its text, or the path of a `.pg` file.
+            branch: by default the handle's branch. It has to be `main`: other branches get the schema by
+                `branches.update`.
             allow: the most severe effect on data that is allowed: `safe`; `validated`, steps that check stored rows
                 first; `drops` (the default), drops that earlier commits still have; `data_loss`, drops that also
                 remove the data from earlier commits.
@@ -98,6 +101,7 @@ class Schema:
             (True, False)
 
         Raises:
+            InputError: the branch is not `main`.
             CompileError: the new schema does not compile.
             PlanError: a step is refused, or more severe than `allow` permits.
             SchemaDataError: stored rows do not fit the new schema. It has the first ids and the number of all rows.

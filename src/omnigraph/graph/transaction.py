@@ -95,7 +95,8 @@ class Transaction:
 
     def entity(self, type_name: str, entity_id: str) -> dict[str, object] | None:
         """One node or edge by id, as the transaction sees it; None if there is none."""
-        return self.snapshot().entity(self._session.type_key(type_name), entity_id)
+        view = self.snapshot()
+        return view.entity(self._session.type_key(type_name, view), entity_id)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[OpenTransaction, str]]:

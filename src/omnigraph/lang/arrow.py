@@ -41,7 +41,7 @@ def arrow_type(type_: ValueType) -> pa.DataType:
 
 def arrow_schema(accepted: AcceptedSchema, kind: TypeKind, name: str) -> pa.Schema:
     """The columns of a node or edge table: the ids, then the properties in the order of their names."""
-    declaration = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+    declaration = accepted.catalog.declared(kind, name)
     numbers = accepted.identity(kind, name).properties
     fields = [pa.field("id", pa.utf8(), nullable=False, metadata=PRIMARY_KEY_METADATA)]
     if kind is TypeKind.EDGE:

@@ -174,7 +174,7 @@ class _Sides:
         named = {name for draft in drafts for name in draft.names or ()}
         whole = any(draft.names is None for draft in drafts)
         tables = self._completed(key, [self._rows(state, key, ids, None if whole else named) for state in self._states])
-        found = [{} if rows is None else self._values(rows) for rows in tables]
+        found = [{} if rows is None else shown_rows(rows) for rows in tables]
         counts = [self._counts(state, key, drafts) for state in self._states]
         undecided = set(self._base.undecided(key).to_pylist())
         filled = []
@@ -221,17 +221,6 @@ class _Sides:
         rows = fill_lacking((target if base is None else base, source, target), lacking, self._alignment.fill(key))
         return [None if base is None else rows[0], rows[2], rows[1]]
 
-    def _values(self, rows: pa.Table) -> dict[str, dict[str, Any]]:
-        """The values to show, by entity."""
-        values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
-        texts = {name: column.to_pylist() for name, column in values.items()}
-        for name in (name for name in texts if rows.schema.field(name).type == BLOB_HASH):
-            texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
-        return {
-            entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}
-            for i, entity in enumerate(texts["id"])
-        }
-
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
         """The number of edges for each end and node in `drafts`; None if it is unknown."""
         wanted = [draft.node for draft in drafts if draft.node is not None]
@@ -246,6 +235,18 @@ class _Sides:
             for node in self._tables.at(pin.ref).lookup(end, nodes, columns=[end])[end].to_pylist():
                 found[end, node] += 1
         return found
+
+
+def shown_rows(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    """Rows for display, by id. Long texts and lists are truncated. A blob is shown as a digest."""
+    values = {name: _short(rows[name].combine_chunks()) for name in ("id", *compared(rows))}
+    texts = {name: column.to_pylist() for name, column in values.items()}
+    for name in (name for name in texts if rows.schema.field(name).type == BLOB_HASH):
+        texts[name] = [None if cell is None else f"sha256:{cell[1:].hex()}" for cell in texts[name]]
+    return {
+        entity: {name: texts[name][i] for name in texts if name not in ("id", ROW_ID)}
+        for i, entity in enumerate(texts["id"])
+    }
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:

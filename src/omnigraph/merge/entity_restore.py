@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError, NotFoundError, cut
-from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema import TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
 from omnigraph.merge.choices import Choice, resolved
 from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Collected, Compared, plain
-from omnigraph.merge.schema_alignment import Alignment
+from omnigraph.merge.schema_alignment import Schemas, alignment_of
 from omnigraph.merge.sides import Columns, Versions, lookup_rows
 from omnigraph.merge.touched import MAX_LOOKUP_IDS
 from omnigraph.storage.table_ref import TableRef
@@ -36,33 +37,42 @@ _NONE = pa.array([], pa.utf8())
 class EntityRestore:
     """The changes that bring entities of one type back to their state in a commit.
 
+    If the two states have different schemas, the rows are read with the types and columns of the branch: renames are
+    followed, and a property that the other state lacks keeps its present value.
+
     Args:
         store: the graph.
-        accepted: the schema of the branch.
+        schemas: the schemas of states.
         before: the state to take the rows from.
         target: the state of the branch.
+        now: the value of `now()` in defaults, in milliseconds.
         budget: bytes of rows that stay in memory.
-        alignment: aligns the former state to the schema of the branch; None if both have the same schema.
 
     Attributes:
+        accepted: the schema of the branch.
+        storage: the table storage that the rows are read from.
         tables: the changes of each table, by type key; unchanged tables are left out.
+        left_out: properties of the other state that the branch does not have.
         omitted: number of edges that are not restored, because the node at one of their ends does not exist.
     """
 
     def __init__(
         self,
         store: Store,
-        accepted: AcceptedSchema,
+        schemas: Schemas,
         before: Manifest,
         target: Manifest,
+        now: int,
         budget: int = DEFAULT_BUDGET,
-        alignment: Alignment | None = None,
     ) -> None:
-        self._tables = store.tables if alignment is None else alignment.tables
-        self._catalog = accepted.catalog
-        self._alignment = alignment
+        self.accepted = schemas.of(target)
+        self._alignment = alignment = alignment_of(store, schemas, target, [before], now)
+        self.storage = self._tables = store.tables if alignment is None else alignment.tables
+        self._catalog = self.accepted.catalog
+        self._stored_before = before
         self._before = before if alignment is None else alignment.view(before)
         self._target = target
+        self.left_out: list[str] = []
         self._budget = budget
         self.tables: dict[str, Compared] = {}
         self.omitted = 0
@@ -77,7 +87,7 @@ class EntityRestore:
 
         Raises:
             NotFoundError: the graph has no such type, or an entity exists in neither state.
-            MergeSchemaError: the former state does not have the type, or its values do not fit the schema.
+            MergeSchemaError: the other state does not have the type, or its values do not fit.
         """
         versions = self._versions(key)
         here, there = (self._existing(ref, ids) for ref in (versions.target, versions.source))
@@ -98,20 +108,39 @@ class EntityRestore:
             if edges:
                 self._restore_edges(edge, ends, there)
 
+    def models(self, key: str) -> Models:
+        """The models of a table of the other state, with the property names of the branch."""
+        pin = self._before.tables.get(key)
+        if pin is None:
+            return ()
+        return pin.models if self._alignment is None else self._alignment.models(pin)
+
     def _versions(self, key: str) -> Versions:
         source, target = self._before.tables.get(key), self._target.tables.get(key)
         if target is None:
-            raise NotFoundError(f"branch '{self._target.branch}' has no type {cut(key)}")
-        hint = "load the rows that an export of that commit has, in the form of the present schema"
+            raise NotFoundError(f"branch '{self._target.branch}' has no type {cut(key)}", hint=self._new_name(key))
         if source is None or source.id != target.id:
-            raise MergeSchemaError(f"{key} does not exist at commit {self._before.head.id}", [key], hint=hint)
-        schema = self._tables.at(target.ref).schema()
-        compared = Columns.of(schema)
-        refs = target.ref, source.ref, target.ref
-        versions = Versions(key, *refs, compared, compared.schema(schema))
+            raise MergeSchemaError(
+                f"{key} does not exist at commit {self._before.head.id}",
+                [key],
+                hint="the type was added later; choose a later commit, or delete the entities",
+            )
+        stored = self._tables.at(target.ref).schema()
+        columns = Columns.of(stored)
+        versions = Versions(key, target.ref, source.ref, target.ref, columns, columns.schema(stored))
         if self._alignment is None:
             return versions
-        return replace(versions, lacking=self._alignment.lacking(*refs), fill=self._alignment.fill(key))
+        self.left_out += self._alignment.lacks(key, source.ref)
+        lacking, fill = self._alignment.lacking(*versions.all), self._alignment.fill(key)
+        return replace(versions, lacking=lacking, fill=fill)
+
+    def _new_name(self, key: str) -> str | None:
+        """A hint for the former name of a type."""
+        before = self._stored_before.tables.get(key)
+        names = [name for name, pin in self._target.tables.items() if before is not None and pin.id == before.id]
+        if names:
+            return f"it is now named {TypeKey.parse(names[0]).name}"
+        return did_you_mean(key, list(self._target.tables))
 
     def _compared(self, versions: Versions, ids: pa.Array) -> Compared:
         """The rows with some ids that differ between the two states."""
@@ -122,7 +151,7 @@ class EntityRestore:
                 plain(lookup_rows(self._tables, ref, some, versions.columns), versions.schema)
                 for ref in (versions.source, versions.target)
             )
-            target, source, _ = versions.completed(target, source, target)
+            _, source, target = versions.completed(target, source, target)
             collected.add(resolved(classify(target, source, target), Choice()))
         return collected.compared()
 

@@ -26,10 +26,11 @@ from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.orphans import Orphans
+from omnigraph.merge.preview import PreviewedChange, previewed
 from omnigraph.merge.property_level import Levels, MergeLevel
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
-from omnigraph.merge.schema_alignment import Alignment, Schemas, enum_renames
+from omnigraph.merge.schema_alignment import Alignment, Schemas, alignment_of
 from omnigraph.merge.sides import differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import Tables, ThreeWay
@@ -204,6 +205,11 @@ class Merge:
                 size += sum(part.size for part in tables.at(ref).fragments() if part.number in chosen)
         return size
 
+    def previewed(self, merged: Merged, target: Manifest) -> tuple[PreviewedChange, ...]:
+        """The first changes of the target, with their values."""
+        tables = self._store.tables if merged.alignment is None else merged.alignment.tables
+        return previewed(tables, merged.tables, target)
+
     def writes(self, merged: Merged, target: Manifest) -> list[TableWrite]:
         """The writes of the merge to the target."""
         alignment = merged.alignment
@@ -253,15 +259,13 @@ class _Comparison:
     def _align(self, base: State) -> None:
         """Align the states to the schema of the target, if their schemas differ."""
         merge, target, source = self._merge, self._target, self._merge._source
-        self.alignment: Alignment | None = None
         self.left_out: tuple[str, ...] = ()
         self._base, self._source, self._tables = base, source, merge._store.tables
-        views = [view for view in (base.manifest, source, target) if view is not None]
-        if len({view.schema_hash for view in views}) == 1:
+        others = [view for view in (base.manifest, source) if view is not None]
+        self.alignment = alignment = alignment_of(merge._store, merge._schemas, target, others, merge.now)
+        if alignment is None:
             return
-        renames = enum_renames([merge._schemas.version_at(Snapshot(merge._store, view)) for view in (target, source)])
-        self.alignment = alignment = Alignment(merge._store.tables, target, self._accepted, renames, merge.now)
-        self.left_out = tuple(alignment.left_out(base.manifest, source))
+        self.left_out = tuple(alignment.left_out(base.manifest, source, merge._name))
         self._tables, self._source = alignment.tables, alignment.view(source)
         if base.manifest is not None:
             self._base = State(alignment.view(base.manifest), base.overlays, base.unknown)

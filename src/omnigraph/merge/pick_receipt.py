@@ -12,6 +12,7 @@ import orjson
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import Conflict
+from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.write.receipt import other_request
 
@@ -49,6 +50,8 @@ class PickReceipt:
         actor: the actor of the new commit.
         commit: the new commit; None if no commit was made.
         engine: where rows were compared: `local` or `spark`.
+        left_out: types and properties that the commit has changed, and that the schema of the branch does not have.
+        previewed: the first changes of a preview, with their values; at most 100.
     """
 
     commit_id: str
@@ -65,6 +68,8 @@ class PickReceipt:
     actor: str | None = None
     commit: Commit | None = None
     engine: str = "local"
+    left_out: tuple[str, ...] = ()
+    previewed: tuple[PreviewedChange, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -83,6 +88,8 @@ class PickReceipt:
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
             "edges_omitted": self.edges_omitted,
+            "left_out": list(self.left_out),
+            **({"previewed": [change.to_json() for change in self.previewed]} if self.preview else {}),
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
             "engine": self.engine,
@@ -100,6 +107,8 @@ class PickReceipt:
             "resolved": self.resolved,
         }
         members |= {name: getattr(self, name) for name in ("edges_kept", "edges_omitted") if getattr(self, name)}
+        if self.left_out:
+            members["left_out"] = list(self.left_out)
         if digest is not None:
             members["request"] = digest
         return _LABELS[kind], orjson.dumps(members).decode()
@@ -135,4 +144,5 @@ def earlier_pick(kind: WriterKind, branch: str, digest: str | None, commit: Comm
         stored.get("edges_omitted", 0),
         actor=commit.actor,
         commit=commit,
+        left_out=tuple(stored.get("left_out", ())),
     )

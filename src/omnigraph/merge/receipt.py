@@ -12,6 +12,7 @@ import orjson
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import Conflict
+from omnigraph.merge.preview import PreviewedChange
 from omnigraph.write.receipt import other_request
 
 LABEL = "merge"
@@ -64,6 +65,7 @@ class MergeReceipt:
         engine: where rows were compared: `local` or `spark`.
         left_out: types and properties that the source has changed, and that the schema of the target does not have.
             Their values are not merged.
+        previewed: the first changes of a preview, with their values; at most 100.
     """
 
     source: str
@@ -83,6 +85,7 @@ class MergeReceipt:
     branch_delete_error: str | None = None
     engine: str = "local"
     left_out: tuple[str, ...] = ()
+    previewed: tuple[PreviewedChange, ...] = ()
 
     @property
     def base_commit(self) -> str | None:
@@ -108,6 +111,7 @@ class MergeReceipt:
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
             "left_out": list(self.left_out),
+            **({"previewed": [change.to_json() for change in self.previewed]} if self.preview else {}),
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
             "engine": self.engine,

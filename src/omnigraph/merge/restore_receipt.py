@@ -10,6 +10,7 @@ import orjson
 
 from omnigraph.commit.manifest import Commit, commit_json
 from omnigraph.commit.sidecar import WriterKind
+from omnigraph.merge.preview import PreviewedChange
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.write.receipt import other_request
 
@@ -32,6 +33,8 @@ class RestoreReceipt:
         preview: whether nothing was written.
         actor: the actor of the commit.
         commit: the commit; None if the branch already has these rows, or for a preview.
+        left_out: properties that have values in that state, and that the schema of the branch does not have.
+        previewed: the first changes of a preview, with their values; at most 100.
     """
 
     branch: str
@@ -41,6 +44,8 @@ class RestoreReceipt:
     preview: bool = False
     actor: str | None = None
     commit: Commit | None = None
+    left_out: tuple[str, ...] = ()
+    previewed: tuple[PreviewedChange, ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -55,6 +60,8 @@ class RestoreReceipt:
             "preview": self.preview,
             "changes": {key: changes.to_json() for key, changes in self.changes.items()},
             "edges_omitted": self.edges_omitted,
+            "left_out": list(self.left_out),
+            **({"previewed": [change.to_json() for change in self.previewed]} if self.preview else {}),
             "actor_id": self.actor,
             "commit": None if self.commit is None else commit_json(self.commit),
         }
@@ -66,6 +73,8 @@ class RestoreReceipt:
             "changes": {key: list(changes.to_json().values()) for key, changes in self.changes.items()},
             "edges_omitted": self.edges_omitted,
         }
+        if self.left_out:
+            members["left_out"] = list(self.left_out)
         return LABEL, orjson.dumps(members if digest is None else members | {"request": digest}).decode()
 
     def committed(self, commit: Commit | None) -> RestoreReceipt:
@@ -85,4 +94,5 @@ def earlier_restore(branch: str, digest: str | None, commit: Commit) -> RestoreR
     if stored.get("request") != digest:
         raise other_request(commit, "another restore")
     changes = {key: MergedChanges(*counts) for key, counts in stored["changes"].items()}
-    return RestoreReceipt(branch, stored["from"], changes, stored["edges_omitted"], actor=commit.actor, commit=commit)
+    omitted, left_out = stored["edges_omitted"], tuple(stored.get("left_out", ()))
+    return RestoreReceipt(branch, stored["from"], changes, omitted, False, commit.actor, commit, left_out)

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Manifest, Models, TableId, TablePin, models_of
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.store import Store, now_micros
+from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.equality import identical
+from omnigraph.storage.blobs import CELL, stored_blobs
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -237,17 +237,20 @@ class AlignedView:
             yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
 
     def take_rows(self, row_ids: pa.Array, *, columns: Sequence[str]) -> pa.Table:
-        read = self._conversion.read(columns)
-        if not read:  # the version has none of the columns
-            return pa.table({name: pa.nulls(len(row_ids), self.schema().field(name).type) for name in columns})
-        return self._conversion.converted(self._view.take_rows(row_ids, columns=read), columns)
+        # A version may lack all of the columns. Lance needs at least one column to read.
+        rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns) or ["id"])
+        return self._conversion.converted(rows, columns)
 
     def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         stored = self._conversion.stored
         names = rows.column_names
+        lacking = [name for name in stored_blobs(self._conversion.schema) if name in names and name not in stored]
         with_stored_names = rows.rename_columns([stored.get(name, name) for name in names])
         for part in self._view.content(with_stored_names, largest):
-            yield part.rename_columns(names)
+            part = part.rename_columns(names)
+            for name in lacking:
+                part = part.set_column(names.index(name), name, pa.nulls(part.num_rows, CELL))
+            yield part
 
     def exists(self) -> bool:
         return self._view.exists()
@@ -322,7 +325,7 @@ class AlignedTables:
         columns = {member.name: by_identity[_identity(member)] for member in schema if _identity(member) in by_identity}
         numbers = self._accepted.identity(kind, name).properties
         renames: dict[str, tuple[tuple[str, str], ...]] = {}
-        for prop in declared_type(self._accepted, kind, name).properties.values():
+        for prop in self._accepted.catalog.declared(kind, name).properties.values():
             allowed = prop.type.enum_values or ()
             known = self._renames.get(numbers[prop.name], ())
             pairs = tuple((old, new) for old, new in known if old not in allowed and new in allowed)
@@ -356,9 +359,22 @@ def _identity(member: pa.Field) -> str:
     return member.name if number is None else f"#{number.decode()}"
 
 
-def declared_type(accepted: AcceptedSchema, kind: TypeKind, name: str) -> NodeType | EdgeType:
-    """A node or edge type of a schema."""
-    return accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+def alignment_of(
+    store: Store, schemas: Schemas, target: Manifest, others: Sequence[Manifest], now: int
+) -> Alignment | None:
+    """The alignment of other states to the schema of the target; None if all have the same schema.
+
+    Args:
+        store: the graph.
+        schemas: the schemas of states.
+        target: the target.
+        others: the other states. Renamed enum values are found in the schema texts of the target and the last of them.
+        now: the value of `now()` in defaults, in milliseconds.
+    """
+    if all(view.schema_hash == target.schema_hash for view in others):
+        return None
+    renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, others[-1])])
+    return Alignment(store.tables, target, schemas.of(target), renames, now)
 
 
 class Alignment:
@@ -380,14 +396,6 @@ class Alignment:
         self._now = now
         self._keys = {pin.id: key for key, pin in pins(target).items()}
         self._aligned = AlignedTables(tables, target, accepted, renames)
-
-    @classmethod
-    def between(cls, store: Store, schemas: Schemas, target: Manifest, source: Manifest) -> Alignment | None:
-        """Aligns a state to the schema of another one; None if both have the same schema."""
-        if target.schema_hash == source.schema_hash:
-            return None
-        renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, source)])
-        return cls(store.tables, target, schemas.of(target), renames, now_micros() // 1000)
 
     @property
     def tables(self) -> TableStorage:
@@ -414,19 +422,24 @@ class Alignment:
     def fill(self, key: str) -> Fill:
         """The values for columns that a side lacks."""
         kind, name = TypeKey.parse(key)
-        declared = declared_type(self._accepted, kind, name)
+        declared = self._accepted.catalog.declared(kind, name)
         required = [p for p in declared.properties.values() if p.default is not None and not p.type.nullable]
         return Fill(
             {prop.name: default_value(prop, self._now) for prop in required},
             {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None},
         )
 
-    def left_out(self, base: Manifest | None, source: Manifest) -> list[str]:
+    def lacks(self, key: str, ref: TableRef) -> list[str]:
+        """The properties of a version of a table that the target does not have."""
+        return [f"{TypeKey.parse(key).name}.{column}" for column in self._aligned.left_out(ref)]
+
+    def left_out(self, base: Manifest | None, source: Manifest, name: str) -> list[str]:
         """The types and properties of the source that the target does not have, and that the source has changed.
 
         Args:
             base: the base; None if it is unknown.
             source: the state that is merged.
+            name: its name in messages.
 
         Raises:
             MergeSchemaError: the target has dropped a type, and the source has changed entities of it.
@@ -436,16 +449,20 @@ class Alignment:
         for key, pin in sorted(pins(source).items()):
             if before.get(pin.id) == pin.ref:
                 continue
-            name = TypeKey.parse(key).name
             if pin.id in self._keys:
-                found += [f"{name}.{column}" for column in self._aligned.left_out(pin.ref)]
-            elif self._is_newer(pin.id):
-                found.append(name)
+                found += self.lacks(key, pin.ref)
+            elif self._is_newer(pin.id) or (base is not None and pin.id not in before and not source.owns(pin)):
+                # Either the target has an older schema; or the base has dropped the type, too, and the source has only
+                # kept the rows from before.
+                found.append(TypeKey.parse(key).name)
             elif pin.row_count:
                 raise MergeSchemaError(
-                    f"'{source.branch}' has changed entities of {name}, which '{self._target.branch}' has dropped",
+                    f"'{name}' has changed entities of {TypeKey.parse(key).name}, which '{self._target.branch}' has "
+                    "dropped",
                     [key],
-                    hint="delete them on the branch, or add the type again and load the rows",
+                    hint=f"delete them on '{source.branch}' first, or add the type again and load their rows"
+                    if name == source.branch
+                    else "add the type again, and load the rows of an export of that commit",
                 )
         return found
 

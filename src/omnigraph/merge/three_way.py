@@ -199,9 +199,8 @@ class ThreeWay:
 def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
     """The columns of a type that constraints read."""
     kind, name = TypeKey.parse(key)
-    catalog = accepted.catalog
-    declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]
-    ends = ("src", "dst") if kind == TypeKind.EDGE.value else ()
+    declared = accepted.catalog.declared(kind, name)
+    ends = ("src", "dst") if kind is TypeKind.EDGE else ()
     unique = (field for group in unique_groups(declared) for field in group)
     return list(dict.fromkeys(["id", *ends, *unique, *(rule.property for rule in value_rules(declared))]))
 

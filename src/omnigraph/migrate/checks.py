@@ -27,7 +27,7 @@ from omnigraph.lang.schema.migrate.steps import (
     Step,
     Tier,
 )
-from omnigraph.migrate.columns import TypeColumns, declared_type
+from omnigraph.migrate.columns import TypeColumns
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.verify import Verification
@@ -103,11 +103,11 @@ def check_rows(after: AcceptedSchema, plan: Plan, rows: MigratedRows, memory: Me
 def _check_step(check: Verification, after: AcceptedSchema, step: Step, done: set[tuple[object, ...]]) -> None:
     match step:
         case ChangeNullability():
-            check.required(step.type_kind, declared_type(after, step.type_kind, step.type_name), step.property_name)
+            check.required(step.type_kind, after.catalog.declared(step.type_kind, step.type_name), step.property_name)
         case NarrowEnum() | ChangePropertyType():
             _check_values(check, after, step.type_kind, step.type_name, step.property_name, done)
         case AddConstraint(constraint=Unique(fields)):
-            check.uniques(step.type_kind, declared_type(after, step.type_kind, step.type_name), [fields])
+            check.uniques(step.type_kind, after.catalog.declared(step.type_kind, step.type_name), [fields])
         case AddConstraint(constraint=Range(name) | Check(name)) | ChangeConstraint(to=Range(name) | Check(name)):
             _check_values(check, after, step.type_kind, step.type_name, name, done)
         case ChangeCardinality() if (step.type_name, "card") not in done:
@@ -126,4 +126,4 @@ def _check_values(
     """Check all value rules of a property, once."""
     if (kind, owner, name) not in done:
         done.add((kind, owner, name))
-        check.values(kind, declared_type(after, kind, owner), [name])
+        check.values(kind, after.catalog.declared(kind, owner), [name])

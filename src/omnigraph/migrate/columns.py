@@ -11,7 +11,7 @@ import pyarrow as pa
 from omnigraph.embed import Embedder, check_model, embed_column
 from omnigraph.lang.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import RenameEnumValue
 from omnigraph.lang.schema.type_key import type_key
@@ -238,7 +238,7 @@ def _type_columns(
     values: Values,
 ) -> TypeColumns:
     numbers = {number: prop for prop, number in before.identity(kind, former).properties.items()}
-    declared, stored = declared_type(after, kind, name), declared_type(before, kind, former)
+    declared, stored = after.catalog.declared(kind, name), before.catalog.declared(kind, former)
     former_names = {
         prop: numbers[number] for prop, number in after.identity(kind, name).properties.items() if number in numbers
     }
@@ -274,8 +274,3 @@ def _kept(prop: Property, old: Property, renames: tuple[tuple[str, str], ...]) -
     if arrow_type(prop.type) != arrow_type(old.type):
         source = CastColumn(source, arrow_type(prop.type))
     return source
-
-
-def declared_type(accepted: AcceptedSchema, kind: TypeKind, name: str) -> NodeType | EdgeType:
-    """A node or edge type of a schema."""
-    return accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]

@@ -24,7 +24,6 @@ from omnigraph.lang.schema.migrate.steps import (
 )
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import Scalar, ValueType
-from omnigraph.migrate.columns import declared_type
 from omnigraph.storage.tables import TableStorage
 
 _WIDTHS = {
@@ -139,7 +138,7 @@ class Costs:
         pin = self._pin(step.type_kind, step.type_name)
         if pin is None or pin.row_count == 0:
             return StepCost()
-        prop = declared_type(self._after, step.type_kind, step.type_name).properties[step.property_name]
+        prop = self._after.catalog.declared(step.type_kind, step.type_name).properties[step.property_name]
         if prop.embed is not None:
             read = self._read(step.type_kind, step.type_name, (prop.embed.source,))
             return StepCost(read, pin.row_count * _width(step.property_type))

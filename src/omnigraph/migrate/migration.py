@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph.commit.manifest import Manifest, Models, TablePin, models_of
-from omnigraph.commit.read_set import untracked
+from omnigraph.commit.read_set import pins
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeColumns, WriteColumns
 from omnigraph.commit.write_request import Prepared, SchemaChange
@@ -127,23 +127,25 @@ class PrepareMigration:
     checkpoint: Callable[[], None] = lambda: None
 
     def __call__(self, view: Manifest) -> Prepared:
-        migration, view = self.migration, untracked(view)
+        migration = self.migration
         assert migration.after is not None
         if view.schema_hash != ir_hash(migration.before):
             raise ReadSetChangedError("schema", ir_hash(migration.before), view.schema_hash)
-        rows_by_key = {key: pin.row_count for key, pin in view.tables.items()}
+        # Tables that the change neither checks nor writes are not in the read set.
+        stored = pins(view)
+        rows_by_key = {key: pin.row_count for key, pin in stored.items()}
         values = Values(self.now, self.embedder, rows_by_key)
         columns = columns_after(migration.before, migration.after, migration.names, migration.plan, values)
         rows = MigratedRows(self.store.tables, view.tables, {each.key: each for each in columns}, self.checkpoint)
         check_rows(migration.after, migration.plan, rows, self.memory)
         writes = []
         for each in columns:
-            pin = view.tables[each.former_key]
+            pin = stored[each.former_key]
             if each.changes(self.store.tables.at(pin.ref).schema()):
                 writes.append(
                     ChangeColumns(pin.key, each.schema, each.new_values(), self.write, models=_models(pin.models, each))
                 )
-        return Prepared(writes, on_head=True)
+        return Prepared(writes)
 
 
 def _models(before: Models, columns: TypeColumns) -> Models:

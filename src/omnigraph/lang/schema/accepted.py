@@ -51,7 +51,7 @@ class AcceptedSchema:
 
         The endpoints of an edge come first, then the properties by number. A rename does not change this order.
         """
-        declaration = self.catalog.nodes[name] if kind is TypeKind.NODE else self.catalog.edges[name]
+        declaration = self.catalog.declared(kind, name)
         if declaration.key is None:
             return None
         numbers = {"src": -2, "dst": -1} if kind is TypeKind.EDGE else {}

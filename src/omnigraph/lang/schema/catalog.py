@@ -237,6 +237,10 @@ class Catalog:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def declared(self, kind: TypeKind, name: str) -> NodeType | EdgeType:
+        """A node or edge type by name."""
+        return self.nodes[name] if kind is TypeKind.NODE else self.edges[name]
+
     def edge_by_word(self, word: str) -> EdgeType | None:
         """Find an edge type by name, ignoring case. Edge names are unique in lower case."""
         return self._words.get(word.lower())

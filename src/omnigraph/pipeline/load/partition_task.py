@@ -297,7 +297,7 @@ def run(work: Work, number: int, split: Split, start: Start = Start()) -> PartRe
 
 
 def _finish_type(work: Work, number: int, key: str, rows: pa.Table, *, named: bool, size: int) -> PartRows:
-    declared = declared_type(work.accepted, key)
+    declared = work.accepted.catalog.declared(*TypeKey.parse(key))
     wrong = {}
     ends = ("src", "dst") if isinstance(declared, EdgeType) else ()
     for i, rule in enumerate(value_rules(declared)):
@@ -344,11 +344,6 @@ def _references(rows: pa.Table, name: str) -> PartReferences:
     chosen = pa.array(positions[: URI_CELLS + 1])
     found = pa.table({"id": rows["id"].take(chosen), ROW: chosen, "uri": uris.take(chosen)})
     return PartReferences(found, len(positions))
-
-
-def declared_type(accepted: AcceptedSchema, key: str) -> NodeType | EdgeType:
-    kind, name = TypeKey.parse(key)
-    return accepted.catalog.nodes[name] if kind == TypeKind.NODE.value else accepted.catalog.edges[name]
 
 
 def compared_columns(declared: NodeType | EdgeType) -> list[str]:

@@ -33,7 +33,7 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey, type_key
 from omnigraph.pipeline.load.blobs import AllowedReferences
 from omnigraph.pipeline.load.input_parts import InputParts
-from omnigraph.pipeline.load.partition_task import Work, declared_type
+from omnigraph.pipeline.load.partition_task import Work
 from omnigraph.pipeline.load.plan import Planner, compared_values
 from omnigraph.pipeline.load.rules import LoadedType, SparkValidator
 from omnigraph.pipeline.load.upsert import choose_merge, merge_by_tasks, merge_threshold
@@ -229,7 +229,7 @@ class SparkRows:
         """
         rules = self._rules(view, accepted)
         named = [change for change in self.changes.values() if not change.fresh]
-        keyed = {change.key: declared_type(accepted, change.key).key is not None for change in named}
+        keyed = {change.key: accepted.catalog.declared(*TypeKey.parse(change.key)).key is not None for change in named}
         with self.spark.job("comparing ids"):
             duplicate_counts = rules.shuffle.collect([rules.duplicate_counts(change) for change in named])
             named = [change for change, more in zip(named, duplicate_counts, strict=True) if more.num_rows]

@@ -131,7 +131,7 @@ def pinned_at(location: GraphLocation, view: Snapshot, accepted: AcceptedSchema,
     """
     kind, name = type_of(accepted.catalog, options.type)
     catalog = accepted.catalog
-    declared = catalog.nodes[name] if kind is TypeKind.NODE else catalog.edges[name]
+    declared = catalog.declared(kind, name)
     every = value_types(kind, declared)
     columns = _chosen(every, options.columns, name)
     condition = options.text("where")

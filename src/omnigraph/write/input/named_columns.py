@@ -114,7 +114,7 @@ class Columns:
 
     def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, problems: Problems) -> None:
         declared: NodeType | EdgeType
-        declared = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+        declared = accepted.catalog.declared(kind, name)
         self.kind = kind
         self.name = name
         self.problems = problems

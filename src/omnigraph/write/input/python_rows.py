@@ -58,7 +58,7 @@ def read_rows(
     """
     reader = EnvelopeReader(accepted, problems, lambda position: f"{name}, row {position - first + 1}")
     declared: NodeType | EdgeType
-    declared = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+    declared = accepted.catalog.declared(kind, name)
     position = first
     remaining = iter(rows)
     while block := list(islice(remaining, _BLOCK)):

@@ -53,9 +53,7 @@ class RowBuilder:
         new_ids: Callable[[int], pa.Array] = generated_ids,
         tally: Tally | None = None,
     ) -> None:
-        self.type: NodeType | EdgeType = (
-            accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
-        )
+        self.type: NodeType | EdgeType = accepted.catalog.declared(kind, name)
         self.kind = kind
         self.schema = row_schema(arrow_schema(accepted, kind, name))
         self.key_order = accepted.key_order(kind, name)

@@ -56,7 +56,7 @@ def missing_values(accepted: AcceptedSchema, key: str, rows: pa.Table) -> Iterat
         rows: the rows, with all columns.
     """
     kind, name = TypeKey.parse(key)
-    declared = accepted.catalog.nodes[name] if kind is TypeKind.NODE else accepted.catalog.edges[name]
+    declared = accepted.catalog.declared(kind, name)
     for prop in declared.properties.values():
         if not prop.type.nullable and prop.name in rows.column_names and rows[prop.name].null_count:
             yield rows.filter(rows[prop.name].is_null()).select(["id"]), describe_missing(f"{name}.{prop.name}")
