@@ -198,8 +198,8 @@ def test_a_staged_merge_keeps_its_base_and_its_source(graph: Graph, monkeypatch:
 
         stage = staged_writes.StagedWrites.stage
 
-        def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
-            stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
+        def staged(self: staged_writes.StagedWrites, *args: object, **options: object) -> None:
+            stage(self, *args, **options)  # type: ignore[arg-type]  # passed on
             if self.view.branch == "main":
                 meanwhile(self)
 
@@ -225,8 +225,8 @@ def test_a_merge_whose_source_was_removed_does_not_publish(graph: Graph, monkeyp
     stage = staged_writes.StagedWrites.stage
     done: list[bool] = []
 
-    def staged(self: staged_writes.StagedWrites, writes: object, reads: object) -> None:
-        stage(self, writes, reads)  # type: ignore[arg-type]  # passed on
+    def staged(self: staged_writes.StagedWrites, *args: object, **options: object) -> None:
+        stage(self, *args, **options)  # type: ignore[arg-type]  # passed on
         if not done:
             done.append(True)
             monkeypatch.undo()
