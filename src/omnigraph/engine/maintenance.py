@@ -24,6 +24,7 @@ from omnigraph.errors import (
     RetryableError,
     StorageError,
     StorageErrorKind,
+    shown,
 )
 from omnigraph.upkeep import backup as copying
 from omnigraph.upkeep import cleanup as cleaning
@@ -126,7 +127,13 @@ class UpkeepReport:
 
 def status(session: Session, thresholds: Thresholds | None = None) -> GraphStatus:
     """Examine the graph: what is small, deleted, unindexed, old or interrupted, and which command helps."""
-    return examining.status(session.store, lambda view: session.schemas.of(view).catalog, thresholds)
+    return examining.status(session.store, lambda view: session.schemas.of(view).catalog, _limits(thresholds))
+
+
+def _limits(thresholds: Thresholds | None) -> Thresholds:
+    if thresholds is not None and not isinstance(thresholds, Thresholds):
+        raise InputError(f"{shown(thresholds)} is not a Thresholds object", hint="give omnigraph.Thresholds(...)")
+    return thresholds or Thresholds()
 
 
 def upkeep(
@@ -142,10 +149,11 @@ def upkeep(
 
     Raises:
         ReadOnlyError: the session is read-only.
+        InputError: the thresholds are of another type.
         CorruptionError: the graph is damaged.
     """
     session.require_writable()
-    limits = thresholds or Thresholds()
+    limits = _limits(thresholds)
     settled = set() if known is None else known
     recover_all(session.store)
     found = status(session, limits)
