@@ -72,7 +72,7 @@ from omnigraph.merge import touched
 from omnigraph.testing import thresholds
 
 FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
-HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "30")))
+HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "24")))
 STEPS = 30
 ON_DISK = 5
 """One of this many histories is stored in files, where cleanup can remove versions."""
