@@ -36,7 +36,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.merge import touched
+from omnigraph.storage import row_changes, row_pairs
 from omnigraph.testing import thresholds
 
 SCHEMA = """
@@ -597,7 +597,9 @@ def _run(number: int, place: Path) -> None:
     uri = str(place / f"g{number}") if on_disk else f"memory://machine/{uuid4().hex}"
     with ExitStack() as stack:
         if number % 3 == 1:
-            stack.enter_context(thresholds(touched, MAX_LOOKUP_IDS=0))  # as if all branches had changed many rows
+            # as if all branches had changed many rows
+            stack.enter_context(thresholds(row_pairs, SCAN_ROWS=0, SCAN_RATIO=1_000_000))
+            stack.enter_context(thresholds(row_changes, LOOKUP_LIMIT=0))
         with omnigraph.init(uri, SCHEMA) as graph:
             machine = Machine(graph, random, on_disk)
             try:

@@ -104,11 +104,6 @@ class Versions:
     def all(self) -> tuple[TableRef, TableRef, TableRef]:
         return self.base, self.source, self.target
 
-    @property
-    def changed_side(self) -> tuple[TableRef, TableRef]:
-        """The versions between which a row must differ to be compared: rows that only the target changed stay."""
-        return self.base, self.source
-
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:
         """Rows without those that are compared separately."""
         return (

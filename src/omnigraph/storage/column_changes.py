@@ -190,8 +190,8 @@ def _merged(
             failed.append(error)
             raise
 
-    # Lance evaluates no row if it reads no column.
-    reads = list(values.reads) or ["id"]
+    # Lance evaluates no row if it reads no column. Row addresses are not stored, so they are the cheapest column.
+    reads = list(values.reads) or ["_rowaddr"]
     try:
         made, _ = fragment.merge_columns(compute, columns=reads, batch_size=_batch_rows(fragment))
     except Exception:
