@@ -22,8 +22,8 @@ from omnigraph.merge.sides import Versions, with_blob_hashes
 from omnigraph.storage.column_changes import property_number
 from omnigraph.storage.lookup import in_groups
 from omnigraph.storage.row_changes import KnownRows
-from omnigraph.storage.row_pairs import AFTER, BEFORE, ID, ROW_ID, changed_rows, paired, scans, shared_names
 from omnigraph.storage.row_id_set import RowIdSet
+from omnigraph.storage.row_pairs import AFTER, BEFORE, ID, ROW_ID, changed_rows, paired, scans, shared_names
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import digests
