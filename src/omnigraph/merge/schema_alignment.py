@@ -303,7 +303,8 @@ class AlignedTables:
 
 def stored_tables(tables: TableStorage) -> TableStorage:
     """The table storage itself, also if `tables` is that of an alignment."""
-    return tables.stored if isinstance(tables, AlignedTables) else tables
+    given: object = tables
+    return given.stored if isinstance(given, AlignedTables) else tables
 
 
 def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
