@@ -89,6 +89,19 @@ def test_a_merge_after_a_merge_compares_only_touched_rows(graph: Graph, compared
     assert graph.snapshot().scan("node:Person").group_by("age").aggregate([([], "count_all")]).num_rows == 3
 
 
+def test_an_added_column_does_not_increase_the_comparison(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """Lance marks all rows as updated if a column with values is added. Only rows that were written are compared."""
+    added = graph.schema.source.replace("age: I64?", "age: I64?  level: I64 @default(7)")
+    assert graph.schema.apply(added).applied
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"')
+    _do(graph, 'update Person set { age: 3 } where name = "p000002"', "side")
+    graph.branches.update("side")
+    assert compared == [(1, 1, 1)]
+    rows = graph.snapshot(branch="side").scan("node:Person", columns=["id", "age", "level"]).to_pylist()
+    assert {row["level"] for row in rows} == {7}
+    assert {row["id"]: row["age"] for row in rows if row["age"] != 1} == {"p000001": 2, "p000002": 3}
+
+
 def test_a_table_is_forked_by_the_first_merge_that_changes_it(graph: Graph) -> None:
     graph.branches.create("other")
     _do(graph, 'insert City { name: "oslo" }', "side")
