@@ -49,7 +49,7 @@ _NO_FIELD = -1
 """Stands for the id of a column that a version does not have."""
 
 _SCANNED_FRAGMENTS = 4
-"""Number of fragments that are scanned together."""
+"""Maximum number of fragments that are scanned together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +272,10 @@ def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) ->
     wanted = RowIdSet(row_ids)
     left = len(wanted)
     fragments = dataset.get_fragments()[::-1]
-    for first in range(0, len(fragments), _SCANNED_FRAGMENTS):
-        if left == 0:
-            return
-        chosen = fragments[first : first + _SCANNED_FRAGMENTS]
+    together = 1  # the newest fragment often has all rows of a change
+    while fragments and left:
+        chosen, fragments = fragments[:together], fragments[together:]
+        together = min(2 * together, _SCANNED_FRAGMENTS)
         scan = scanner(dataset, columns=list(columns), fragments=chosen, batch_bytes=BATCH_BYTES)
         for batch in scan.to_reader():
             rows = batch.filter(pa.array(wanted.among(batch.column(ROW_ID))))
