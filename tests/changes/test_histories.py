@@ -14,10 +14,10 @@ from tests.changes.histories import SCHEMA, History, Key, State, expected_change
 from tests.thresholds import Thresholds
 
 import omnigraph
-from omnigraph.changes import candidates, commit_page, count_changes, row_images
+from omnigraph.changes import commit_page, count_changes, row_images
 from omnigraph.changes.feed import ChangeBlock
 from omnigraph.graph import Graph
-from omnigraph.storage import difference, row_changes
+from omnigraph.storage import difference, row_changes, row_pairs
 from omnigraph.storage.files import scratch
 
 STEPS = 14
@@ -38,9 +38,9 @@ def history(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[History]
 def few_rows_at_a_time(thresholds: Thresholds, number: int) -> None:
     """Odd histories use the paths for many rows."""
     if number % 2:
-        thresholds(row_images, SCAN_ROWS=1, SCAN_RATIO=1_000_000, BATCH_ROWS=3)
-        thresholds(count_changes, SCAN_ROWS=1, SCAN_RATIO=1_000_000, CHUNK_ROWS=5)
-        thresholds(candidates, GATHER_ROWS=2)
+        thresholds(row_images, BATCH_ROWS=3)
+        thresholds(count_changes, CHUNK_ROWS=5)
+        thresholds(row_pairs, SCAN_ROWS=1, SCAN_RATIO=1_000_000, GATHER_ROWS=2)
         thresholds(scratch, SPILL_BYTES=1)
         thresholds(row_changes, LOOKUP_LIMIT=1)
         thresholds(difference, LOOKUP_LIMIT=1)

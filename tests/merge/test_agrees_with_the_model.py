@@ -12,7 +12,8 @@ from tests.merge.repository_model import empty
 from tests.thresholds import Thresholds
 
 import omnigraph
-from omnigraph.merge import touched
+from omnigraph.merge import located_rows
+from omnigraph.storage import row_changes, row_pairs
 
 SEEDS = range(int(os.environ.get("OMNIGRAPH_MERGES", "16")))
 
@@ -25,11 +26,18 @@ def _world(place: Path, random: Random) -> World:
     return world
 
 
+def _as_if_many(thresholds: Thresholds) -> None:
+    """Read rows as if there were many: by scans, and in several groups."""
+    thresholds(row_pairs, SCAN_ROWS=0, SCAN_RATIO=1_000_000, GATHER_ROWS=2)
+    thresholds(located_rows, GROUP_ROWS=3)
+    thresholds(row_changes, LOOKUP_LIMIT=0)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_merge_of_two_random_branches_agrees_with_the_model(place: Path, seed: int, thresholds: Thresholds) -> None:
     random = Random(seed)
     if seed % 2:
-        thresholds(touched, MAX_LOOKUP_IDS=0)  # as if there were many rows
+        _as_if_many(thresholds)
     world = _world(place, random)
     world.branch("side", "main")
     for _ in range(random.randrange(1, 5)):
@@ -48,7 +56,7 @@ def test_merges_between_many_random_branches_agree_with_the_model(
 ) -> None:
     random = Random(1000 + seed)
     if seed % 2:
-        thresholds(touched, MAX_LOOKUP_IDS=0)
+        _as_if_many(thresholds)
     world = _world(place, random)
     names = ["main"]
     for step in range(random.randrange(8, 16)):

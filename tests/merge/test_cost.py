@@ -13,12 +13,13 @@ from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.merge import compare, sides, touched
+from omnigraph.merge import compare, sides
 from omnigraph.merge.choices import Choice, Resolved
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.property_level import compare_rows
 from omnigraph.merge.receipt import MergedChanges
 from omnigraph.merge.sides import Columns, Versions
+from omnigraph.storage import row_pairs
 from omnigraph.storage.blobs import BlobInfo
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -88,6 +89,19 @@ def test_a_merge_after_a_merge_compares_only_touched_rows(graph: Graph, compared
     assert graph.snapshot().scan("node:Person").group_by("age").aggregate([([], "count_all")]).num_rows == 3
 
 
+def test_an_added_column_does_not_increase_the_comparison(graph: Graph, compared: list[tuple[int, int, int]]) -> None:
+    """Lance marks all rows as updated if a column with values is added. Only rows that were written are compared."""
+    added = graph.schema.source.replace("age: I64?", "age: I64?  level: I64 @default(7)")
+    assert graph.schema.apply(added).applied
+    _do(graph, 'update Person set { age: 2 } where name = "p000001"')
+    _do(graph, 'update Person set { age: 3 } where name = "p000002"', "side")
+    graph.branches.update("side")
+    assert compared == [(1, 1, 1)]
+    rows = graph.snapshot(branch="side").scan("node:Person", columns=["id", "age", "level"]).to_pylist()
+    assert {row["level"] for row in rows} == {7}
+    assert {row["id"]: row["age"] for row in rows if row["age"] != 1} == {"p000001": 2, "p000002": 3}
+
+
 def test_a_table_is_forked_by_the_first_merge_that_changes_it(graph: Graph) -> None:
     graph.branches.create("other")
     _do(graph, 'insert City { name: "oslo" }', "side")
@@ -124,7 +138,7 @@ def _versions(graph: Graph) -> Versions:
 def test_a_comparison_in_parts_uses_less_memory(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
 ) -> None:
-    thresholds(touched, MAX_LOOKUP_IDS=0)
+    thresholds(row_pairs, SCAN_ROWS=0, SCAN_RATIO=1_000_000)
     _everywhere(graph)
     versions = _versions(graph)
     whole, parts = LocalComparer(graph.session.store.tables), LocalComparer(graph.session.store.tables, 64 << 10)
@@ -158,10 +172,10 @@ def test_without_the_versions_in_between_whole_tables_are_compared(
     _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
     _do(graph, 'update Person set { age: 3 } where name = "p000002"')
 
-    def gone(self: TableView, begin: TableRef) -> Iterator[Any]:
+    def gone(self: TableView, begin: TableRef, shared: Any) -> None:
         raise omnigraph.errors.VersionReclaimedError("gone")
 
-    monkeypatch.setattr(TableView, "touched_since", gone)
+    monkeypatch.setattr(TableView, "changed_row_ids", gone)
     receipt = graph.merge("side")
     assert compared == [(MANY, MANY, MANY)]
     assert {key: change.updated for key, change in receipt.changes.items()} == {"node:Person": 1}
@@ -186,7 +200,7 @@ def test_blobs_are_read_only_of_rows_that_may_differ(place: Path, monkeypatch: p
 
     monkeypatch.setattr(sides, "blob_cells", noted)
     graph.merge("side")
-    assert read == [1, 1, 1, 1], "of one row in three versions, and of the one that is written"
+    assert read == [1, 1, 1], "of one row in the base and the source, and of the one that is written"
     assert graph.blob("Note", "n1", "text").read() == bytes([1]) * 100
     assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}
 

@@ -68,7 +68,7 @@ from omnigraph.errors import (
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph
-from omnigraph.merge import touched
+from omnigraph.storage import row_changes, row_pairs
 from omnigraph.testing import thresholds
 
 FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
@@ -1050,7 +1050,9 @@ def _run(number: int, place: Path) -> None:
     uri = str(place / f"g{number}") if on_disk else f"memory://machine/{uuid4().hex}"
     with ExitStack() as stack:
         if number % 3 == 1:
-            stack.enter_context(thresholds(touched, MAX_LOOKUP_IDS=0))  # as if all branches had changed many rows
+            # as if all branches had changed many rows
+            stack.enter_context(thresholds(row_pairs, SCAN_ROWS=0, SCAN_RATIO=1_000_000))
+            stack.enter_context(thresholds(row_changes, LOOKUP_LIMIT=0))
         shape = FIRST_SHAPE
         if number % 4 == 2:
             types = tuple(replace(one, by_property=one.id != "B") for one in shape.types)

@@ -19,6 +19,7 @@ from omnigraph.pipeline import fragment_groups
 from omnigraph.pipeline.source import stream as stream_module
 from omnigraph.pipeline.source.source import OmnigraphSource
 from omnigraph.pipeline.source.stream import StreamReader
+from omnigraph.storage import row_pairs
 
 SCHEMA = """\
 node P { name: String @key  n: I64?  x: F64?  tags: [String]?  data: Blob? }
@@ -90,7 +91,7 @@ def test_the_feed_has_the_changes_of_each_commit(graph: Graph) -> None:
 
 @pytest.mark.parametrize("looked_up", [8192, 0])
 def test_a_row_rewritten_with_equal_values_is_no_change(graph: Graph, thresholds: Thresholds, looked_up: int) -> None:
-    thresholds(row_images, SCAN_ROWS=looked_up)
+    thresholds(row_pairs, SCAN_ROWS=looked_up)
     said = {"n": 1, "x": 0.0, "tags": ["u", "v"], "data": "base64:aGVsbG8="}
     start = {"commit": put(graph, a=said, b=said, c=said, d={"n": 1}, e=said)}
     put(
@@ -112,7 +113,8 @@ def test_a_row_rewritten_with_equal_values_is_no_change(graph: Graph, thresholds
 def test_updates_and_inserts_of_large_commits_are_distinguished(
     graph: Graph, thresholds: Thresholds, looked_up: int
 ) -> None:
-    thresholds(row_images, SCAN_ROWS=looked_up, BATCH_ROWS=3)
+    thresholds(row_pairs, SCAN_ROWS=looked_up)
+    thresholds(row_images, BATCH_ROWS=3)
     start = put(graph, **{f"p{i}": i for i in range(10)})  # type: ignore[arg-type]
     put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(5, 15)})  # type: ignore[arg-type]
     rows = everything(graph, startingCommit=start, columns="id,n")

@@ -1,36 +1,13 @@
-"""Finds the rows of a type that may differ between two states, from the records of written rows.
-
-The versions of a table form a tree: a graph branch that writes to a table forks it. A row that differs between two
-versions was written after their last common ancestor. Rows are identified by their row ids, which stay the same along
-a chain of versions, so no other row is read.
-"""
-
-# See docs/decisions/0160-one-source-of-changes.md
+"""Finds the rows of a type that may differ between two states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import TypePair
-from omnigraph.errors import VersionReclaimedError
-from omnigraph.lang.arrow import PROPERTY_ID
-from omnigraph.storage.files.scratch import spilled
+from omnigraph.storage.row_pairs import ID, IDS, PAIRS, changed_rows, paired
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-
-_ID, ROW_ID = "id", "_rowid"
-BEFORE, AFTER = "before", "after"
-CANDIDATES = pa.schema([(_ID, pa.utf8()), (BEFORE, pa.uint64()), (AFTER, pa.uint64())])
-"""A row that may differ: its id, and its row id in each state; null in a state that does not have it."""
-
-GATHER_ROWS = 1 << 20
-"""Number of sorted rows that are paired at a time."""
-
-_IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 
 
 def candidates(tables: TableStorage, pair: TypePair, ids: pa.Array | None = None) -> pa.Table:
@@ -42,87 +19,17 @@ def candidates(tables: TableStorage, pair: TypePair, ids: pa.Array | None = None
         ids: only rows with these ids; they are looked up.
     """
     if pair.is_same_version:
-        return CANDIDATES.empty_table()
+        return PAIRS.empty_table()
     if ids is not None:
         sides = [_named(tables, state.pin.ref if state else None, ids) for state in (pair.before, pair.after)]
-        return _paired(*sides)
+        return paired(*sides)
     if pair.before is None or pair.after is None:
         sides = [_all(tables, state.pin.ref if state else None) for state in (pair.before, pair.after)]
-        return _paired(*sides)
-    found = _written(tables, pair)
-    return _paired(*(_compared(tables, pair.before.pin.ref, pair.after.pin.ref) if found is None else found))
-
-
-def _written(tables: TableStorage, pair: TypePair) -> tuple[pa.Table, pa.Table] | None:
-    """The rows of each state that were written since the common ancestor. None if the history is incomplete."""
-    assert pair.before is not None
-    assert pair.after is not None
+        return paired(*sides)
     before, after = pair.before.pin.ref, pair.after.pin.ref
-    names = [(_ID, _ID), *((one.before, one.after) for one in pair.shared)]
-    try:
-        common = _common_ancestor(tables, before, after)
-        if common is None:
-            return None
-        if common == before:
-            found = tables.at(after).changed_row_ids(before, names)
-            return None if found is None else (found.before, found.after)
-        if common == after:
-            found = tables.at(before).changed_row_ids(after, [(new, old) for old, new in names])
-            return None if found is None else (found.after, found.before)
-        older = _names_in(tables.at(common).schema(), pair)
-        if older is None:
-            return None
-        left = tables.at(before).changed_row_ids(common, [(name, old) for name, (old, _) in older])
-        right = tables.at(after).changed_row_ids(common, [(name, new) for name, (_, new) in older])
-    except VersionReclaimedError:
-        # Only the ancestor may be missing. If one of the two states is missing, the comparison fails.
-        return None
-    if left is None or right is None:
-        return None
-    # A row that only one side wrote has its old row id on the other side.
-    left_ids, right_ids = (_distinct_ids(side.before, side.after) for side in (left, right))
-    return (
-        pa.concat_tables([left.after, _without(right.before, left_ids)]),
-        pa.concat_tables([right.after, _without(left.before, right_ids)]),
-    )
-
-
-def _names_in(schema: pa.Schema, pair: TypePair) -> list[tuple[str, tuple[str, str]]] | None:
-    """The names of the compared columns in an older version, and in both states. None if it lacks one of them."""
-    assert pair.before is not None
-    numbered = {(field.metadata or {}).get(PROPERTY_ID.encode(), b"").decode(): field.name for field in schema}
-    found = [(_ID, (_ID, _ID))]
-    for one in pair.shared:
-        number = pair.before.numbers.get(one.before)
-        name = one.before if number is None else numbered.get(str(number))
-        if name is None:
-            return None
-        found.append((name, (one.before, one.after)))
-    return found
-
-
-def _common_ancestor(tables: TableStorage, one: TableRef, other: TableRef) -> TableRef | None:
-    """The last common ancestor of two versions of a table. None if a branch of the table is unknown."""
-    if one.path != other.path:
-        return None
-    if one.branch == other.branch:
-        return one if one.version <= other.version else other
-    forks = tables.fork_points(one.path)
-
-    def path(ref: TableRef) -> dict[str | None, TableRef] | None:
-        found = {ref.branch: ref}
-        while ref.branch is not None:
-            if ref.branch not in forks:
-                return None
-            ref = forks[ref.branch]
-            found[ref.branch] = ref
-        return found
-
-    left, right = path(one), path(other)
-    if left is None or right is None:
-        return None
-    trunk = next(branch for branch in left if branch in right)
-    return min(left[trunk], right[trunk], key=lambda ref: ref.version)
+    names = [(ID, ID), *((one.before, one.after) for one in pair.shared)]
+    found = changed_rows(tables, before, after, names)
+    return paired(*(_compared(tables, before, after) if found is None else (found.before, found.after)))
 
 
 def _compared(tables: TableStorage, before: TableRef, after: TableRef) -> tuple[pa.Table, pa.Table]:
@@ -139,65 +46,12 @@ def _compared(tables: TableStorage, before: TableRef, after: TableRef) -> tuple[
 
 def _all(tables: TableStorage, ref: TableRef | None) -> pa.Table:
     if ref is None:
-        return _IDS.empty_table()
+        return IDS.empty_table()
     return tables.at(ref).row_ids({part.number for part in tables.at(ref).fragments()})
 
 
 def _named(tables: TableStorage, ref: TableRef | None, ids: pa.Array) -> pa.Table:
     if ref is None:
-        return _IDS.empty_table()
-    found = tables.at(ref).lookup(_ID, pa.chunked_array([ids.unique()], pa.utf8()), columns=_IDS.names)
-    return found.select(_IDS.names).cast(_IDS)
-
-
-def _distinct_ids(*sides: pa.Table) -> pa.Array:
-    return pa.chunked_array([chunk for side in sides for chunk in side[_ID].chunks], pa.utf8()).unique()
-
-
-def _without(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.invert(pc.is_in(rows[_ID], value_set=ids)))
-
-
-def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Full outer join of two sides by id, sorted by id."""
-    if before.num_rows + after.num_rows == 0:
-        return CANDIDATES.empty_table()
-    ids = pa.chunked_array([*before[_ID].chunks, *after[_ID].chunks], pa.utf8())
-    rows = np.concatenate([before[ROW_ID].to_numpy(), after[ROW_ID].to_numpy()])
-    order = np.asarray(pc.sort_indices(ids))
-
-    def gathered() -> Iterator[pa.Table]:
-        # An id occurs at most twice, once per side, so a pair is never more than one row apart.
-        first = 0
-        while first < len(order):
-            last = min(first + GATHER_ROWS, len(order))
-            if last < len(order) and ids[int(order[last - 1])] == ids[int(order[last])]:
-                last += 1
-            yield _gathered(ids, rows, order[first:last], before.num_rows)
-            first = last
-
-    return spilled(gathered(), CANDIDATES)
-
-
-def _gathered(
-    ids: pa.ChunkedArray,
-    rows: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    order: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    split: int,
-) -> pa.Table:
-    """Candidates of a sorted range. Positions from `split` on belong to the second side."""
-    names = ids.take(pa.array(order)).combine_chunks()
-    if isinstance(names, pa.ChunkedArray):  # more than 2 GiB of ids
-        names = pa.concat_arrays(names.chunks)
-    is_new = np.ones(len(order), bool)
-    if len(order) > 1:
-        is_new[1:] = pc.not_equal(names.slice(1), names.slice(0, len(names) - 1)).to_numpy(zero_copy_only=False)
-    place = np.cumsum(is_new) - 1
-    count = int(place[-1]) + 1
-    columns = []
-    for chosen in (order < split, order >= split):
-        values, known = np.zeros(count, np.uint64), np.zeros(count, bool)
-        values[place[chosen]] = rows[order[chosen]]
-        known[place[chosen]] = True
-        columns.append(pa.array(values, mask=~known))
-    return pa.table([names.filter(pa.array(is_new)), *columns], schema=CANDIDATES)
+        return IDS.empty_table()
+    found = tables.at(ref).lookup(ID, pa.chunked_array([ids.unique()], pa.utf8()), columns=IDS.names)
+    return found.select(IDS.names).cast(IDS)

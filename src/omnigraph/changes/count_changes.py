@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
-from omnigraph.changes.candidates import AFTER, BEFORE, ROW_ID
-from omnigraph.changes.row_images import SCAN_RATIO, SCAN_ROWS, blob_hashes, differs
+from omnigraph.changes.row_images import blob_hashes, differs
 from omnigraph.errors import CorruptionError
+from omnigraph.storage.row_pairs import AFTER, BEFORE, ROW_ID, scans
 from omnigraph.storage.tables import TableStorage
 
 CHUNK_ROWS = 1 << 20
@@ -74,7 +74,7 @@ def _values(tables: TableStorage, state: TypeState, name: str, row_ids: pa.Array
     if column.is_blob:
         rows = pa.table({ROW_ID: row_ids})
         return blob_hashes(tables, state, name, rows)
-    if len(row_ids) > max(SCAN_ROWS, state.pin.row_count // SCAN_RATIO):
+    if scans(len(row_ids), state.pin.row_count):
         found = pa.Table.from_batches(list(view.rows_of(row_ids, columns=[name, ROW_ID])))
         places = np.argsort(found[ROW_ID].to_numpy())
         found = found.take(pa.array(places))

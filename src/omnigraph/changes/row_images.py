@@ -11,23 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
-from omnigraph.changes.candidates import AFTER, BEFORE, ROW_ID
 from omnigraph.errors import CorruptionError
 from omnigraph.merge.equality import Mask, identical
 from omnigraph.merge.sides import Columns, with_blob_hashes
 from omnigraph.read.export.ordered import MEMORY_BYTES, in_order
+from omnigraph.storage.row_pairs import AFTER, BEFORE, ROW_ID, scans
 from omnigraph.storage.table_view import TableView
 from omnigraph.storage.tables import TableStorage
 
 BATCH_ROWS = 8192
 """Maximum number of candidates that are compared at a time."""
-
-SCAN_ROWS = 20_000
-SCAN_RATIO = 30
-"""With more candidates than this number, and more than one per this number of rows, a table is scanned.
-
-A lookup of a row costs about as much as a scan of 30 rows.
-"""
 
 _ID = "id"
 _INDEX = pa.int64()
@@ -195,7 +188,7 @@ class _Side:
         self._view = tables.at(state.pin.ref)
         self._columns = [*state.columns, ROW_ID]
         count = len(row_ids) - row_ids.null_count
-        if count > max(SCAN_ROWS, state.pin.row_count // SCAN_RATIO):
+        if scans(count, state.pin.row_count):
             wanted = row_ids.drop_null().combine_chunks()
             self._scan = _Rows(in_order(_Scanned(self._view, wanted, self._columns, count), budget))
 

@@ -16,7 +16,7 @@ from omnigraph.errors import KeyConflictError
 from omnigraph.storage.column_changes import NewValues, has_columns, stage_columns
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.layouts import Layout, stage_layout
-from omnigraph.storage.row_changes import RemovedRows, RowSource
+from omnigraph.storage.row_changes import KnownRows, RemovedRows, RowSource
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
     stage_append,
@@ -220,12 +220,14 @@ class Change(TableWrite):
         deleted: the ids to delete.
         fragments: results of `write_fragments` in other processes, in order, with rows whose ids are new.
         fork: the fork that was made for this write and that has the fragments, if there is one.
+        known: row ids of rows in the version to change. Other rows are searched by id.
     """
 
     rows: pa.Table | RowSource
     deleted: pa.Array = field(default_factory=lambda: _NO_IDS)
     fragments: tuple[str, ...] = ()
     fork: TableRef | None = None
+    known: KnownRows | None = None
 
     @property
     def has_fragments(self) -> bool:
@@ -236,7 +238,7 @@ class Change(TableWrite):
         return no_rows and not self.fragments and len(self.deleted) == 0
 
     def stage(self, table: TableView) -> Staged | None:
-        return stage_change(table, self.rows, self.deleted, self.fragments)
+        return stage_change(table, self.rows, self.deleted, self.fragments, self.known)
 
     def touched_ids(self, table: TableView) -> pa.Array | None:
         if self.fragments:

@@ -29,6 +29,7 @@ from omnigraph.errors import ChangedSinceError, InputError, shown
 from omnigraph.merge.classify import classify
 from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.merge.touched import touched
+from omnigraph.storage.column_changes import property_number
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
@@ -134,7 +135,7 @@ class _Check:
         """Check that the rows with these ids are equal in both states, or absent in both."""
         old, new = self._pins(key)
         reads_of(self._view).add_lookup(key, "id", pa.chunked_array([ids]))
-        possible = touched(self._tables, (old.ref, new.ref)) if old.ref != new.ref else None
+        possible = touched(self._tables, old.ref, new.ref) if old.ref != new.ref else None
         if possible is not None:
             ids = ids.filter(pa.array(possible.among(pa.chunked_array([ids]))))
         if old.ref != new.ref and len(ids):
@@ -146,7 +147,7 @@ class _Check:
         reads_of(self._view).whole.add(key)
         if old.ref == new.ref:
             return
-        possible = touched(self._tables, (old.ref, new.ref))
+        possible = touched(self._tables, old.ref, new.ref)
         if possible is None or possible.ids is None:
             raise self._changed(key)
         self._compare_rows(key, old.ref, new.ref, possible.ids)
@@ -178,4 +179,6 @@ def _rows(tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
 
 
 def _alike(left: pa.Schema, right: pa.Schema) -> bool:
-    return [(field.name, field.type) for field in left] == [(field.name, field.type) for field in right]
+    return [(field.name, field.type, property_number(field)) for field in left] == [
+        (field.name, field.type, property_number(field)) for field in right
+    ]

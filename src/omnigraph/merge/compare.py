@@ -14,9 +14,10 @@ from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.merge.choices import RESOLVED_DELETE_SCHEMA, Choice, Resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, compared
+from omnigraph.merge.located_rows import LocatedRows
 from omnigraph.merge.property_level import compare_rows
-from omnigraph.merge.sides import TakenRows, Versions, differing_fragments, fragment_rows, lookup_rows
-from omnigraph.merge.touched import Touched, touched
+from omnigraph.merge.sides import TakenRows, Versions, differing_fragments, fragment_rows
+from omnigraph.storage.row_changes import KnownRows
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import digests
@@ -31,6 +32,9 @@ _TEXT_BYTES, _LIST_BYTES = 64, 256
 
 _MEMORY_RATIO = 8
 """The memory budget divided by the size of the rows of a partition. The comparison makes several copies of them."""
+
+Sides = tuple[pa.Table, pa.Table, pa.Table]
+"""Rows of the base, the source and the target."""
 
 CONFLICT_SCHEMA = pa.schema(
     [("id", pa.utf8()), (VERDICT, pa.int8()), (DIFFERS, pa.list_(pa.int16())), (UNDECIDED, pa.bool_())]
@@ -52,6 +56,7 @@ class Compared:
         resolved: the number of resolved conflicts.
         named: the ids of resolved conflicts for which the caller chose a side individually.
         resolved_deletes: the resolved conflicts in which one side deleted the row.
+        known: the row ids of compared rows in the target, so that a write does not search them.
     """
 
     versions: Versions
@@ -63,6 +68,7 @@ class Compared:
     resolved: int = 0
     named: pa.Array = field(default_factory=lambda: _NONE)
     resolved_deletes: pa.Table = field(default_factory=RESOLVED_DELETE_SCHEMA.empty_table)
+    known: KnownRows | None = None
 
     @property
     def updated(self) -> int:
@@ -224,9 +230,9 @@ class LocalComparer:
         """The number of partitions that were compared."""
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
-        touched_ids = touched(self._tables, versions.changed_side)
+        located = LocatedRows.find(self._tables, versions)
         collected = Collected(versions, self._budget)
-        for sides in self._sides(versions, touched_ids):
+        for sides in self._scanned(versions) if located is None else self._taken(located):
             self.parts += 1
             base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
             undecided = versions.undecided(base, source, target)
@@ -234,32 +240,46 @@ class LocalComparer:
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
             rows = base, source, target
             collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
-        return collected.compared()
+        found = collected.compared()
+        return found if located is None else replace(found, known=located.known(self._tables))
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
-    def _sides(self, versions: Versions, touched_ids: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """The rows of the three versions, in partitions. A partition has all rows of its ids."""
-        if touched_ids is not None and touched_ids.ids is not None:
-            found = {
-                ref: lookup_rows(self._tables, ref, touched_ids.ids, versions.columns) for ref in set(versions.all)
-            }
-            rows = {ref: plain(table, versions.schema) for ref, table in found.items()}
-            yield rows[versions.base], rows[versions.source], rows[versions.target]
-            return
+    def _taken(self, located: LocatedRows) -> Iterator[Sides]:
+        """The located rows of the three versions, in partitions. A partition has all rows of its ids."""
+        tables, schema = self._tables, located.versions.schema
+        parts = self._parts(len(located), schema)
+        spool = Spool(self._budget // 2)
+        reads = (located.base_rows(tables), located.source_rows(tables), located.target_rows(tables))
+        for side, read in enumerate(reads):
+            for table in read:
+                for part, rows in _cut(plain(table, schema), parts):
+                    spool.add(_name(part, side), rows)
+        moved = located.moved_ids
+        for part in range(parts):
+            base, source, target = (self._take(spool, _name(part, side), schema) for side in range(len(reads)))
+            if located.shares_rows:
+                target = _with_shared(base, target, moved)
+            yield base, source, target
+
+    def _scanned(self, versions: Versions) -> Iterator[Sides]:
+        """The rows of fragments that are not in all three versions, in partitions."""
         numbers = dict(zip(versions.all, differing_fragments(self._tables, versions), strict=True))
-        count = touched_ids.count if touched_ids is not None else self._rows(numbers)
-        parts = max(1, -(-3 * count * _width(versions.schema) * _MEMORY_RATIO // self._budget))
+        parts = self._parts(self._rows(numbers), versions.schema)
         spool = Spool(self._budget // 2)
         for side, (ref, some) in enumerate(numbers.items()):
-            for table in fragment_rows(self._tables, ref, some, versions.columns, touched_ids):
+            for table in fragment_rows(self._tables, ref, some, versions.columns, None):
                 for part, rows in _cut(plain(table, versions.schema), parts):
                     spool.add(_name(part, side), rows)
         sides = {ref: side for side, ref in enumerate(numbers)}
         for part in range(parts):
             taken = {ref: self._take(spool, _name(part, side), versions.schema) for ref, side in sides.items()}
             yield taken[versions.base], taken[versions.source], taken[versions.target]
+
+    def _parts(self, count: int, schema: pa.Schema) -> int:
+        """The number of partitions for so many rows."""
+        return int(max(1, -(-3 * count * _width(schema) * _MEMORY_RATIO // self._budget)))
 
     def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
         """The number of rows in the given fragments of each version: the largest of the three."""
@@ -277,7 +297,14 @@ def rows_write(tables: TableStorage, compared: Compared, target: Manifest, model
     """The write of a change whose rows are in the memory of this process."""
     key = compared.versions.key
     source = compared.source(tables, tables.at(target.tables[key].ref).schema().names)
-    return Change(key, source, compared.deleted, models=models)
+    return Change(key, source, compared.deleted, known=compared.known, models=models)
+
+
+def _with_shared(base: pa.Table, others: pa.Table, moved: pa.Array) -> pa.Table:
+    """The rows of the target: `others`, and the rows of the base that are not in `moved`, which are the same."""
+    if len(moved) == 0:
+        return base
+    return pa.concat_tables([base.filter(pc.invert(pc.is_in(base["id"], value_set=moved))), others])
 
 
 def _name(part: int, side: int) -> str:

@@ -241,6 +241,10 @@ class AlignedView:
         rows = self._view.take_rows(row_ids, columns=self._conversion.read(columns) or ["id"])
         return self._conversion.converted(rows, columns)
 
+    def rows_of(self, row_ids: pa.Array, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in self._view.rows_of(row_ids, columns=self._conversion.read(columns)):
+            yield from self._conversion.converted(pa.Table.from_batches([batch]), columns).to_batches()
+
     def content(self, rows: pa.Table, largest: int | None = None) -> Iterator[pa.Table]:
         stored = self._conversion.stored
         names = rows.column_names
@@ -264,9 +268,6 @@ class AlignedView:
     def fragment_digests(self) -> tuple[str, ...]:
         return self._view.fragment_digests()
 
-    def touched_since(self, begin: TableRef) -> Iterator[pa.Array]:
-        return self._view.touched_since(begin)
-
 
 class AlignedTables:
     """The tables of the graph, read with the columns of the target.
@@ -279,6 +280,7 @@ class AlignedTables:
     """
 
     def __init__(self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames) -> None:
+        self.stored = tables
         self._tables = tables
         self._accepted = accepted
         self._renames = renames
@@ -288,9 +290,6 @@ class AlignedTables:
 
     def at(self, ref: TableRef) -> AlignedView:
         return AlignedView(self._tables.at(ref), self._conversion(ref))
-
-    def fork_points(self, path: str) -> dict[str, TableRef]:
-        return self._tables.fork_points(path)
 
     def lacking(self, ref: TableRef) -> frozenset[str]:
         """The columns of the target that a version does not have."""
@@ -332,6 +331,12 @@ class AlignedTables:
             if pairs and prop.name in columns:
                 renames[prop.name] = pairs
         return _Conversion(name, schema, columns, renames)
+
+
+def stored_tables(tables: TableStorage) -> TableStorage:
+    """The table storage itself, also if `tables` is that of an alignment."""
+    given: object = tables
+    return given.stored if isinstance(given, AlignedTables) else tables
 
 
 def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:

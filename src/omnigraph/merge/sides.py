@@ -125,16 +125,8 @@ class Versions:
         return self.base, self.source, self.target
 
     @property
-    def changed_side(self) -> tuple[TableRef, ...]:
-        """The versions between which a row must differ to be compared: rows that only the target changed stay.
-
-        If the base lacks a column that both sides have, the base does not show which side changed it.
-        """
-        return self.all if self.is_unclear else (self.base, self.source)
-
-    @property
     def is_unclear(self) -> bool:
-        """Whether the base lacks a column that both sides have."""
+        """Whether the base lacks a column that both sides have. Then it does not show which side changed a row."""
         return bool(self.lacking[0] - self.lacking[1])
 
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:

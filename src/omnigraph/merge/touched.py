@@ -1,22 +1,16 @@
-"""Finds the rows that can differ between versions of a table, from the rows written since their common ancestor.
-
-The versions of a table form a tree: a graph branch that writes to a table forks it. Rows that differ between versions
-were written after the last common ancestor of these versions.
-"""
+"""The ids of rows that may differ between two versions of a table, as a filter for scans."""
 
 # See docs/decisions/0113-a-merge-compares-what-was-written.md
 # See docs/decisions/0176-only-rows-of-the-source-are-compared.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import VersionReclaimedError
+from omnigraph.storage.row_pairs import ID, changed_rows, shared_names
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
@@ -50,54 +44,16 @@ class Touched:
         return np.asarray(self.numbers[positions] == hashes)
 
 
-def touched(tables: TableStorage, refs: Sequence[TableRef], most: int | None = None) -> Touched | None:
-    """The ids of rows that may differ between versions of a table.
+def touched(tables: TableStorage, before: TableRef, after: TableRef, most: int | None = None) -> Touched | None:
+    """The ids of rows that may differ between two versions of a table with the same columns.
 
-    None if the version history is incomplete, or if there are more than `most` ids.
+    None if the version history is incomplete, or if there are more than `most` rows.
     """
-    ids: list[pa.Array] = [pa.array([], pa.utf8())]
-    numbers: list[Digests] = [np.zeros(0, np.uint64)]
-    count = 0
-    try:
-        for begin, end in _steps(refs, tables.fork_points(refs[0].path)):
-            for some in tables.at(end).touched_since(begin):
-                count += len(some)
-                if most is not None and count > most:
-                    return None
-                if count <= MAX_LOOKUP_IDS:
-                    ids.append(some)
-                numbers.append(digests([pa.chunked_array([some], pa.utf8())]))
-    except (KeyError, VersionReclaimedError):
+    found = changed_rows(tables, before, after, shared_names(*(tables.at(ref).schema() for ref in (before, after))))
+    if found is None:
         return None
-    return Touched(
-        pa.concat_arrays(ids).unique() if count <= MAX_LOOKUP_IDS else None, np.unique(np.concatenate(numbers))
-    )
-
-
-def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tuple[TableRef, TableRef]]:
-    """The version ranges from the last common ancestor to each version, split at the forks.
-
-    Raises:
-        KeyError: a branch is not among the forks.
-    """
-    paths = [dict(_path(ref, forks)) for ref in refs]
-    trunk = next(branch for branch in paths[0] if all(branch in path for path in paths))
-    stops: dict[str | None, set[int]] = {}
-    for path in paths:
-        for branch, version in path.items():
-            stops.setdefault(branch, set()).add(version)
-            if branch == trunk:
-                break
-            assert branch is not None  # None is the main version chain, which all paths share
-            stops[branch].add(forks[branch].version)
-    for branch, versions in stops.items():
-        for begin, end in pairwise(sorted(versions)):
-            yield TableRef(refs[0].path, branch, begin), TableRef(refs[0].path, branch, end)
-
-
-def _path(ref: TableRef, forks: dict[str, TableRef]) -> Iterator[tuple[str | None, int]]:
-    """The table branches from a version back to the main version chain (None), each with its newest version there."""
-    yield ref.branch, ref.version
-    while ref.branch is not None:
-        ref = forks[ref.branch]
-        yield ref.branch, ref.version
+    count = found.before.num_rows + found.after.num_rows
+    if most is not None and count > most:
+        return None
+    ids = pa.chunked_array([*found.before[ID].chunks, *found.after[ID].chunks], pa.utf8())
+    return Touched(ids.unique() if count <= MAX_LOOKUP_IDS else None, np.unique(digests([ids])))

@@ -94,7 +94,7 @@ class SparkComparer:
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         tables = self._staging.tables
-        candidates = touched(tables, versions.changed_side, MAX_CANDIDATES)
+        candidates = touched(tables, versions.base, versions.source, MAX_CANDIDATES)
         differing = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
         with self._spark.job(f"comparing {versions.key}"):
             shuffle = self._spark.shuffle

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
-from lance.fragment import FragmentMetadata, LanceFragment
+from lance.fragment import DataFile, FragmentMetadata, LanceFragment
 from lance.schema import LanceSchema
 from lance.udf import batch_udf
 
@@ -47,7 +47,7 @@ class NewValues:
 
     Attributes:
         names: the columns that get the values, by their names after the change.
-        reads: the columns to read, by their stored names.
+        reads: the columns to read, by their stored names. Without any, the values are the same in all rows.
         compute: computes the columns in `names` from a batch with the columns in `reads`.
     """
 
@@ -120,8 +120,7 @@ def stage_columns(
     if values is not None and parts:
         if written is None:
             written = write_columns(table, schema, values, [part.fragment_id for part in parts])
-        fragments = [FragmentMetadata.from_json(text) for text in written]
-        _check_complete(parts, fragments)
+        fragments = _with_files(parts, written)
     else:
         fragments = []
     computed = () if values is None else values.names
@@ -155,50 +154,71 @@ def write_columns(table: TableView, schema: pa.Schema, values: NewValues, number
     wanted = [target.field(name) for name in values.names]
     output = pa.schema([field.with_name(f"{_TEMPORARY}{i}") for i, field in enumerate(wanted)])
     expected = set().union(*(field.numbers for field in _new_fields(dataset, target, values.names).values()))
+    compute = _Compute(values, output, wanted)
     found: list[str] = []
     with table.datasets.reporting(table.ref, write=True):
         for number in numbers:
             fragment = dataset.get_fragment(number)
             assert fragment is not None
-            made = _merged(fragment, output, values, wanted)
-            if not set(made.files[-1].fields) <= expected:
+            *others, made = _merged(fragment, compute).files
+            if others != fragment.metadata.files or not set(made.fields) <= expected:
                 raise CorruptionError(
-                    f"Lance assigned the field numbers {made.files[-1].fields} to new columns of {table.ref.path}",
+                    f"Lance assigned the field numbers {made.fields} to new columns of {table.ref.path}",
                     hint="this release does not support this version of Lance; nothing has changed",
                 )
-            found.append(json.dumps(made.to_json()))
+            # The rest of a fragment is known, and its row ids can be large.
+            found.append(json.dumps({"fragment": number, "file": asdict(made)}))
     return tuple(found)
 
 
-def _merged(
-    fragment: LanceFragment, output: pa.Schema, values: NewValues, wanted: Sequence[pa.Field]
-) -> FragmentMetadata:
+@dataclass(frozen=True, slots=True)
+class _Compute:
+    """Computes the new columns of a batch, with their temporary names."""
+
+    values: NewValues
+    output: pa.Schema
+    wanted: Sequence[pa.Field]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = self.values.compute(batch)
+        for array, field in zip(arrays, self.wanted, strict=True):
+            if array.null_count and not field.nullable:
+                raise CorruptionError(
+                    f"the required column {field.name} would get null values", hint="nothing has changed"
+                )
+        return pa.record_batch(list(arrays), schema=self.output)
+
+
+def _merged(fragment: LanceFragment, compute: _Compute) -> FragmentMetadata:
     """Write the new columns of a fragment to an additional data file."""
+    reads, batch_rows = list(compute.values.reads), _batch_rows(fragment)
+    if not reads:
+        made, _ = fragment.merge_columns(_repeated(compute, fragment.count_rows(), batch_rows), batch_size=batch_rows)
+        return made
     failed: list[Exception] = []
 
-    @batch_udf(output_schema=output)
-    def compute(batch: pa.RecordBatch) -> pa.RecordBatch:
+    @batch_udf(output_schema=compute.output)
+    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            arrays = values.compute(batch)
-            for array, field in zip(arrays, wanted, strict=True):
-                if array.null_count and not field.nullable:
-                    raise CorruptionError(
-                        f"the required column {field.name} would get null values", hint="nothing has changed"
-                    )
-            return pa.record_batch(list(arrays), schema=output)
+            return compute(batch)
         except Exception as error:
             failed.append(error)
             raise
 
-    # Lance evaluates no row if it reads no column.
-    reads = list(values.reads) or ["id"]
     try:
-        made, _ = fragment.merge_columns(compute, columns=reads, batch_size=_batch_rows(fragment))
+        made, _ = fragment.merge_columns(noted, columns=reads, batch_size=batch_rows)
     except Exception:
         if failed:
             raise failed[0] from None  # Lance would convert it to text
         raise
     return made
+
+
+def _repeated(compute: _Compute, rows: int, batch_rows: int) -> pa.RecordBatchReader:
+    """The values of columns that have the same value in all rows. No stored column is read."""
+    batch = compute(pa.record_batch({"row": pa.nulls(batch_rows)}))
+    full, rest = divmod(rows, batch_rows)
+    return pa.RecordBatchReader.from_batches(compute.output, [*[batch] * full, batch.slice(0, rest)])
 
 
 def _batch_rows(fragment: LanceFragment) -> int:
@@ -223,9 +243,16 @@ def _check_values(dataset: LanceDataset, target: pa.Schema, computed: Sequence[s
         raise CorruptionError(f"the column {field.name} needs values in all rows", hint="nothing has changed")
 
 
-def _check_complete(parts: Sequence[LanceFragment], written: Sequence[FragmentMetadata]) -> None:
-    if sorted(part.fragment_id for part in parts) != sorted(fragment.id for fragment in written):
+def _with_files(parts: Sequence[LanceFragment], written: Sequence[str]) -> list[FragmentMetadata]:
+    """The fragments with the files of their new columns."""
+    files: dict[int, DataFile] = {}
+    for text in written:
+        member = json.loads(text)
+        of_file = member["file"]
+        files[member["fragment"]] = DataFile(of_file.pop("_path"), **of_file)
+    if files.keys() != {part.fragment_id for part in parts} or len(files) != len(written):
         raise CorruptionError("the new columns do not cover all fragments of the table", hint="nothing has changed")
+    return [replace(part.metadata, files=[*part.metadata.files, files[part.fragment_id]]) for part in parts]
 
 
 # Lance schemas as messages: Lance has no other way to set field numbers

@@ -25,6 +25,7 @@ from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
 from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
+from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
 
 _ID = "id"
@@ -44,11 +45,11 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 _CREATED_IDS = _IDS.append(pa.field(_CREATED, pa.uint64()))
-_BITMAP_BYTES = 64 << 20
-"""Up to this row id, a set of row ids is a bitmap."""
+_NO_FIELD = -1
+"""Stands for the id of a column that a version does not have."""
 
 _SCANNED_FRAGMENTS = 4
-"""Number of fragments that are scanned together."""
+"""Maximum number of fragments that are scanned together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class ChangedRowIds:
 def changed_row_ids(
     begin: LanceDataset,
     end: LanceDataset,
-    shared: Sequence[tuple[str, str]],
+    shared: Sequence[tuple[str | None, str]],
     open_version: Callable[[int], LanceDataset],
 ) -> ChangedRowIds | None:
     """Find the rows that may differ between a version and one of its descendants, on the same branch or on a fork.
@@ -151,7 +152,8 @@ def changed_row_ids(
     Args:
         begin: the ancestor.
         end: the descendant.
-        shared: the columns to compare: their names in the first and in the second version.
+        shared: the columns to compare: their names in the first and in the second version; None if the first does not
+            have the column. Then all rows of its files are listed.
         open_version: opens another version of the branch of the descendant.
 
     Returns:
@@ -265,40 +267,15 @@ def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
     return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments])
 
 
-class RowIdSet:
-    """A set of row ids. Row ids are dense, so the set is a bitmap unless the numbers are very large."""
-
-    def __init__(self, row_ids: pa.Array) -> None:
-        self._ordered: Numbers = np.sort(row_ids.to_numpy())
-        self._largest = self._ordered[-1] if len(self._ordered) else np.uint64(0)
-        self._bitmap: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
-        if len(self._ordered) and self._largest < _BITMAP_BYTES:
-            self._bitmap = np.zeros(int(self._largest) + 1, bool)
-            self._bitmap[self._ordered] = True
-
-    def __len__(self) -> int:
-        return len(self._ordered)
-
-    def among(self, column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Mask of the values that are in the set."""
-        values = column.to_numpy(zero_copy_only=False)
-        if len(self._ordered) == 0:
-            return np.zeros(len(values), bool)
-        if self._bitmap is not None:
-            return np.asarray(self._bitmap[np.minimum(values, self._largest)] & (values <= self._largest))
-        places = np.minimum(np.searchsorted(self._ordered, values), len(self._ordered) - 1)
-        return np.asarray(self._ordered[places] == values)
-
-
 def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Stream the rows with many row ids, in no order. Scans the newest fragments first, until all rows are found."""
     wanted = RowIdSet(row_ids)
     left = len(wanted)
     fragments = dataset.get_fragments()[::-1]
-    for first in range(0, len(fragments), _SCANNED_FRAGMENTS):
-        if left == 0:
-            return
-        chosen = fragments[first : first + _SCANNED_FRAGMENTS]
+    together = 1  # the newest fragment often has all rows of a change
+    while fragments and left:
+        chosen, fragments = fragments[:together], fragments[together:]
+        together = min(2 * together, _SCANNED_FRAGMENTS)
         scan = scanner(dataset, columns=list(columns), fragments=chosen, batch_bytes=BATCH_BYTES)
         for batch in scan.to_reader():
             rows = batch.filter(pa.array(wanted.among(batch.column(ROW_ID))))
@@ -344,9 +321,9 @@ def _scanned(
     return spilled(scanner(dataset, columns=schema.names, fragments=fragments, filter=filter).to_reader(), schema)
 
 
-def _field_ids(dataset: LanceDataset, names: Sequence[str]) -> list[int]:
+def _field_ids(dataset: LanceDataset, names: Sequence[str | None]) -> list[int]:
     numbers = {field.name(): field.id() for field in dataset.lance_schema.fields()}
-    return [numbers[name] for name in names]
+    return [_NO_FIELD if name is None else numbers[name] for name in names]
 
 
 def _column_files(fragment: LanceFragment, fields: Sequence[int]) -> list[tuple[int, list[str]]]:

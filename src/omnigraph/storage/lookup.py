@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +43,7 @@ def _field(dataset: LanceDataset, name: str) -> pa.Field:
     return pa.field(_ROW_ID, pa.uint64()) if name == _ROW_ID else dataset.schema.field(name)
 
 
-def in_groups(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.Table]:
+def in_groups(reader: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Regroup a stream into tables of at least `rows` rows, except the last."""
     held: list[pa.RecordBatch] = []
     count = 0

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
-from omnigraph.errors import InputError
+from omnigraph.errors import CorruptionError, InputError
 from omnigraph.storage.blobs import filled, stored_columns
+from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
 
 ROW_ID = "_rowid"
@@ -28,6 +29,7 @@ LOOKUP_LIMIT = 20_000
 
 _ID = "id"
 _ADDRESS = "_rowaddr"
+_LOCATED = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64()), (_ADDRESS, pa.uint64())])
 COMPARE_ROWS = 1_000_000
 """Minimum number of rows that are compared at once."""
 
@@ -86,6 +88,21 @@ class StagedChange:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownRows:
+    """Rows of a table version whose row ids are known.
+
+    Attributes:
+        fingerprint: the fingerprint of the version.
+        ids: the ids.
+        row_ids: their row ids; null for an id that the version does not have.
+    """
+
+    fingerprint: str
+    ids: pa.Array
+    row_ids: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
 class RemovedRows:
     """Deletions that other processes wrote, for rows that are replaced.
 
@@ -106,19 +123,22 @@ def write_deletions(dataset: LanceDataset, addresses: pa.Array) -> RemovedRows:
     return RemovedRows(tuple(json.dumps(fragment.to_json()) for fragment in left), tuple(gone), len(addresses))
 
 
-def write_change(dataset: LanceDataset, rows: RowSource, deleted: pa.Array) -> StagedChange | None:
+def write_change(
+    dataset: LanceDataset, rows: RowSource, deleted: pa.Array, known: KnownRows | None = None
+) -> StagedChange | None:
     """Write the files of a change. None if it changes nothing.
 
     Args:
         dataset: the version to change.
         rows: whole rows with distinct ids. Each replaces the row with its id, or is new.
         deleted: ids to delete. None of them may be among the rows. Unknown ids are ignored.
+        known: rows of the version whose row ids are known. The others are searched.
     """
     ids = _column(rows.batches([_ID]), _ID)
     if len(deleted) and pc.any(pc.is_in(deleted, value_set=ids)).as_py():
         raise InputError("a row is written and deleted in the same change")
     sought = pa.concat_arrays([ids, deleted])
-    found = locate(dataset, sought)
+    found = locate(dataset, sought) if known is None else _locate_known(dataset, sought, known)
     positions = pc.index_in(ids, value_set=found[_ID].combine_chunks())
     replaced = len(ids) - positions.null_count
     if len(ids) == 0 and found.num_rows == 0:
@@ -138,10 +158,48 @@ def _sorted(found: pa.Table) -> pa.Table:
 def locate(dataset: LanceDataset, ids: pa.Array) -> pa.Table:
     """Find rows by id: their `id`, `_rowid` and `_rowaddr`. Skips unknown ids."""
     columns = [_ID, ROW_ID, _ADDRESS]
+    if len(ids) == 0:
+        return _LOCATED.empty_table()
     if len(ids) <= LOOKUP_LIMIT:
         return scanner(dataset, columns=columns, filter=pc.field(_ID).isin(ids)).to_table()
     reader = scanner(dataset, columns=columns).to_reader()
     return matching(reader, _ID, ids)
+
+
+def _locate_known(dataset: LanceDataset, ids: pa.Array, known: KnownRows) -> pa.Table:
+    """As `locate`, by row id where it is known."""
+    places = pc.index_in(ids, value_set=known.ids)
+    row_ids = known.row_ids.take(places)
+    present = row_ids.is_valid()
+    named = pa.table({_ID: ids.filter(present), ROW_ID: row_ids.filter(present)})
+    addresses = _addresses(dataset, named[ROW_ID].combine_chunks())
+    rest = locate(dataset, ids.filter(places.is_null()))
+    return pa.concat_tables([rest.cast(_LOCATED), named.append_column(_ADDRESS, addresses).cast(_LOCATED)])
+
+
+def _addresses(dataset: LanceDataset, row_ids: pa.Array) -> pa.Array:
+    """The addresses of rows by row id.
+
+    Raises:
+        CorruptionError: one of the rows does not exist.
+    """
+    columns = [ROW_ID, _ADDRESS]
+    if len(row_ids) == 0:
+        return pa.array([], pa.uint64())
+    if len(row_ids) <= LOOKUP_LIMIT:
+        found = dataset._take_rows(row_ids, columns=columns)
+    else:
+        chosen = RowIdSet(row_ids)
+        reader = scanner(dataset, columns=columns).to_reader()
+        parts = (batch.filter(pa.array(chosen.among(batch.column(ROW_ID)))) for batch in reader)
+        found = pa.Table.from_batches(parts, reader.schema)
+    numbers, wanted = found[ROW_ID].to_numpy(), row_ids.to_numpy()
+    order = np.argsort(numbers)
+    numbers = numbers[order]
+    places = np.minimum(np.searchsorted(numbers, wanted), max(len(numbers) - 1, 0))
+    if len(numbers) == 0 or not np.array_equal(numbers[places], wanted):
+        raise CorruptionError("a table does not have the rows that were recorded", hint="check the graph with 'verify'")
+    return pa.array(found[_ADDRESS].to_numpy()[order][places])
 
 
 def matching(reader: pa.RecordBatchReader, name: str, values: pa.Array) -> pa.Table:

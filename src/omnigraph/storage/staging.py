@@ -27,6 +27,7 @@ from omnigraph.storage.indexes import (
 )
 from omnigraph.storage.lance_failures import reporting
 from omnigraph.storage.row_changes import (
+    KnownRows,
     RemovedRows,
     RowSource,
     StagedChange,
@@ -135,7 +136,11 @@ def stage_delete_ids(table: TableView, ids: pa.ChunkedArray) -> Staged | None:
 
 
 def stage_change(
-    table: TableView, rows: pa.Table | RowSource, deleted: pa.Array, fragments: Sequence[str] = ()
+    table: TableView,
+    rows: pa.Table | RowSource,
+    deleted: pa.Array,
+    fragments: Sequence[str] = (),
+    known: KnownRows | None = None,
 ) -> Staged | None:
     """Stage upserts and deletions as one commit. None if nothing changes.
 
@@ -144,10 +149,12 @@ def stage_change(
         rows: whole rows with distinct ids.
         deleted: ids to delete. None of them may be among the rows.
         fragments: results of `write_fragments` in other processes, with rows whose ids are new.
+        known: rows whose row ids are known. Those of a version with other files are ignored.
     """
     source = TableRows(rows) if isinstance(rows, pa.Table) else rows
+    valid = known if known is not None and known.fingerprint == table.fingerprint() else None
     with table.reading():
-        change = write_change(table.dataset, source, deleted)
+        change = write_change(table.dataset, source, deleted, valid)
     if change is None:
         return stage_fragments(table, fragments)
     parts = [FragmentMetadata.from_json(text) for text in fragments]

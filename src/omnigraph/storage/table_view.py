@@ -259,12 +259,13 @@ class TableView:
         with self.datasets.reading(begin), self.reading():
             yield from touched_ids(self.datasets.open(self.ref.at(begin.version)), self.dataset)
 
-    def changed_row_ids(self, begin: TableRef, shared: Sequence[tuple[str, str]]) -> ChangedRowIds | None:
+    def changed_row_ids(self, begin: TableRef, shared: Sequence[tuple[str | None, str]]) -> ChangedRowIds | None:
         """Rows that may differ from an ancestor version, by id and row id. The cost depends on the size of the change.
 
         Args:
             begin: an earlier version of the same branch, or of a branch that this branch was forked from.
-            shared: the columns to compare: their names in the earlier version and in this one.
+            shared: the columns to compare: their names in the earlier version and in this one; None if the earlier
+                version does not have the column.
 
         Returns:
             None if the records of changes are incomplete. Then all rows have to be compared.

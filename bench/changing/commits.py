@@ -82,14 +82,8 @@ def compare(bench: Benchmark, few: int, many: int, *, upkeep: bool) -> None:
             graph.close()
 
 
-def main() -> None:
+def many_commits(bench: Benchmark) -> None:
     os.environ[FSYNC.name] = "0"
-    bench = Benchmark("commits")
     many = MANY // 10 if bench.quick else MANY
     compare(bench, FEW, many, upkeep=True)
     compare(bench, FEW, many // 5, upkeep=False)
-    bench.finish()
-
-
-if __name__ == "__main__":
-    main()
