@@ -288,6 +288,6 @@ def _print_receipt(receipt: MergeReceipt) -> None:
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
     print_changes(receipt)
     if receipt.left_out:
-        click.echo(f"  not merged, because {receipt.target} does not have them: {', '.join(receipt.left_out)}")
+        click.echo(f"  not merged, because {receipt.target} has no such column or type: {', '.join(receipt.left_out)}")
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")
