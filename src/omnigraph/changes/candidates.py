@@ -1,8 +1,8 @@
 """Finds the rows of a type that may differ between two states, from the records of written rows.
 
-The versions of a table form a tree: a graph branch that writes to a table forks it. A row that differs between two
-versions was written after their last common ancestor. Rows are identified by their row ids, which stay the same along
-a chain of versions, so no other row is read.
+The versions of a table form a tree: the first write of a graph branch to a table starts a new chain of versions (a
+fork). A row that differs between two versions was written after their last common ancestor. Such rows are found by
+their row ids, which stay the same along a chain of versions. So other rows are not read.
 """
 
 # See docs/decisions/0160-one-source-of-changes.md
@@ -25,7 +25,7 @@ from omnigraph.storage.tables import TableStorage
 _ID, ROW_ID = "id", "_rowid"
 BEFORE, AFTER = "before", "after"
 CANDIDATES = pa.schema([(_ID, pa.utf8()), (BEFORE, pa.uint64()), (AFTER, pa.uint64())])
-"""A row that may differ: its id, and its row id in each state; null in a state that does not have it."""
+"""A row that may differ: its id, and its Lance row id in each state; null if a state does not have the row."""
 
 GATHER_ROWS = 1 << 20
 """Number of sorted rows that are paired at a time."""
@@ -34,12 +34,12 @@ _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 
 
 def candidates(tables: TableStorage, pair: TypePair, ids: pa.Array | None = None) -> pa.Table:
-    """The rows that may differ between two states, sorted by id. Rows may have been rewritten with equal values.
+    """The rows that may differ between two states, sorted by id. Some may have been rewritten with equal values.
 
     Args:
         tables: the table storage.
         pair: the type in both states.
-        ids: only rows with these ids; they are looked up.
+        ids: if given, only rows with these ids are looked up.
     """
     if pair.is_same_version:
         return CANDIDATES.empty_table()
@@ -75,11 +75,11 @@ def _written(tables: TableStorage, pair: TypePair) -> tuple[pa.Table, pa.Table] 
         left = tables.at(before).changed_row_ids(common, [(name, old) for name, (old, _) in older])
         right = tables.at(after).changed_row_ids(common, [(name, new) for name, (_, new) in older])
     except VersionReclaimedError:
-        # Only the ancestor may be missing. If one of the two states is missing, the comparison fails.
+        # If cleanup has removed only the ancestor, the caller compares fragments. If a state is missing, this fails.
         return None
     if left is None or right is None:
         return None
-    # A row that only one side wrote has its old row id on the other side.
+    # If only one side has written a row, the other side has it with the row id of the ancestor.
     left_ids, right_ids = (_distinct_ids(side.before, side.after) for side in (left, right))
     return (
         pa.concat_tables([left.after, _without(right.before, left_ids)]),
@@ -88,7 +88,7 @@ def _written(tables: TableStorage, pair: TypePair) -> tuple[pa.Table, pa.Table] 
 
 
 def _names_in(schema: pa.Schema, pair: TypePair) -> list[tuple[str, tuple[str, str]]] | None:
-    """The names of the compared columns in an older version, and in both states. None if it lacks one of them."""
+    """The names of the compared columns in an older version, and in both states. None if the version lacks a column."""
     assert pair.before is not None
     numbered = {(field.metadata or {}).get(PROPERTY_ID.encode(), b"").decode(): field.name for field in schema}
     found = [(_ID, (_ID, _ID))]
@@ -102,7 +102,7 @@ def _names_in(schema: pa.Schema, pair: TypePair) -> list[tuple[str, tuple[str, s
 
 
 def _common_ancestor(tables: TableStorage, one: TableRef, other: TableRef) -> TableRef | None:
-    """The last common ancestor of two versions of a table. None if a branch of the table is unknown."""
+    """The last common ancestor of two versions of a table. None if a branch of the table no longer exists."""
     if one.path != other.path:
         return None
     if one.branch == other.branch:
@@ -167,7 +167,7 @@ def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
     order = np.asarray(pc.sort_indices(ids))
 
     def gathered() -> Iterator[pa.Table]:
-        # An id occurs at most twice, once per side, so a pair is never more than one row apart.
+        # An id occurs at most once per side. So after sorting, the two rows of a pair are next to each other.
         first = 0
         while first < len(order):
             last = min(first + GATHER_ROWS, len(order))
@@ -185,9 +185,9 @@ def _gathered(
     order: np.ndarray[tuple[int], np.dtype[np.uint64]],
     split: int,
 ) -> pa.Table:
-    """Candidates of a sorted range. Positions from `split` on belong to the second side."""
+    """The candidates of a range of the sorted rows. Positions from `split` on belong to the second side."""
     names = ids.take(pa.array(order)).combine_chunks()
-    if isinstance(names, pa.ChunkedArray):  # more than 2 GiB of ids
+    if isinstance(names, pa.ChunkedArray):  # Arrow returns chunks if there are more than 2 GiB of ids
         names = pa.concat_arrays(names.chunks)
     is_new = np.ones(len(order), bool)
     if len(order) > 1:
