@@ -36,7 +36,7 @@ class Setting:
         meaning: one or two sentences in Markdown.
         value: the form of its value, such as `amount` or `directory`.
         default: the value if the variable is not set; empty if there is none.
-        unset: what is used instead if there is no default, for the reference page.
+        unset: for the reference page: the value that is used if the variable is not set and there is no default.
     """
 
     name: str
@@ -129,14 +129,14 @@ UPKEEP_FRAGMENTS = Setting(
 UPKEEP_UNINDEXED = Setting(
     "OMNIGRAPH_UPKEEP_UNINDEXED",
     Group.STORAGE,
-    "The same for a table with more rows than this that an index does not cover.",
+    "`status` advises `optimize`, and `upkeep` runs it, for a table with more rows than this that an index lacks.",
     "number",
     "10000",
 )
 UPKEEP_DELETED = Setting(
     "OMNIGRAPH_UPKEEP_DELETED",
     Group.STORAGE,
-    "The same for a table whose files have more than this percentage of deleted rows.",
+    "`status` advises `optimize`, and `upkeep` runs it, for a table with more than this percentage of deleted rows.",
     "percent",
     "20",
 )
@@ -278,7 +278,7 @@ SPARK_THRESHOLD = Setting(
 MERGE_THRESHOLD = Setting(
     "OMNIGRAPH_MERGE_THRESHOLD",
     Group.SPARK,
-    "Spark tasks merge the rows of a type from this size on; the driver merges smaller ones.",
+    "If the rows of a type have at least this size, Spark tasks merge them; otherwise the driver merges them.",
     "amount",
     "1 GiB",
 )

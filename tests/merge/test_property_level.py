@@ -130,7 +130,7 @@ def test_the_call_overrides_the_schema(graph: Graph) -> None:
     by_row = graph.merge("side", preview=True, level="row")
     assert {(c.type_name, c.kind.value) for c in by_row.conflicts} >= {("Doc", "divergent_update")}
     assert [c.type_name for c in graph.merge("side", preview=True).conflicts] == ["Whole"]
-    with pytest.raises(InputError, match="is not a level of merging"):
+    with pytest.raises(InputError, match="is not a merge level"):
         graph.merge("side", level="column")
 
 

@@ -1,4 +1,4 @@
-"""Matches the types and properties of two states of a graph by identity, so that renames are followed."""
+"""Matches the types and properties of two states of a graph by their stable ids, so that renamed ones match, too."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class TypeState:
 
     Attributes:
         kind: node or edge.
-        name: its name in this state.
-        pin: its table version.
-        types: the types of its properties, by name.
+        name: the name of the type in this state.
+        pin: the version of its table.
+        types: the value types of its properties, by name.
         numbers: the stable numbers of its properties, by name.
-        ends: for an edge type, the types of its ends.
-        end_columns: the columns of its ends that are read.
+        ends: for an edge type, the node types of its ends.
+        end_columns: those of the columns `src` and `dst` that are read.
     """
 
     kind: TypeKind
@@ -77,7 +77,7 @@ class SharedColumn:
 
     @property
     def is_blob(self) -> bool:
-        """Whether both states store blobs. A property cannot become a blob: it would be another property."""
+        """Whether the column stores blobs in both states. The type of a property cannot change to or from Blob."""
         return self.after_type is not None and self.after_type.scalar is Scalar.BLOB
 
 
@@ -90,7 +90,7 @@ class TypePair:
 
     @property
     def newest(self) -> TypeState:
-        """The type in the second state, or else in the first."""
+        """The type in the second state; if it does not exist there, the type in the first state."""
         found = self.after or self.before
         assert found is not None
         return found
@@ -162,7 +162,7 @@ class SchemaDifference:
 
 
 def types_of(state: GraphState) -> dict[TableId, TypeState]:
-    """The types of a state by identity, edges first, then by name."""
+    """The types of a state by their stable ids: first edge types, then node types, each sorted by name."""
     catalog, found = state.accepted.catalog, {}
     for kind, declared in ((TypeKind.EDGE, catalog.edges), (TypeKind.NODE, catalog.nodes)):
         for name in sorted(declared):
@@ -180,7 +180,7 @@ def _type_state(state: GraphState, kind: TypeKind, declared: NodeType | EdgeType
 
 
 def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:
-    """All types of both states, matched by identity: edges first, then by name."""
+    """All types of both states, matched by their stable ids: first edge types, then node types, each sorted by name."""
     old, new = types_of(before), types_of(after)
     pairs = [TypePair(old.get(identity), one) for identity, one in new.items()]
     pairs += [TypePair(one, None) for identity, one in old.items() if identity not in new]

@@ -11,12 +11,12 @@ from omnigraph.storage.tables import TableStorage
 
 
 def candidates(tables: TableStorage, pair: TypePair, ids: pa.Array | None = None) -> pa.Table:
-    """The rows that may differ between two states, sorted by id. Rows may have been rewritten with equal values.
+    """The rows that may differ between two states, sorted by id. Some may have been rewritten with equal values.
 
     Args:
         tables: the table storage.
         pair: the type in both states.
-        ids: only rows with these ids; they are looked up.
+        ids: if given, only rows with these ids are looked up.
     """
     if pair.is_same_version:
         return PAIRS.empty_table()

@@ -1,4 +1,4 @@
-"""Changes as JSON, a whole batch at a time. Values have the form of an export, so that `load` reads them."""
+"""Converts changes to JSON, a batch at a time. Values have the same form as in an export, so `load` can read them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.read.export.json_text import TEXT, joined, json_text, literal, quoted
 
 END_NAMES = {column: end for end, column in ENDS.items()}
-"""The columns of the ends of an edge, with their names for callers."""
+"""The stored columns of the ends of an edge (`src`, `dst`), with their names in results (`from`, `to`)."""
 
 _NAMES = pa.array([op.value for op in OPS], TEXT)
 _STRINGS = ValueType(Scalar.STRING, list=True)
 
 
 def opaque_type_id(domain: str, identity: TableId) -> str:
-    """The id of a type in a feed. It survives a rename, and changes if the type is dropped and added again."""
+    """The id of a type in a feed. A rename does not change it. A type that is dropped and added again gets a new id."""
     numbers = (number.to_bytes(8, "little") for number in (identity.type_id, identity.incarnation))
     digest = hashlib.sha256(b"\x1f".join([domain.encode(), *numbers])).digest()
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -54,7 +54,7 @@ def feed_changes(rows: ChangedRows, type_id: str) -> pa.Array:
 
 
 def net_changes(rows: ChangedRows) -> pa.Array:
-    """Changes in the form of a net diff, one JSON object each. Blobs must have their content."""
+    """Changes in the form of a diff between two states, one JSON object each. Blobs must have their content."""
     newest = rows.pair.newest
     parts: list[pa.Array | str] = [
         f'{{"kind":"{newest.kind.value}","type_name":{literal(newest.name)},"id":',
@@ -74,7 +74,7 @@ def net_changes(rows: ChangedRows) -> pa.Array:
 
 
 def _images(rows: ChangedRows) -> Iterator[pa.Array]:
-    """The members `before` and `after`, each with a leading comma, where there is such an image."""
+    """The JSON members `before` and `after` of each change, with a leading comma; empty if there is no such row."""
     for name, state, table, absent in (
         ("before", rows.pair.before, rows.before, ChangeOp.INSERT),
         ("after", rows.pair.after, rows.after, ChangeOp.DELETE),

@@ -37,23 +37,23 @@ from omnigraph.lang.schema import TypeKind
 
 DEFAULT_CHANGES, MAX_CHANGES = 1_000, 8_192
 DEFAULT_BYTES, MAX_BYTES = 4 << 20, 32 << 20
-"""Changes and bytes of a page. The first change of a page is returned even if it is larger."""
+"""Default and maximum size of a page, in changes and in bytes. The first change is returned even if it is larger."""
 
 _KINDS = (TypeKind.NODE, TypeKind.EDGE)
 _PHYSICAL = (WriterKind.OPTIMIZE.value, WriterKind.ENSURE_INDEXES.value)
-"""Writers that change no rows."""
+"""The kinds of writes that change no rows."""
 
 _GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """The changes of a feed to return. None stands for all.
+    """Selects the changes of a feed to return. None selects all.
 
     Attributes:
-        kinds: `node`, `edge`.
+        kinds: kinds of entities: `node`, `edge`.
         types: names of types.
-        ops: kinds of changes.
+        ops: kinds of changes: insert, update, delete.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -67,7 +67,7 @@ class ChangeFilter:
         types: str | Sequence[str] | None,
         ops: str | Sequence[ChangeOp | str] | None,
     ) -> ChangeFilter:
-        """Parse and normalize filters. Naming all kinds, or all operations, is the same as naming none.
+        """Parse and normalize filters. If all kinds or all operations are given, this is the same as no filter.
 
         Raises:
             InputError: there is no such kind or operation, or a type is not a text.
@@ -149,12 +149,12 @@ class EntityChange:
 
     @property
     def before(self) -> dict[str, Any] | None:
-        """The old entity: `properties`, and `endpoints` of an edge; None for an insert. Values as in an export."""
+        """The entity before the change, as in an export: `properties`, for edges `endpoints`. None for an insert."""
         return self._members.get("before")
 
     @property
     def after(self) -> dict[str, Any] | None:
-        """The new entity; None for a delete."""
+        """The entity after the change; None for a delete."""
         return self._members.get("after")
 
     def to_json(self) -> dict[str, Any]:
@@ -219,11 +219,11 @@ class PageLimits:
 
 
 def check_limit(name: str, value: object, most: int, resource: str) -> None:
-    """Check a limit of a caller.
+    """Check a limit that a caller gives.
 
     Raises:
-        ResourceLimitError: it is larger than `most`.
-        InputError: it is not a positive number.
+        ResourceLimitError: the limit is larger than `most`.
+        InputError: the limit is not a positive number.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} must be a number of at least 1, not {shown(value)}")
@@ -237,7 +237,7 @@ class CommitChanges:
     Nodes come before edges. Types are sorted by their opaque id, entities by id.
 
     Args:
-        reading: access to the tables.
+        reading: reads the tables.
         commit: the commit.
         before: the state of its parent.
         after: the state at the commit.
@@ -268,8 +268,8 @@ class CommitChanges:
         """The changes after a position. Reads about `want` rows at a time.
 
         Raises:
-            ChangeFeedGapError: cleanup has removed a version that is needed.
-            ChangeCursorError: the commit does not have the position.
+            ChangeFeedGapError: cleanup has removed a table version that is needed to compute the changes.
+            ChangeCursorError: the commit has no change at the position.
         """
         pairs = self._pairs
         if position is not None:
@@ -300,7 +300,7 @@ class CommitChanges:
                         for text, entity, op in zip(texts, part.ids.to_pylist(), part.ops.tolist(), strict=True):
                             yield EntityChange(kind, type_id, name, entity, OPS[op], text)
                 first += size
-                # Many rows may be rewritten with equal values, or not selected: read more of them at a time.
+                # Many rows may be unchanged or not selected, so more rows are read at a time.
                 size = min(size * _GROWTH, max(want, MAX_CHANGES))
 
 
@@ -329,7 +329,7 @@ def _place_after(rows: pa.Table, position: Position) -> int:
 
 
 def _check_boundary(commit: Commit, pairs: Sequence[TypePair]) -> None:
-    """Check that no type has other columns after a commit. Renames are allowed.
+    """Check that a commit does not change the columns of a type. Renames are allowed.
 
     Raises:
         SchemaBoundaryError: a type has other columns, or a type with rows was added or dropped.
@@ -353,12 +353,12 @@ def _columns(state: TypeState) -> dict[int, tuple[pa.DataType, bool, bool]]:
 def packed(
     changes: Generator[EntityChange, None, None], limits: PageLimits, *, started: bool = False
 ) -> tuple[list[EntityChange], bool, int]:
-    """The changes that fit a page, whether there are more, and their bytes.
+    """The changes that fit into a page, whether more changes follow, and the size of the changes in bytes.
 
     Args:
         changes: the changes.
-        limits: the rest of the page.
-        started: whether the page has changes already. Otherwise it gets at least one change.
+        limits: the space that is left in the page.
+        started: whether the page already has changes. If not, it gets at least one change.
     """
     found: list[EntityChange] = []
     size = 0
@@ -377,7 +377,7 @@ def commit_page(changes: CommitChanges, binding: Binding, page_token: str | None
 
     Raises:
         ChangeCursorError: the token does not belong to the request.
-        ChangeFeedGapError: cleanup has removed a version that is needed.
+        ChangeFeedGapError: cleanup has removed a table version that is needed to compute the changes.
     """
     position = None
     if page_token is not None:

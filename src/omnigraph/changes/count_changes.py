@@ -1,7 +1,7 @@
-"""Counts changes. Reads only as many columns as needed to see that rows differ.
+"""Counts changes. Reads no more columns of a row after one that differs.
 
-Inserts and deletes are counted without reading rows. Rows that both states have are compared column by column, those of
-fixed width first. A row that differs in one column is not read again.
+Inserts and deletes are counted without reading rows. Rows that both states have are compared column by column; columns
+of fixed width come first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _count_updates(tables: TableStorage, pair: TypePair, rows: pa.Table) -> int:
 
 
 def _cost(column: SharedColumn) -> int:
-    """The order in which columns are compared: fixed width, texts, lists and vectors, blobs."""
+    """A sort key for columns. Cheap ones are compared first: fixed width, then texts, lists and vectors, and blobs."""
     type_ = column.after_type
     if type_ is None:
         return 1

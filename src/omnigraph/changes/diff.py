@@ -37,12 +37,12 @@ from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
 _KNOWN = 8
-"""Number of comparisons whose candidates are cached."""
+"""Number of recent comparisons whose candidates (rows that may differ) are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """Numbers of changes."""
+    """Numbers of inserts, updates and deletes."""
 
     inserts: int = 0
     updates: int = 0
@@ -61,7 +61,7 @@ class DiffStat:
     """The numbers of changes between two states.
 
     Attributes:
-        types: the numbers of each changed type, by type key: edges first, then by name.
+        types: the numbers of changes of each changed type, by type key: first edge types, then node types, by name.
     """
 
     types: tuple[tuple[str, ChangeCounts], ...]
@@ -148,18 +148,18 @@ def _texts(what: str, given: str | Sequence[str] | None) -> tuple[str, ...] | No
     found = (given,) if isinstance(given, str) else tuple(given)
     for one in found:
         if not isinstance(one, str):
-            raise InputError(f"{what}: {shown(one)} is not a text", hint="an id is a text, also if the key is a number")
+            raise InputError(f"{what}: {shown(one)} is not a text", hint="an id is a text, even if the key is a number")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Access to the tables.
+    """Reads tables for the comparison of states.
 
     Attributes:
         tables: the table storage.
-        records: the work records that keep the versions of a long read from cleanup.
-        known: the candidates of recent comparisons, for the next pages of a feed.
+        records: creates work records, which protect the table versions of a long read from cleanup.
+        known: a cache of the candidates of recent comparisons, for the next pages of a feed.
     """
 
     tables: TableStorage
@@ -174,7 +174,7 @@ class Reading:
         return self.known.put(key, candidates(self.tables, pair)) if found is None else found
 
     def kept(self, refs: Sequence[TableRef]) -> AbstractContextManager[None]:
-        """Keep table versions while a block runs."""
+        """Protect table versions from cleanup while the code of a `with` block runs."""
         return reading_if_long(self.records, WorkKind.DIFF, refs)
 
 
@@ -184,7 +184,7 @@ class TypeDiff:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`, in the second state.
         name: the name of the type in the second state.
-        old_name: its name in the first state; None if it is new there.
+        old_name: its name in the first state; None if the type does not exist there.
     """
 
     def __init__(self, reading: Reading, pair: TypePair, chosen: DiffFilter, budget: int) -> None:
@@ -216,7 +216,7 @@ class TypeDiff:
         """The changes in their stored form, sorted by id.
 
         Args:
-            content: read the content of blobs. Otherwise blobs are descriptors.
+            content: whether to read the content of blobs. If not, the rows have descriptors that refer to it.
         """
         wanted = [OPS.index(op) for op in self._filter.ops or OPS]
         refs = [state.pin.ref for state in (self._pair.before, self._pair.after) if state is not None]
@@ -246,7 +246,7 @@ class TypeDiff:
         """All changes, sorted by id, as Arrow batches.
 
         The columns are `op` (`insert`, `update` or `delete`), `id`, `changed` (the names of the changed properties of
-        an update), and the rows `before` and `after`, null where there is none.
+        an update), and the rows `before` and `after`; null if there is no such row.
         """
         names = pa.array([op.value for op in OPS])
         for found in self.rows(content=True):
@@ -279,7 +279,7 @@ class TypeDiff:
         return self._table(ChangeOp.DELETE, self._pair.before)
 
     def updated(self) -> pa.Table:
-        """The changed rows: `id`, the names of the changed properties `changed`, and the rows `before` and `after`."""
+        """The changed rows: `id`, `changed` (names of the changed properties), and the rows `before` and `after`."""
         fields = [pa.field("id", pa.utf8()), pa.field("changed", pa.list_(pa.utf8()))]
         for name, state in (("before", self._pair.before), ("after", self._pair.after)):
             fields.append(pa.field(name, pa.struct(list(image_schema(state)) if state is not None else [])))
@@ -308,7 +308,7 @@ class TypeDiff:
 
 
 def image_schema(state: TypeState) -> pa.Schema:
-    """The columns of rows for callers: `id`, for edges `from` and `to`, and the properties."""
+    """The columns of rows in results: `id`, for edges `from` and `to`, and the properties."""
     fields = [pa.field(END_NAMES.get(name, name), pa.utf8()) for name in state.columns if name not in state.types]
     for name, type_ in state.types.items():
         plain = CELL if type_.scalar is Scalar.BLOB else readable(pa.nulls(0, arrow_type(type_))).type
@@ -317,7 +317,7 @@ def image_schema(state: TypeState) -> pa.Schema:
 
 
 def image_table(rows: pa.Table, state: TypeState) -> pa.Table:
-    """Stored rows as data for callers: the ends of edges are `from` and `to`, and a `DateTime` is a timestamp."""
+    """Convert stored rows to the form of results: ends of edges are `from` and `to`, a `DateTime` is a timestamp."""
     return pa.table([readable(rows[name].combine_chunks()) for name in state.columns], schema=image_schema(state))
 
 
@@ -332,12 +332,12 @@ def _structs(rows: pa.Table, state: TypeState | None, absent: pa.Array | None) -
 class Diff:
     """The difference between two states. Rows are read when they are needed, and only rows that may differ.
 
-    Iterates over the types that may have changes, edges first, then by name.
+    Iterates over the types that may have changes: first edge types, then node types, each sorted by name.
 
     Attributes:
         before: the first state.
         after: the second state.
-        schema: the differences between the schemas. A property that only one state has changes no row by itself.
+        schema: the differences between the schemas. A row is not changed only because a property was added or dropped.
     """
 
     def __init__(
@@ -374,18 +374,18 @@ class Diff:
         raise InputError(f"there is no type '{cut(name)}'", hint=did_you_mean(name, [one.name for one in self._types]))
 
     def stat(self) -> DiffStat:
-        """The numbers of changes of each type that has some."""
+        """The numbers of changes of each type that has changes."""
         return DiffStat(tuple((one.key, one.counts) for one in self if one.counts.total))
 
     def to_json(self, limit: int | None = None) -> dict[str, Any]:
-        """The diff as a JSON value. With a limit, it has only the first changes, but all numbers."""
+        """The diff as a JSON value. With a limit, it has only the first changes, but the numbers count all changes."""
         found: dict[str, Any] = orjson.loads(b"".join(self.json_chunks(limit)))
         return found
 
     def json_chunks(self, limit: int | None = None) -> Iterator[bytes]:
         """The diff as one JSON document, in chunks, so that it need not fit in memory.
 
-        The numbers come last, because they are known after all rows were compared.
+        The numbers of changes come last, because they are known only after all rows were compared.
 
         Args:
             limit: the maximum number of changes in the document; by default all.

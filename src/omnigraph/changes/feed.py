@@ -1,7 +1,8 @@
 """The change feed of a branch: its commits in first-parent order, each as a block of changes.
 
-A poll returns the commits between a position and the head of the branch, which is captured at the first page. A
-consumer stores the cursor of the last page. It keeps no state on the server, and no versions from cleanup.
+A poll returns the commits between a position and the head that the branch had at the first page of the poll. A consumer
+stores the cursor of the last page. The server stores no state of a consumer, and a cursor does not protect old versions
+from cleanup.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from omnigraph.errors import (
 )
 
 DEFAULT_COMMITS, MAX_COMMITS = 128, 512
-"""Commits of one poll."""
+"""Default and maximum number of commits that one poll returns."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 
@@ -61,8 +62,8 @@ class ChangeBlock:
     Attributes:
         cause: the commit.
         changes: the changes, in a fixed order.
-        cursor: the cursor after this block; None if more changes of the commit follow.
-        page_token: continues after this part of the block; None if the block is complete.
+        cursor: the position after this block; None if more changes of the commit follow.
+        page_token: the token to continue after this part of the commit; None if no more changes of the commit follow.
     """
 
     cause: ChangeCause
@@ -85,9 +86,9 @@ class FeedPage:
 
     Attributes:
         blocks: the commits, oldest first.
-        next_page_token: continues inside the last block; None for a terminal page.
-        cursor: the position after the page; None unless the page is terminal.
-        caught_up: whether no other commit waited when the poll began; None unless the page is terminal.
+        next_page_token: the token to continue inside the last commit; None for the last page of a poll.
+        cursor: the position after the page, to store and to continue from; only for the last page of a poll.
+        caught_up: whether the branch had no further commits when the poll began; only for the last page of a poll.
     """
 
     blocks: tuple[ChangeBlock, ...]
@@ -103,10 +104,10 @@ class FeedPage:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The arguments of one poll. `start`, `cursor` and `page_token` exclude each other.
+    """The arguments of one poll. At most one of `start`, `cursor` and `page_token` is given.
 
     Raises:
-        InputError: several of them are given, or a limit is invalid.
+        InputError: more than one of these three is given, or a limit is invalid.
     """
 
     branch: str
@@ -130,11 +131,11 @@ class _Walk:
     """The commits of one response.
 
     Attributes:
-        position: the commit before them: the last that was delivered completely.
+        position: the commit before them: the last commit that was delivered completely.
         commits: the commits to deliver, oldest first.
-        cut: the head of the branch at the first page.
-        more: whether other commits follow up to the cut.
-        within: the position inside the first commit.
+        cut: the head of the branch at the first page. The poll does not return later commits.
+        more: whether further commits follow up to `cut`.
+        within: the last delivered change, if a part of the first commit was already delivered.
         left: the number of commits that the response may still deliver.
     """
 
@@ -152,7 +153,7 @@ class Feed:
     Args:
         store: the graph.
         schema_of: adds the schema to a state.
-        reading: access to the tables.
+        reading: reads the tables.
     """
 
     def __init__(self, store: Store, schema_of: Callable[[Manifest], GraphState], reading: Reading) -> None:
@@ -169,7 +170,7 @@ class Feed:
         Raises:
             ParentlessCommitError: the commit has no parent.
             SchemaBoundaryError: the commit changes the columns of a type.
-            ChangeFeedGapError: cleanup has removed a version that is needed.
+            ChangeFeedGapError: cleanup has removed a table version that is needed to compute the changes.
             ChangeCursorError: the token does not belong to the request.
         """
         view = self._state(commit, commit)
@@ -190,7 +191,7 @@ class Feed:
         """The state at a commit.
 
         Raises:
-            ChangeFeedGapError: cleanup has removed it. Then the changes of `cause` cannot be read.
+            ChangeFeedGapError: cleanup has removed the state, so the changes of `cause` cannot be computed.
         """
         try:
             return self._schema_of(self._store.manifest_of(commit))
@@ -205,8 +206,8 @@ class Feed:
         Raises:
             InputError: a commit or a type does not exist on the branch.
             ChangeCursorError: a token does not belong to the request.
-            ChangeFeedGapError: cleanup has removed a version that the first commit needs.
-            SchemaBoundaryError: the first commit changes the columns of a type.
+            ChangeFeedGapError: cleanup has removed a table version that is needed for the first commit of the page.
+            SchemaBoundaryError: the first commit of the page changes the columns of a type.
         """
         head = self._schema_of(self._store.capture(request.branch))
         binding = self._binding(head, request.filter, branch=True)
@@ -220,7 +221,7 @@ class Feed:
         return _cursor(self._binding(head, chosen, branch=True), head.manifest.head.id)
 
     def has_news(self, request: Poll) -> bool:
-        """Whether the branch has commits after the position of a request. Cheap if it has none."""
+        """Whether the branch has commits after the position of a request. Fast if there are none."""
         if request.cursor is None:
             return True
         view = self._store.capture(request.branch)
@@ -247,7 +248,7 @@ class Feed:
         return _Walk(position, tuple(pending[:left]), cut_at, len(pending) > left, within, left)
 
     def _pending(self, request: Poll, view: Manifest, after: str | None, cut_at: str) -> tuple[Commit, list[Commit]]:
-        """The commit at a position, and the commits after it up to the cut, oldest first."""
+        """The commit at a position, and the commits after it up to the commit `cut_at`, oldest first."""
         found: list[Commit] = []
         is_within = False
         oldest: Commit | None = None
@@ -268,7 +269,7 @@ class Feed:
         if request.start is not None:
             raise NotFoundError(
                 f"commit {cut(after)} is not in the history of branch '{request.branch}'",
-                hint="'commit list' shows its commits",
+                hint="'commit list' shows the commits of a branch",
             )
         raise ChangeCursorError("its commit is not in the history of the branch")
 

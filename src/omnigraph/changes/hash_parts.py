@@ -1,4 +1,4 @@
-"""Parts of the changes of a table, by the hash of the id, so that several processes can read them."""
+"""Divides the changes of a table into parts by the hash of the id, so that several processes can read them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _ANY_INTEGER = pa.decimal128(20, 0)
 
 
 class ChangeOp(StrEnum):
-    """The kind of a change. The values sort in the order of a feed."""
+    """The kind of a change."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -47,9 +47,9 @@ class ChangedRows:
         pair: the type in both states.
         ids: the ids of the rows.
         ops: the kind of each change, as an index into `OPS`.
-        before: the old rows; null for an insert. The columns are the stored columns of the type in the first state.
-        after: the new rows; null for a delete. The columns are the stored columns of the type in the second state.
-        changed: for each shared column, mask of the rows in which it changed. Only updates have changed columns.
+        before: the rows before the change, with the stored columns of the type in the first state; null for an insert.
+        after: the rows after the change, with the stored columns of the type in the second state; null for a delete.
+        changed: for each column that both states have, the mask of the updates that changed it.
     """
 
     pair: TypePair
@@ -63,7 +63,7 @@ class ChangedRows:
         return len(self.ids)
 
     def filter(self, mask: Mask) -> ChangedRows:
-        """Only the changes of a mask."""
+        """Only the changes that a mask selects."""
         if mask.all():
             return self
         chosen = pa.array(mask)
@@ -81,7 +81,7 @@ class ChangedRows:
         return self.filter(self.ops == OPS.index(op))
 
     def changed_names(self) -> pa.Array:
-        """For each change, the names of the changed columns in the second state. Null unless it is an update."""
+        """For each update, the names of the changed columns in the second state; null for other changes."""
         names = [column.after for column, _ in self.changed]
         masks = np.array([mask for _, mask in self.changed]).reshape(len(names), len(self)).T
         offsets = np.concatenate([[0], np.cumsum(masks.sum(axis=1))]).astype(np.int32)
@@ -101,7 +101,7 @@ class ChangedRows:
         if not any(blobs for _, _, blobs in sides):
             yield self
             return
-        # A part has the rows of both sides, so it is at most the smaller of their portions.
+        # Both sides read their rows in portions. A part ends where the smaller of the two portions ends.
         before, after = (_content(*side) for side in sides)
         first = 0
         while first < len(self):
@@ -148,7 +148,7 @@ class _Rows:
 def _content(rows: pa.Table, view: TableView | None, blobs: Sequence[str]) -> _Rows:
     if view is None or not blobs:
         return _Rows(iter([rows]))
-    # Null rows have no blobs, and no row id. Any row id will do for them.
+    # Null rows have neither blobs nor a row id, but the read requires one: any row id can be used.
     place = rows.schema.get_field_index(ROW_ID)
     filled = rows.set_column(place, ROW_ID, rows[ROW_ID].fill_null(0))
     return _Rows(view.content(filled))
@@ -178,7 +178,7 @@ def changes_of(
 
 
 class _Side:
-    """The rows of candidates in one state, by lookups or by a scan of the table."""
+    """Reads the rows of candidates in one state, by lookups or by a scan of the table."""
 
     def __init__(self, tables: TableStorage, state: TypeState | None, row_ids: pa.ChunkedArray, budget: int) -> None:
         self._state = state
@@ -193,7 +193,7 @@ class _Side:
             self._scan = _Rows(in_order(_Scanned(self._view, wanted, self._columns, count), budget))
 
     def read(self, ids: pa.Array, row_ids: pa.Array) -> pa.Table:
-        """The rows with the given ids and row ids, in that order; null for null. Calls must follow the order of ids.
+        """The rows with the given ids and row ids, in this order; null for a null row id. Call it in the order of ids.
 
         Raises:
             CorruptionError: the table has other rows under these row ids.
@@ -218,7 +218,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Scanned:
-    """The rows with some row ids, by a scan. They can be read more than once."""
+    """The rows with some row ids, read by a scan. `batches` can be called several times; each call scans."""
 
     view: TableView
     row_ids: pa.Array
@@ -278,13 +278,13 @@ def blob_hashes(tables: TableStorage, state: TypeState, name: str, rows: pa.Tabl
 
 
 def _common_type(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Values of a property whose type has changed, in a type that has both. Values without an equivalent differ."""
+    """Convert values of a property whose type has changed to a common type. Values that cannot be converted differ."""
     for wider in _wider_types(left.type, right.type):
         try:
             return left.cast(wider), right.cast(wider)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
-    # Compare whether there is a value at all, with different values on both sides.
+    # There is no common type: replace the values so that two nulls are equal, and two values always differ.
     return _presence(left, BEFORE), _presence(right, AFTER)
 
 

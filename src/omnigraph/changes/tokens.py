@@ -1,8 +1,8 @@
 """Cursors and page tokens of the change feed.
 
 A token is the base64url text of a JSON object and its SHA-256 digest. It holds everything that a request needs to
-continue: the server keeps no state of consumers. It is bound to its graph, branch and filters. The digest detects
-damage; it is no signature.
+continue, so the server keeps no state of consumers. It is valid only for its graph, branch and filters. The digest
+detects damage; it does not protect against forged tokens.
 """
 
 # See docs/decisions/0161-tokens-hold-positions.md
@@ -23,7 +23,7 @@ from omnigraph.errors import ChangeCursorError
 VERSION = 1
 MAX_CHARACTERS = 4096
 MAX_EXACT_ID = 256
-"""Maximum bytes of an id that a token holds whole. A longer one is a prefix and a digest."""
+"""Maximum bytes of an id that a token stores as a whole. Of a longer id, it stores a prefix and a digest."""
 
 _PREFIX_BYTES = 64
 _DIGEST_BYTES = 32
@@ -59,7 +59,7 @@ class Binding:
         """Check that a token belongs to the request.
 
         Raises:
-            ChangeCursorError: it does not.
+            ChangeCursorError: the token belongs to another request.
         """
         checks = (
             ("graph", self.graph, "it belongs to another graph"),
@@ -70,14 +70,14 @@ class Binding:
         for name, expected, reason in checks:
             if token.get(name) != expected:
                 raise ChangeCursorError(reason)
-        # A cleanup may have removed the first commit since the token was made.
+        # The first commit is not compared if cleanup has removed it since the token was made.
         if None not in (self.genesis, token.get("genesis")) and self.genesis != token.get("genesis"):
             raise ChangeCursorError("it belongs to another graph")
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A change inside a commit: the last one that was delivered.
+    """The position inside a commit: the last change that was delivered.
 
     Attributes:
         kind: `node` or `edge`.
@@ -96,11 +96,11 @@ class Position:
         data = entity_id.encode()
         if len(data) <= MAX_EXACT_ID:
             return cls(kind, type_id, entity_id)
-        prefix = data[:_PREFIX_BYTES].decode(errors="ignore")  # without a part of a character
+        prefix = data[:_PREFIX_BYTES].decode(errors="ignore")  # drops an incomplete character at the end
         return cls(kind, type_id, prefix, hashlib.sha256(data).hexdigest())
 
     def matches(self, entity_id: str) -> bool:
-        """Whether an id is the id of the position."""
+        """Whether an entity id is the one of this position."""
         if self.digest is None:
             return entity_id == self.id
         return hashlib.sha256(entity_id.encode()).hexdigest() == self.digest
@@ -172,7 +172,7 @@ def text_member(token: Mapping[str, Any], name: str) -> str:
     """A text in a token.
 
     Raises:
-        ChangeCursorError: it is missing.
+        ChangeCursorError: the token does not have it.
     """
     found = token.get(name)
     if not isinstance(found, str):
@@ -184,7 +184,7 @@ def position_member(token: Mapping[str, Any], name: str) -> Position:
     """A position in a token.
 
     Raises:
-        ChangeCursorError: it is missing.
+        ChangeCursorError: the token does not have it.
     """
     found = token.get(name)
     if (

@@ -185,7 +185,7 @@ def _lock(path: str) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
-        os.close(descriptor)  # its owner has just removed the file: the lock is no longer found by others
+        os.close(descriptor)  # its previous owner has removed the file, so others would not see this lock
 
 
 def _flush_directory(path: str) -> None:

@@ -33,7 +33,7 @@ def optimize(
     """Compact the tables of a branch and update its indexes, as one commit.
 
     Tables that the branch has not written to are left to the branch that it was created from. Query results stay the
-    same. The exit code is 1 if a table was skipped because it is ahead of the graph.
+    same. The exit code is 1 if a table was skipped because it is ahead of the manifest.
     """
     target = address(uri, uri_option, store)
     with (

@@ -37,7 +37,7 @@ def _pick_options(theirs: str) -> Callable[[F], F]:
             "--parent",
             type=click.IntRange(1, 2),
             metavar="1|2",
-            help="For a merge commit: the parent that its changes are relative to; 1 is the branch, 2 the merged one.",
+            help="For a merge commit: the parent that its changes are relative to; 2 is the head of the merged branch.",
         ),
         conflict_options("BRANCH", theirs),
         click.option("--if-commit", metavar="ID", help="Write only if this commit is the head of BRANCH."),

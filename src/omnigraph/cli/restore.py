@@ -29,7 +29,7 @@ _ENTITY_OPTIONS = ("--id", "--at", "--branch", "--edges", "--preview", "--if-com
 @address_options(positional=False)
 @click.option("--type", "type_name", metavar="TYPE", help="Restore entities of this node or edge type.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Id of an entity to restore. Repeatable.")
-@click.option("--at", metavar="COMMIT|TAG|TIME", help="State to take the rows from. A time is one of the branch.")
+@click.option("--at", metavar="COMMIT|TAG|TIME", help="State to take the rows from. A time refers to the branch.")
 @click.option("--branch", metavar="BRANCH", help="Branch that gets the commit.  [default: main]")
 @click.option("--edges", is_flag=True, help="Also give the nodes the edges that they have in that state.")
 @click.option("--preview", is_flag=True, help="Show the changes, and write nothing.")

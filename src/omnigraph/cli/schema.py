@@ -82,7 +82,7 @@ def plan(
     allow_data_loss: bool,
     as_json: bool,
 ) -> None:
-    """Show the steps to a new schema, whether each is safe, and what it costs.
+    """Show the steps to a new schema, with the safety and the cost of each step.
 
     Give a graph and --schema, or two files with --from and --to. Without a graph there are no costs.
 

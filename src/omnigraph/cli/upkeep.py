@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @address_options(positional=True)
 @JSON
 def status(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
-    """Show the condition of a graph, and the commands that help.
+    """Show the condition of a graph, and the commands that improve it.
 
     Shows the files, versions, rows, deleted rows and rows without an index of each table of each branch, interrupted
     writes, running work, and the space that branches and tags hold.
@@ -109,9 +109,9 @@ def upkeep(
 ) -> None:
     """Run optimize and cleanup, as far as the condition of the graph demands it.
 
-    'omnigraph status' shows the condition. The thresholds are options and settings. One process per graph is enough;
-    several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags, the newest
-    commits of each branch, and young commits.
+    'omnigraph status' shows the condition. Options and environment variables set the thresholds. One process per graph
+    is enough; several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags,
+    the newest commits of each branch, and young commits.
     """
     target = address(uri, uri_option, store)
     confirm("upkeep", target, yes=yes, as_json=as_json)

@@ -1,6 +1,6 @@
 """Reset of a branch: the branch gets a new incarnation at another commit.
 
-A tag keeps the old head readable. It exists before the old incarnation is closed.
+A safety tag keeps the old head readable. It is created before the old incarnation is closed.
 
 1. The safety tag is created.
 2. The manifest of the new incarnation is created, and the reference of the branch names it as a *successor*. From then
@@ -9,11 +9,11 @@ A tag keeps the old head readable. It exists before the old incarnation is close
    the moment of the reset: no write to the old incarnation can follow, and readers continue with the successor.
 4. The reference is replaced by that of the successor.
 
-A process that dies before step 3 leaves the old branch, and after it the new one. Step 4 only shortens the way: readers
-find the successor without it, and the next change of the reference completes it. A reference can have several
-successors, of interrupted resets or of a process that was paused. The closing version names the one that won. No other
-process removes a successor from the reference before the old incarnation is closed. So a late step 3 always leads to a
-manifest that exists.
+If the process dies before step 3, the branch is unchanged. If it dies after step 3, the branch is reset. Step 4 only
+saves readers a lookup: they find the successor without it, and the next change of the reference completes it. A
+reference can have several successors, of interrupted resets or of a process that was paused. The closing version names
+the one that won. No other process removes a successor from the reference before the old incarnation is closed. So a
+late step 3 always leads to a manifest that exists.
 """
 
 # See docs/decisions/0174-a-reset-closes-and-continues.md
@@ -61,7 +61,7 @@ class BranchReset:
         previous_head: its head before the reset.
         tag: the tag that keeps the previous head readable; None if the branch already was at the commit.
         commits_removed: number of commits that the branch no longer has.
-        preview: whether nothing was written.
+        preview: whether this is only a preview, and nothing was written.
     """
 
     name: str
@@ -108,8 +108,8 @@ def reset_branch(store: Store, name: str, base: Manifest, head: str | None = Non
     Args:
         store: the graph.
         name: the branch.
-        base: the state of the commit.
-        head: the expected head; None resets the branch whatever its head is.
+        base: the graph state at the commit to move to.
+        head: the expected head; None accepts any head.
 
     Raises:
         InputError: the branch is `main`.
@@ -174,7 +174,7 @@ class _Reset:
             raise
         for _ in range(_ATTEMPTS):
             reach(Failpoint.BRANCH_RESET_CHECKED)
-            with suppress(ReadSetChangedError):  # a version was published first: look at it
+            with suppress(ReadSetChangedError):  # another version was published first: read it and decide again
                 self._store.close_branch(view, self._held, self._incarnation)
                 break
             found = self._after_conflict(view, head)
@@ -204,9 +204,9 @@ class _Reset:
         return self._captured(head)
 
     def _tagged(self, head: Commit) -> Tag:
-        """Create the safety tag, or find that of another reset.
+        """Create the safety tag. Returns the existing tag if another reset of this head has created it.
 
-        It is never removed, also if the reset fails: another reset of the same head may rely on it.
+        The tag is never removed, even if the reset fails: another reset of the same head may rely on it.
         """
         name = _tag_name(self._name, head)
         for wanted in (name, f"{name}-{ulid_now().lower()}"):

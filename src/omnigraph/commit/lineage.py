@@ -21,15 +21,15 @@ from omnigraph.lang.names import did_you_mean
 T = TypeVar("T")
 
 SHORTEST_PREFIX = 4
-"""The minimum number of characters that identify a commit."""
+"""The minimum number of characters of an abbreviated commit id in input."""
 
 SHORTEST_SHOWN = 8
-"""The minimum number of characters of a short id."""
+"""The minimum number of characters of an abbreviated commit id in output."""
 
 _ID_LENGTH = 26
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]+")
 _MOST = 8
-"""The maximum number of commits in the error for an ambiguous id."""
+"""The maximum number of commits that the error for an ambiguous id lists."""
 
 
 def commits(view: Manifest) -> Iterator[Commit]:
@@ -106,7 +106,7 @@ def _matching(view: Manifest, prefix: str) -> list[Commit]:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """The beginning of each id that no other of these ids has. All have the same length, at least `SHORTEST_SHOWN`.
+    """Shorten ids to unique prefixes, all of the same length, which is at least `SHORTEST_SHOWN`.
 
     >>> short_ids(["01K8XJ4ZQW0000", "01K8XJ4ZRB0000"])
     {'01K8XJ4ZQW0000': '01K8XJ4ZQ', '01K8XJ4ZRB0000': '01K8XJ4ZR'}
@@ -122,7 +122,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def newest_of(store: Store, branch: str, read: Callable[[Manifest], T]) -> T:
-    """Read the history of a branch. Reads the newest state again if cleanup removes the one that is being read."""
+    """Read the history of a branch. If cleanup removes the state during the read, the newest state is read instead."""
     while True:
         view = store.capture(branch)
         try:
@@ -138,7 +138,7 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
     Args:
         store: the graph.
         commit_id: its id, or the beginning of its id.
-        or_tag: the caller accepts a tag, too. The error then suggests the nearest tag name.
+        or_tag: whether the caller also accepts a tag. If so, the error suggests the most similar tag name.
 
     Raises:
         NotFoundError: no branch and no tag has it.

@@ -138,7 +138,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
 
 
 def ancestor_rows(rows: pa.Table) -> pa.Table:
-    """Convert rows of commits and ancestors to ancestor rows of another branch. Drops their idempotency keys."""
+    """Convert commit and ancestor rows to ancestor rows of another branch, without the idempotency keys."""
     columns_by_name = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
     columns_by_name["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
     columns_by_name["table_key"] = pa.repeat("", rows.num_rows)
@@ -169,12 +169,12 @@ def _commit_json(commit: Commit) -> dict[str, Any]:
 
 
 def dump_counts(counts: Sequence[TypeCounts]) -> dict[str, list[int]]:
-    """Encode the counts of a commit."""
+    """Encode the numbers of changed entities of a commit."""
     return {one.key: [one.inserted, one.updated, one.deleted] for one in counts}
 
 
 def read_counts(members: Mapping[str, Sequence[int]] | None) -> tuple[TypeCounts, ...] | None:
-    """Decode the counts of a commit; None for a commit without them."""
+    """Decode the numbers of changed entities of a commit; None if the commit does not record them."""
     return None if members is None else tuple(TypeCounts(key, *numbers) for key, numbers in sorted(members.items()))
 
 

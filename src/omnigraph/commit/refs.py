@@ -1,4 +1,4 @@
-"""References: one object per branch and tag. They alone define which branches and tags exist.
+"""References: one object per branch and tag. They define which branches and tags exist.
 
 A branch reference names an *incarnation*, which is never reused: the branch's manifest is the Lance branch with that
 name, and its table forks have it as a prefix. So a late action on a deleted branch, even if it was created again, can
@@ -35,13 +35,13 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """An incarnation that a reset of a branch prepared. The closing version of the old one names it if it takes effect.
+    """An incarnation that a reset of a branch prepared. It takes effect if the closing version of the old one names it.
 
     Attributes:
         incarnation: the new incarnation, and the Lance branch of its manifest.
         parent: name of the branch that it was created from.
-        parent_ledger: the Lance branch of the manifest with the commit; None for `main`.
-        parent_version: the manifest version of the commit.
+        parent_ledger: the Lance branch of the manifest with the commit that the branch is reset to; None for `main`.
+        parent_version: the manifest version of this commit.
         created_at: microseconds since 1970, UTC.
     """
 
@@ -65,8 +65,8 @@ class BranchRef:
         created_at: microseconds since 1970, UTC; None for a branch of an older format.
         pending: whether the branch is being created, and does not exist yet.
         successors: incarnations that resets of the branch prepared.
-        reset_from: if a reset was interrupted, the Lance branch that the object still names: that of the previous
-            incarnation.
+        reset_from: if a reset was interrupted, the Lance branch of the previous incarnation, which the object still
+            names.
         etag: etag of the object that was read.
     """
 
@@ -132,7 +132,7 @@ Ref = TypeVar("Ref", BranchRef, TagRef)
 
 
 def branch_ref_path(name: str) -> str:
-    """Path of a branch reference, below the root. Names are escaped, so that no reference is below another."""
+    """Path of a branch reference, below the root. A `/` in the name is escaped: all references are in one directory."""
     return f"{BRANCH_DIRECTORY}/{quote(name, safe='')}.json"
 
 

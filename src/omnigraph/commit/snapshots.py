@@ -95,7 +95,7 @@ class Snapshot:
         return self._pin_in(pins(self._manifest), key)
 
     def models(self, key: str) -> Models:
-        """The models that computed the vectors of a type."""
+        """The embedding models that computed the vectors of a type."""
         return self._untracked_pin(key).models
 
     def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
@@ -175,7 +175,7 @@ class Snapshot:
 
 
 def _check_id(entity_id: object) -> None:
-    """An id is always a string, also if the key property is a number."""
+    """Check that an id is a string. It is a string even if the key property is a number."""
     if not isinstance(entity_id, str):
         raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='also if the key is a number: "10"')
 
@@ -214,7 +214,7 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
     try:
         found = store.manifest_at(branch, version)
         if not _is_in_history(store, found):
-            # A paused writer published it late, after cleanup had removed the version with this number.
+            # A paused writer published this version late, after cleanup had removed the original one of this number.
             raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
         return Snapshot(store, found)
     except VersionReclaimedError:
@@ -226,9 +226,9 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
 
 
 def _is_in_history(store: Store, view: Manifest) -> bool:
-    """Whether the newest state of a branch follows from an older one."""
+    """Whether a state belongs to the history of its branch."""
     if (view.head.ledger, view.head.manifest_version) != (view.ledger.branch, view.version):
-        return True  # a version without a commit of its own
+        return True  # this version has no commit of its own
     try:
         return has_commit(store.capture(view.branch).ledger, view.head.id)
     except StorageError:

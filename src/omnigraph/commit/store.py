@@ -45,11 +45,11 @@ from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
-"""The lease on all branches and tags. No branch can have this name."""
+"""Name of the lease for creating and removing branches and tags. No branch can have this name."""
 PLACE = "__place"
-"""The lease on the location of the graph."""
+"""Name of the lease for changing the recorded location of the graph."""
 CLEANUP = "__cleanup"
-"""The lease of cleanup."""
+"""Name of the lease for cleanup."""
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Store:
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was acknowledged, but its file is missing. Lance's hint file alone proves nothing."""
+        """Whether a version was acknowledged, but its file is missing. A version in Lance's hint file is no proof."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
@@ -255,7 +255,7 @@ class Store:
 
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
-        """Read a branch that may be deleted at the same time. Reports it as not found, not as unreadable."""
+        """Read a branch that may be deleted at the same time. If it is, the read raises `BranchNotFoundError`."""
         try:
             yield
         except StorageError as error:
@@ -280,12 +280,12 @@ class Store:
         return found.incarnation, found.ledger
 
     def find_branch(self, name: str) -> BranchRef | None:
-        """The reference of a branch; None if there is no such branch. Follows a reset that was interrupted."""
+        """The current reference of a branch, even if a reset was interrupted; None if there is no such branch."""
         found = find_branch(self.objects, name)
         return None if found is None else self.current(found)
 
     def branch_refs(self) -> dict[str, BranchRef]:
-        """All branches except `main`, including transaction branches, by name. Follows interrupted resets."""
+        """All branches except `main`, including transaction branches, by name: their current references."""
         return {name: self.current(ref) for name, ref in list_branch_refs(self.objects).items()}
 
     def current(self, ref: BranchRef) -> BranchRef:
@@ -370,7 +370,7 @@ class Store:
         Args:
             branch: the graph branch.
             wait: seconds to wait for it.
-            view: a recent state of the branch, with the last fencing number; saves a read.
+            view: a recent state of the branch, if the caller has one. Its fencing number is used without a read.
         """
         patience = self.timeouts.wait if wait is None else wait
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
@@ -382,16 +382,16 @@ class Store:
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to create and remove branches and tags.
 
-        Take the lease of a branch first, if that is needed, too.
+        If the lease of a branch is needed, too, take it before this one.
         """
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
 
     def exclusive_place(self) -> AbstractContextManager[Lease]:
-        """The right to adopt a new location."""
+        """The right to adapt the graph to a new location."""
         return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
-        """The right to clean up. It serialises cleanups. The removal list makes them safe."""
+        """The right to clean up. Only one cleanup runs at a time. The removal list makes it safe beside writers."""
         return self._alone(CLEANUP, lambda: 0, self.timeouts.wait)
 
     @contextmanager
@@ -419,8 +419,8 @@ class Store:
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
         """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
-        If another version was published first, it reads the manifest again. It retries while the branch head and the
-        tables are those that the write expects.
+        If another version was published first, the manifest is read again. The publish is retried while the branch head
+        and the tables are those that the write expects.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
@@ -448,19 +448,19 @@ class Store:
     def _check_newest(self, made: LedgerVersion, commit: Commit | None) -> None:
         """Check that a version that was just published is part of the branch.
 
-        Lance creates the version after the base if that number is free. It is also free if other writers published it
-        while this process was paused, and cleanup has removed it since. Then newer versions exist that do not follow
-        from this one. No reader has seen it, and it is removed.
+        Lance creates the version with the next number if that number is free. The number is also free if other writers
+        published a version with it while this process was paused, and cleanup has removed that version since. Then
+        newer versions exist that do not follow from the new one. No reader has seen the new version, and it is removed.
 
         Args:
             made: the new version.
-            commit: its commit, which all later versions have; None if no version may follow.
+            commit: its commit, which must be in the history of all later versions; None if no version may follow.
 
         Raises:
-            TableConflictError: the branch has other versions since its base. Nothing happened.
+            TableConflictError: other versions of the branch follow the base. The new version was removed.
         """
         newest = self.manifest.newest(made)
-        # The version before the newest stays. Without it, the branch was deleted, and cleanup has removed its files.
+        # Cleanup keeps the version before the newest. If it is missing, the branch was deleted and cleaned up.
         if newest is made and (made.branch is None or self.has_version(made.branch, made.version - 1)):
             return
         if newest is not None and newest is not made and commit is not None and has_commit(newest, commit.id):

@@ -43,8 +43,8 @@ class TableWrite(ABC):
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
-        models: the models that computed the vectors of the table after the write; None if the write does not change
-            them. A write that replaces all rows has no computed vectors, unless this names their models.
+        models: the embedding models of the table after the write; None if the write does not change them. If a write
+            replaces all rows and `models` is None, the table has no computed vectors.
     """
 
     replaces_table: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class TableWrite(ABC):
 
     @abstractmethod
     def is_empty(self, table: TableView, row_count: int) -> bool:
-        """Whether the write certainly changes nothing, so that the table need not be forked for it.
+        """Whether the write certainly changes nothing. Then no fork of the table is needed.
 
         Args:
             table: the version that the graph points at.
@@ -82,12 +82,12 @@ class TableWrite(ABC):
         return None
 
     def is_retry_of(self, earlier: TableWrite) -> bool:
-        """Whether an earlier attempt wrote the same rows in the same way."""
+        """Whether an earlier attempt wrote the same rows with the same operation."""
         return False
 
     @property
     def fork(self) -> TableRef | None:
-        """The fork that other processes wrote fragments into, for this write."""
+        """The fork (Lance branch of the table) in which other processes wrote fragments for this write."""
         return None
 
     @property
@@ -219,8 +219,8 @@ class Change(TableWrite):
         rows: the rows to upsert. A `RowSource` is streamed, and need not fit in memory.
         deleted: the ids to delete.
         fragments: results of `write_fragments` in other processes, in order, with rows whose ids are new.
-        fork: the fork that was made for this write and that has the fragments, if there is one.
-        known: row ids of rows in the version to change. Other rows are searched by id.
+        fork: the fork that was made for this write and contains the fragments; None if no fork was made.
+        known: row ids of some rows in the version that is changed. Other rows are looked up by their ids.
     """
 
     rows: pa.Table | RowSource
@@ -256,7 +256,7 @@ class _FragmentsWrite(TableWrite):
 
     Attributes:
         fragments: results of `write_fragments`, in order.
-        fork: the fork that was made for this write and that has the fragments, if there is one.
+        fork: the fork that was made for this write and contains the fragments; None if no fork was made.
     """
 
     fragments: tuple[str, ...]
@@ -349,8 +349,8 @@ class Compact(TableWrite):
     """Move rows to other files, and add index segments.
 
     Attributes:
-        layout: the new layout of the rows; None keeps their files.
-        segments: index segments that were built for it.
+        layout: the new files of the rows; None if the rows stay in their files.
+        segments: index segments that were built for the layout.
         allowed: the indexes that the table may have; all others are dropped.
     """
 
@@ -379,8 +379,8 @@ class ChangeColumns(TableWrite):
     """Change the columns of a table: add, drop, rename, retype or refill them. The rows stay.
 
     Attributes:
-        schema: the columns afterwards.
-        values: the columns with new values; None if all columns keep theirs.
+        schema: the columns after the change.
+        values: the columns with new values; None if all columns keep their values.
         write: writes the new values; None to write them in this process.
     """
 

@@ -104,7 +104,7 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
     last = prepare.receipt
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
         return last.committed(commit)
-    assert commit is not None  # a commit with the idempotency key of this request existed before
+    assert commit is not None  # the commit of an earlier request with the same idempotency key
     return earlier_receipt(request.name, digest, commit, WriterKind.BRANCH_UPDATE)
 
 
@@ -131,7 +131,7 @@ class PrepareUpdate:
         session: the session.
         request: the request.
         parent: the state of the parent.
-        choices: the choices for conflicts, for a merge of the branch into the parent.
+        choices: the winning sides of conflicts, where `ours` is the parent and `theirs` is the branch.
         digest: the digest of the request, for idempotency.
         receipt: the receipt of the last attempt, without a commit; None before the first.
     """

@@ -35,7 +35,7 @@ def commit_changes(session: Session, request: CommitChangesRequest) -> ChangePag
         NotFoundError: there is no such commit.
         ParentlessCommitError: the commit has no parent.
         SchemaBoundaryError: the commit changes the columns of a type.
-        ChangeFeedGapError: cleanup has removed a version that is needed.
+        ChangeFeedGapError: cleanup has removed a version that the changes are computed from.
         ChangeCursorError: the token does not belong to the request.
     """
     limits = PageLimits(request.limit, request.max_bytes)
@@ -51,8 +51,8 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
         InputError: the arguments exclude each other, or a type does not exist.
         NotFoundError: the branch, or the commit to start after, does not exist.
         ChangeCursorError: a token does not belong to the request.
-        ChangeFeedGapError: cleanup has removed a version that the first commit needs.
-        SchemaBoundaryError: the first commit changes the columns of a type.
+        ChangeFeedGapError: cleanup has removed a version that the changes of the first commit are computed from.
+        SchemaBoundaryError: the first commit of the page changes the columns of a type.
     """
     made = Poll(
         session.branch_or_default(request.branch),
@@ -68,7 +68,7 @@ def poll(session: Session, request: PollRequest) -> FeedPage:
 
 
 def _start(session: Session, start: str | None) -> str | None:
-    """The position to start at, with the whole id of a commit.
+    """The position to start at. The beginning of a commit id is replaced by the whole id.
 
     Raises:
         NotFoundError: there is no such commit.
@@ -131,7 +131,7 @@ class Follower:
     async def __aiter__(self) -> AsyncIterator[ChangeBlock]:
         self._idle_since = time.monotonic()
         while True:
-            # A short wait in the thread, so that a cancelled task does not keep the thread busy.
+            # Each wait in the thread is short, so that a cancelled task does not keep the thread busy.
             page = await asyncio.to_thread(poll, self._session, self._with_wait(_ASYNC_WAIT))
             self._advance(page)
             for block in page.blocks:
@@ -165,7 +165,7 @@ class Baseline:
     Attributes:
         snapshot: the name of the snapshot.
         snapshot_commit_id: the commit of the snapshot.
-        resume_cursor: the cursor after this commit. Store it after the snapshot is installed.
+        resume_cursor: the cursor after this commit. Store it after you have stored the entities of the snapshot.
     """
 
     session: Session

@@ -36,5 +36,5 @@ def blame(session: Session, request: BlameRequest) -> tuple[BlamedValue, ...]:
 
 def _checked(entity_id: object) -> str:
     if not isinstance(entity_id, str):
-        raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='also if the key is a number: "10"')
+        raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='even if the key is a number: "10"')
     return entity_id

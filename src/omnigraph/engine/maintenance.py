@@ -97,7 +97,7 @@ class UpkeepReport:
     """The result of one round of upkeep.
 
     Attributes:
-        status: the condition of the graph before it.
+        status: the condition of the graph before the round.
         optimized: the branches that were optimized, with their receipts.
         cleanup: the result of the cleanup; None if it was not due.
         error: a temporary error that ended the round, such as a conflict with other writers; None if there was none.
@@ -126,7 +126,7 @@ class UpkeepReport:
 
 
 def status(session: Session, thresholds: Thresholds | None = None) -> GraphStatus:
-    """Examine the graph: what is small, deleted, unindexed, old or interrupted, and which command helps."""
+    """Report the condition of the graph, with the commands that improve it. See `upkeep.status`."""
     return examining.status(session.store, lambda view: session.schemas.of(view).catalog, _limits(thresholds))
 
 
@@ -143,9 +143,9 @@ def upkeep(
 
     Args:
         session: the session.
-        thresholds: the condition at which a command runs; by default the settings.
+        thresholds: the thresholds above which a command runs; by default from the settings.
         stop: ends the round after the current command.
-        known: heads of branches that `optimize` has left as they are. They are skipped, and new ones are added.
+        known: heads of branches for which `optimize` had nothing to do. These are skipped, and new ones are added.
 
     Raises:
         ReadOnlyError: the session is read-only.
@@ -182,7 +182,7 @@ def watch(session: Session, thresholds: Thresholds | None, interval: float, stop
 
     Args:
         session: the session.
-        thresholds: the condition at which a command runs; by default the settings.
+        thresholds: the thresholds above which a command runs; by default from the settings.
         interval: seconds between two rounds.
         stop: ends the loop after the current command.
     """

@@ -137,7 +137,7 @@ class _Pick:
         message = self._message() if write.message is None else write.message
         write = replace(write, message=message, labels=(*write.labels, named))
         with ExitStack() as held:
-            # The work record protects the states from cleanup, also while the engine is chosen and started.
+            # The work record protects the states from cleanup, even while the engine is chosen and started.
             if request.preview:
                 if request.expect_head not in (None, target.head.id):
                     raise PreconditionFailedError(self._branch, str(request.expect_head), target.head.id)
@@ -171,7 +171,7 @@ class _Pick:
         label = None if last is None else last.label(self._kind, self._digest)
         if last is not None and (commit is None or label in commit.labels):
             return last.committed(commit)
-        assert commit is not None  # a commit with the idempotency key of this request existed before
+        assert commit is not None  # the commit of an earlier request with the same idempotency key
         return earlier_pick(self._kind, self._branch, self._digest, commit)
 
     def _prepare(self, view: Manifest) -> Prepared:
@@ -257,7 +257,7 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     store = session.store
     if not isinstance(name, str):
         raise InputError(f"{shown(name)} is not a commit", hint="give the id of a commit, or a tag")
-    # A merged commit of a deleted branch is found in the lineage of the branch only.
+    # A commit of a merged and deleted branch is only in the lineage of the branch that it was merged into.
     found = find_ancestor(target, full_commit_id(store, name))
     after = snapshots.at_commit(store, name).manifest if found is None else store.manifest_of(found)
     commit = after.head

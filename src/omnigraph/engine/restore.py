@@ -58,7 +58,7 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     store = session.store
     write = write_request(session, branch, WriterKind.RESTORE, request)
     target = store.capture(branch) if request.preview else recovered_view(store, branch)
-    # A time or a manifest version is one of the branch.
+    # A time or a manifest version refers to the branch.
     named = isinstance(request.at, str | Snapshot)
     before = session.snapshot_at(None if named else branch, request.at).manifest
     digest = None if request.idempotency_key is None else _digest(key, ids, before, request)
@@ -84,7 +84,7 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     last = prepare.receipt
     if last is not None and (commit is None or last.label(digest) in commit.labels):
         return last.committed(commit)
-    assert commit is not None  # a commit with the idempotency key of this request existed before
+    assert commit is not None  # the commit of an earlier request with the same idempotency key
     return earlier_restore(branch, digest, commit)
 
 
@@ -94,7 +94,7 @@ def _ids(request: RestoreRequest) -> pa.Array:
     given = [request.ids] if isinstance(request.ids, str) else list(request.ids)
     for one in given:
         if not isinstance(one, str):
-            raise InputError(f"an id must be a text, not {shown(one)}", hint='also if the key is a number: "10"')
+            raise InputError(f"an id must be a text, not {shown(one)}", hint='even if the key is a number: "10"')
     if not given:
         raise InputError("restore needs the ids of the entities")
     return pa.array(given, pa.utf8()).unique()

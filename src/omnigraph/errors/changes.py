@@ -50,7 +50,7 @@ class SchemaBoundaryError(ConflictError):
 
 
 class ChangeFeedGapError(OmnigraphError):
-    """Cleanup has removed a version that the changes of a commit need.
+    """Cleanup has removed a table version that is needed to compute the changes of a commit.
 
     Attributes:
         cursor: the cursor before the gap; None for the changes of a single commit.

@@ -40,7 +40,8 @@ class Conflict:
             if its base is undecided. Long texts and lists are truncated. A blob is shown as a digest.
         ours: the values in the target; None if the entity does not exist there.
         theirs: the values in the source; None if the entity does not exist there.
-        base_undecided: whether the value in the merge base is unknown: several bases differ, or it cannot be read.
+        base_undecided: whether the value in the merge base is unknown: there are several bases with different values,
+            or the value cannot be read.
     """
 
     entity_kind: str
@@ -87,7 +88,7 @@ _WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLAT
 
 
 class MergeConflictsError(ConflictError):
-    """A merge has conflicts without a decision. The target is unchanged.
+    """A merge has conflicts that neither a strategy nor a resolution decides. The target is unchanged.
 
     Attributes:
         conflicts: the first conflicts, in a fixed order.
@@ -156,7 +157,7 @@ class TransactionConflictError(MergeConflictsError):
 
 
 class PickConflictsError(MergeConflictsError):
-    """A revert or a cherry-pick has conflicts without a decision. The branch is unchanged.
+    """A revert or cherry-pick has conflicts that neither a strategy nor a resolution decides. The branch is unchanged.
 
     Attributes:
         commit: the commit to revert or to pick.

@@ -18,7 +18,7 @@ LONGEST_LIST = 8
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a value to a JSON value: times become texts, numbers that JSON does not have become texts, too."""
+    """Convert a value to a JSON value: times become texts, and so do numbers that JSON cannot represent."""
     if isinstance(value, Mapping):
         return {name: plain_value(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

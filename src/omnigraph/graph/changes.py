@@ -30,7 +30,7 @@ class Changes:
     def of(self, commit: str, **options: Unpack[CommitChangesOptions]) -> ChangePage:
         """A page of the changes of one commit since its first parent.
 
-        Nodes come before edges, types are sorted by an opaque id, entities by id. Rows that were rewritten with equal
+        Nodes come before edges, types are sorted by an internal id, entities by id. Rows that were rewritten with equal
         values are left out.
 
         Args:
@@ -47,7 +47,7 @@ class Changes:
             NotFoundError: there is no such commit.
             ParentlessCommitError: the commit has no parent.
             SchemaBoundaryError: the commit changes the columns of a type.
-            ChangeFeedGapError: cleanup has removed a version that is needed.
+            ChangeFeedGapError: cleanup has removed a version that the changes are computed from.
             ChangeCursorError: the token does not belong to the request.
         """
         return commit_changes(self._session, CommitChangesRequest(commit=commit, **options))
@@ -56,12 +56,13 @@ class Changes:
     def poll(self, *, branch: str | None = None, **options: Unpack[PollOptions]) -> FeedPage:
         """A page of the change feed: the commits of a branch after a position, oldest first.
 
-        A page that ends inside a block has a `next_page_token`. Other pages have a `cursor` for the next poll.
+        A block contains the changes of one commit. A page that ends inside a block has a `next_page_token`. Other pages
+        have a `cursor` for the next poll.
 
         Args:
             branch: the branch; by default the handle's branch.
             start: `now` (the default: only the cursor of the head), `beginning`, or `after:COMMIT`.
-            cursor: continue after the page with this cursor.
+            cursor: the cursor of an earlier page. The poll continues after that page.
             page_token: continue inside the last block of the previous page.
             kinds: `node`, `edge`; by default both.
             types: type names; by default all.
@@ -69,15 +70,15 @@ class Changes:
             limit: the maximum number of changes of the page, up to 8,192.
             max_bytes: the approximate size of the page, up to 32 MiB. It has at least one change.
             max_commits: the maximum number of commits of a poll, up to 512.
-            wait: with a cursor: seconds to wait for a commit, if there is none after it.
+            wait: with a cursor: seconds to wait for a commit, if there is no commit after the cursor yet.
             options: the keyword arguments listed above, from `start` to `wait`.
 
         Raises:
             InputError: the arguments exclude each other, or a type does not exist.
             NotFoundError: the branch, or the commit to start after, does not exist.
             ChangeCursorError: a token does not belong to the request.
-            ChangeFeedGapError: cleanup has removed a version that the first commit needs.
-            SchemaBoundaryError: the first commit changes the columns of a type.
+            ChangeFeedGapError: cleanup has removed a version that the changes of the first commit are computed from.
+            SchemaBoundaryError: the first commit of the page changes the columns of a type.
         """
         return poll(self._session, PollRequest(branch=branch, **options))
 
@@ -112,14 +113,14 @@ class Changes:
     def baseline(self, *, branch: str | None = None, **options: Unpack[ChangeOptions]) -> Baseline:
         """An export of the head of a branch, and the cursor from which the feed continues.
 
-        Iterate over the result for the NDJSON lines. The last line has the cursor: install the entities durably before
-        you store it.
+        Iterate over the result for the NDJSON lines. The last line has the cursor: store the entities durably before
+        you store the cursor.
 
         Args:
             branch: the branch; by default the handle's branch.
-            kinds: `node`, `edge`; by default both. They filter the entities and the cursor.
-            types: type names; by default all. They filter the entities and the cursor.
-            ops: `insert`, `update`, `delete`; by default all. They filter only the cursor.
+            kinds: `node`, `edge`; by default both. Selects the exported entities and the changes after the cursor.
+            types: type names; by default all. Selects the exported entities and the changes after the cursor.
+            ops: `insert`, `update`, `delete`; by default all. Selects only the changes after the cursor.
             options: the keyword arguments `kinds`, `types` and `ops`.
 
         Raises:

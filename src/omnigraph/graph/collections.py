@@ -67,9 +67,9 @@ class Branches:
         Args:
             name: the branch.
             **options: `strategy` chooses the side that wins all conflicts: `ours` is the branch, `theirs` is the
-                parent. `resolutions` chooses it for single conflicts. `level` is `row` or `property`. With `preview`,
-                nothing is written. `memory_budget` limits the memory of the comparison. The other options are those
-                of every write.
+                parent. `resolutions` chooses it for single conflicts. `level` is the merge level, `row` or
+                `property`. With `preview`, nothing is written. `memory_budget` limits the memory of the comparison.
+                The other options are those of every write.
 
         Example:
             >>> import omnigraph, tempfile
@@ -223,7 +223,7 @@ class Tags:
 
 
 class Recovery:
-    """Interrupted writes."""
+    """Interrupted writes, pending and recovered."""
 
     def __init__(self, session: Session) -> None:
         self._store = session.store

@@ -649,8 +649,7 @@ class Graph:
             into: the branch that gets the commit.
             strategy: the side that wins every conflict: `ours` is the target, `theirs` the source.
             resolutions: a mapping that gives single conflicts their winning side, `ours` or `theirs`. A key is a
-                conflict
-                from a preview, or a pair of type and id. These choices override the strategy.
+                conflict from a preview, or a pair of type and id. These choices override the strategy.
             level: `row` takes whole rows, `property` combines changes of different properties of an entity. By default,
                 the schema decides for each type (`@merge(property)`).
             preview: report the changes and conflicts, but write nothing.
@@ -858,7 +857,7 @@ class Graph:
 
         Args:
             before: the first state: a branch, a commit id, a tag, a time or a snapshot. A name of a branch takes
-                precedence. A time means the handle's branch.
+                precedence. A time selects a state of the handle's branch.
             after: the second state.
             types: one type name or several; by default all types.
             ids: one id or several; only entities with these ids are compared.
@@ -976,9 +975,9 @@ class Graph:
         `omnigraph.repair`.
 
         Args:
-            confirm: adopt table versions that only maintenance added, rename files that the graph does not need, and
-                drop damaged indexes.
-            force: with `confirm`: also adopt versions that other programs wrote, return unreadable tables to an older
+            confirm: enter table versions that only maintenance added in the manifest, rename files that the graph does
+                not need, and drop damaged indexes.
+            force: with `confirm`: also enter versions that other programs wrote, return unreadable tables to an older
                 version, and abandon writes that recovery cannot complete or undo.
 
         Example:
@@ -1032,9 +1031,9 @@ class Graph:
     def optimize(self, **options: Unpack[OptimizeOptions]) -> OptimizeReceipt:
         """Compact the tables of a branch into few files, and update its indexes, as one commit.
 
-        Query results and row ids do not change, and the change feed is empty. If there is nothing to do, there is no
-        commit. The old files stay until `cleanup`. Tables that the branch has not written to belong to the branch that
-        it was created from, and are left alone.
+        Query results and row ids do not change, and the change feed reports no changes. If there is nothing to do,
+        there is no commit. The old files stay until `cleanup`. Tables that the branch has not written to belong to the
+        branch that it was created from, and are not changed.
 
         Args:
             branch: the branch; by default the handle's branch.
@@ -1060,14 +1059,14 @@ class Graph:
         return maintenance.optimize(self.session, OptimizeRequest(**options))
 
     def status(self, thresholds: Thresholds | None = None) -> GraphStatus:
-        """The condition of the graph, and the commands that help.
+        """The condition of the graph, and the commands that improve it.
 
         For each branch and table: files, versions, rows, deleted rows, rows without an index, and sizes. Also
         interrupted writes, running work, the size of the manifest, and the space that each branch and tag holds.
         Changes nothing.
 
         Args:
-            thresholds: the condition at which a command is advised; by default the settings of upkeep.
+            thresholds: the thresholds above which a command is advised; by default the settings of upkeep.
 
         Example:
             >>> import pyarrow, tempfile
@@ -1091,7 +1090,7 @@ class Graph:
         that are younger than `thresholds.older_than`, and everything that branches and tags need.
 
         Args:
-            thresholds: the condition at which a command runs; by default the settings of upkeep.
+            thresholds: the thresholds above which a command runs; by default the settings of upkeep.
 
         Raises:
             ReadOnlyError: the handle is read-only.
@@ -1108,7 +1107,7 @@ class Graph:
         Args:
             stop: ends the loop after the current command.
             interval: seconds between two rounds.
-            thresholds: the condition at which a command runs; by default the settings of upkeep.
+            thresholds: the thresholds above which a command runs; by default the settings of upkeep.
 
         Raises:
             ReadOnlyError: the handle is read-only.
@@ -1134,7 +1133,7 @@ class Graph:
             older_than: commits younger than this stay readable. With both arguments, a commit is removed only if both
                 allow it.
             orphans_older_than: the minimum age of removed orphan files. Files of running work always stay.
-            preview: report what would be removed, but change nothing.
+            preview: report the removals, but change nothing.
 
         Example:
             >>> import pyarrow, tempfile

@@ -17,7 +17,7 @@ class Schema:
     """The schema of a graph: its text, and its changes.
 
     Schemas change on `main`. Other branches keep the schema that they were created with until `branches.update` brings
-    them that of their parent. Old commits are read with theirs.
+    them the schema of their parent. Old commits are read with the schema that they had.
     """
 
     def __init__(self, session: Session) -> None:
@@ -81,14 +81,14 @@ class Schema:
             branch: by default the handle's branch. It has to be `main`: other branches get the schema by
                 `branches.update`.
             allow: the most severe effect on data that is allowed: `safe`; `validated`, steps that check stored rows
-                first; `drops` (the default), drops that earlier commits still have; `data_loss`, drops that also
-                remove the data from earlier commits.
+                first; `drops` (the default), drops of data that earlier commits keep; `data_loss`, drops that
+                also remove the data from earlier commits.
             memory_budget: the memory for checks of stored rows: bytes, or a text such as `2 GiB`.
             expect_head: apply only if this commit is the head of `main`.
             timeout: seconds to wait for other writers.
             message: the commit message.
             labels: the labels of the commit.
-            engine: `auto`, `local` or `spark`. New columns are computed in this process or by tasks.
+            engine: `auto`, `local` or `spark`. New columns are computed in this process or by Spark tasks.
             spark: the settings of Spark.
             cancel: stops the work from another thread.
             chosen: called with the chosen engine.

@@ -1,8 +1,9 @@
 """The commits that lead to a commit, and the readable states of one entity along them.
 
-Lance records for each row the table version that wrote it last. So the walk jumps from a state of the entity to the
-commit that wrote it, and does not read the commits in between. Commits that were removed by cleanup are skipped: a
-change among them belongs to the one that changed the type, or to an unknown one.
+Lance records for each row the table version that wrote it last. So the search goes from a state of the entity directly
+to the commit that wrote it, and does not read the commits in between. Commits that cleanup has removed are skipped. If
+the entity changed in such a range of commits, the change is assigned to the only commit in it that changed the type. If
+there are several, the commit is unknown.
 """
 
 # See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
@@ -32,7 +33,7 @@ class Step:
     """A change of the entity between two readable commits that follow each other.
 
     Attributes:
-        commit: the commit that made the change; None if cleanup has removed it and others around it.
+        commit: the commit that made the change; None if it is unknown because cleanup has removed commits.
         newer: the first readable commit with the change.
         older: the last readable commit before the change; None for the first commit of the graph.
         before: the entity before the change; None if it did not exist.
@@ -50,12 +51,12 @@ class Step:
 
 @dataclass(slots=True)
 class Chain:
-    """A walk from a commit to its ancestors, by first parents.
+    """The commits from a given commit back to its ancestors, along first parents.
 
     Attributes:
         commits: the commits, newest first.
-        is_whole: whether the walk ends where it should: at the first commit of the graph, or at a given commit.
-        kept_from: after the walk, the oldest readable commit, if older commits can no longer be read.
+        is_whole: whether no commits are missing at the end: the last one is the first of the graph, or a given commit.
+        kept_from: the oldest readable commit, if older commits can no longer be read. Set when `steps` has ended.
     """
 
     entity: EntityHistory
@@ -77,7 +78,7 @@ class Chain:
                 older = self.commits[places[last]] if last < len(places) else None
                 before = None if older is None else self.entity.row(older)
             except VersionReclaimedError:
-                continue  # the commit now counts as removed
+                continue  # `EntityHistory` has marked the commit as removed; try again without it
             if older is None:
                 yield from self._end_of_history(places[-1], newer, after)
                 return
@@ -88,7 +89,7 @@ class Chain:
             start = places[last]
 
     def _end(self, places: Sequence[int]) -> int:
-        """The position of the next readable commit with another state of the entity, or with the same state."""
+        """The position of the readable commit at which the search continues. The state there may be the same."""
         row = self.entity.row(self.commits[places[0]])
         return self._next_deletion(places) if row is None else self._last_written(places, row) + 1
 
@@ -103,7 +104,7 @@ class Chain:
         pin = self.entity.pin(self.commits[places[0]])
         assert pin is not None
         if self.entity.is_restored(pin.ref, row.written):
-            return 0  # a restore brings rows back with their old version numbers
+            return 0  # restored rows have old version numbers, so these cannot be used to skip commits
         low, high = 0, len(places) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -115,14 +116,14 @@ class Chain:
         return low
 
     def _next_deletion(self, places: Sequence[int]) -> int:
-        """The position of the readable commit before the next one that may have deleted the entity."""
+        """The position of the readable commit before the newest deletion that may have removed the entity."""
         for last in range(1, len(places)):
             if any(self.entity.may_delete(commit) for commit in self.commits[places[last - 1] : places[last]]):
                 return last
         return len(places)
 
     def _made_by(self, between: Sequence[Commit]) -> Commit | None:
-        """The commit that made a change, among those since the last readable one."""
+        """The commit that made a change, among the commits since the last readable one; None if it is not clear."""
         if len(between) == 1:
             return between[0]
         possible = [commit for commit in between if self.entity.may_change(commit)]
@@ -136,7 +137,7 @@ class EntityHistory:
     Attributes:
         store: the graph.
         view: the state whose history is read.
-        table: the identity of the entity's table. It survives renames of the type.
+        table: the stable id of the entity's table. A rename of the type does not change it.
         entity_id: the entity.
         known: all ancestors of the head, by id.
     """
@@ -154,7 +155,7 @@ class EntityHistory:
 
     @classmethod
     def of(cls, store: Store, view: Manifest, key: str, entity_id: str) -> EntityHistory:
-        """The history of an entity that leads to a state."""
+        """The history of an entity up to a state."""
         table = next((pin.id for pin in view.tables.values() if pin.key == key), None)
         if table is None:
             raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, view.tables))
@@ -163,13 +164,13 @@ class EntityHistory:
         known.setdefault(view.head.id, view.head)
         found = cls(store, view, table, entity_id, known)
         found._states[view.head.id] = view
-        # After a schema change, earlier commits may have recorded their counts under another name of the type.
+        # If the schema has changed, earlier commits may have recorded their counts under another name of the type.
         if all(commit.writer != WriterKind.SCHEMA_APPLY for commit in known.values()):
             found._key = key
         return found
 
     def chain(self, start: Commit, until: Collection[str] = ()) -> Chain:
-        """The walk from a commit to its ancestors. It ends at the first commit that is in `until`."""
+        """The commits from `start` back to the first one that is in `until`, or to the first commit of the graph."""
         commits: list[Commit] = []
         at: Commit | None = start
         while at is not None:
@@ -232,7 +233,7 @@ class EntityHistory:
         return self._rows[ref]
 
     def is_restored(self, ref: TableRef, version: int) -> bool:
-        """Whether a restore has undone visible changes after a version of the table."""
+        """Whether an earlier content of the table was restored after a version, which undid visible changes."""
         return self.store.tables.at(ref).is_restored_after(version)
 
     def may_change(self, commit: Commit) -> bool:

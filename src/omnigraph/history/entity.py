@@ -1,4 +1,4 @@
-"""The life of one entity (`log`), and the origin of each of its values (`blame`)."""
+"""The changes of one entity (`log`), and the commit that set each of its values (`blame`)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class LoggedChange:
     """One change of an entity.
 
     Attributes:
-        commit: the commit that made the change; None if cleanup has removed it, and the change cannot be assigned.
+        commit: the commit that made the change; None if it is unknown because cleanup has removed commits.
         operation: `insert`, `update` or `delete`.
         properties: the properties that changed.
         before: all values before the change; None for an insert.
         after: all values after the change; None for a delete.
         after_commit: the last readable commit before the change; None for the first commit of the graph.
         until_commit: the first readable commit with the change.
-        merged_by: the merge that brought the change to the branch; None if it was made on the branch.
+        merged_by: the merge commit that brought the change to the branch; None if it was made on the branch itself.
     """
 
     commit: Commit | None
@@ -106,7 +106,7 @@ class BlamedValue:
         commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
         after_commit: the last readable commit with another value; None if there is none.
         until_commit: the first readable commit with this value.
-        merged_by: the merge that brought the value to the branch; None if it was set on the branch.
+        merged_by: the merge commit that brought the value to the branch; None if it was set on the branch itself.
     """
 
     property: str
@@ -134,7 +134,7 @@ class BlamedValue:
 
 
 def values_json(values: dict[str, Any]) -> dict[str, Any]:
-    """Values with blobs as JSON objects."""
+    """The values, with each blob replaced by a JSON object with its metadata."""
     return {
         name: {"size": value.size, "uri": value.uri} if isinstance(value, BlobInfo) else value
         for name, value in values.items()
@@ -149,7 +149,7 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
         view: the state.
         key: the type key.
         entity_id: the entity.
-        follow: for a change that a merge brought, also list the commits of the merged branch.
+        follow: for a change that came with a merge, also list the changes by commits of the merged branch.
 
     Raises:
         NotFoundError: the graph has no such type, or the entity never existed in the readable history.
@@ -159,7 +159,7 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
     changes = tuple(_changes(history, chain, follow=follow))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
     if not changes and history.row(view.head) is None:
-        where = "" if kept_from is None else f" since commit {kept_from}, and earlier commits are not kept"
+        where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
         raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
     return EntityLog(key, entity_id, changes, kept_from)
 
@@ -193,7 +193,7 @@ def _change(step: Step, merged_by: str | None) -> LoggedChange:
 
 
 def _merged_source(history: EntityHistory, step: Step) -> Commit | None:
-    """The head that a merge took the entity from; None if the change is not from a merge, or the head is not kept."""
+    """The head that a merge took the entity from; None if no merge made the change, or cleanup has removed the head."""
     commit = step.commit
     if commit is None or commit.merged_parent is None:
         return None
@@ -220,7 +220,7 @@ def blame(
         key: the type key.
         entity_id: the entity.
         property: only this property; by default all.
-        follow: for a value that a merge brought, name the commit of the merged branch.
+        follow: for a value that came with a merge, name the commit of the merged branch.
 
     Raises:
         NotFoundError: there is no such type or entity.
@@ -252,7 +252,7 @@ def _origins(
     follow: bool,
     merged_by: str | None = None,
 ) -> dict[str, _Origin]:
-    """The origin of each wanted value. Properties are followed by their stable ids, so a rename does not matter."""
+    """The origin of each wanted value. Properties are matched by their stable ids, also after a rename."""
     identities = {row.identities.get(name, name): name for name in wanted}
     found: dict[str, _Origin] = {}
     for step in chain.steps():

@@ -24,7 +24,7 @@ class EntityRow:
 
     Attributes:
         values: its values by property, with the metadata of blobs.
-        identities: the stable id of each property that has one. It survives a rename.
+        identities: the stable id of each property that has one. A rename does not change it.
         written: the table version that wrote the row last.
     """
 

@@ -33,7 +33,7 @@ from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import violations
 
 MAX_DEPTH = 100
-"""Maximum depth of recursion. Beyond it the base is unknown."""
+"""Maximum depth of recursion. If it is exceeded, the base counts as unknown."""
 
 UNKNOWN = State(None)
 """The state of a commit that cannot be read."""
@@ -46,12 +46,12 @@ class Bases:
     Attributes:
         store: the graph.
         history: the commits of both branches.
-        schemas: the schemas of states.
+        schemas: returns the schema of a state of the graph.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
-        levels: the level of each type.
-        by_strategy: whether a strategy resolves all conflicts. Then a damaged base is an error: without a base, rows
-            that only one side has would be conflicts, and the strategy could delete them.
+        levels: the merge level of each type (row or property).
+        by_strategy: whether a strategy resolves all conflicts. In this case, a damaged base is an error: without a
+            base, rows that only one side has would be conflicts, and the strategy could delete them.
     """
 
     store: Store
@@ -63,7 +63,7 @@ class Bases:
     by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
-        """The base from the best common ancestors."""
+        """Compute the base from the ids of the best common ancestors."""
         if depth > MAX_DEPTH:
             return UNKNOWN
         views = [self._view(name) for name in best]
@@ -74,7 +74,7 @@ class Bases:
             return UNKNOWN
         heads = self.history.source, self.history.target
         if (depth or len(known) > 1) and len({view.schema_hash for view in (*known, *heads)}) > 1:
-            return UNKNOWN  # a virtual base needs one schema; without it, rows that differ are conflicts
+            return UNKNOWN  # no virtual base if the schemas differ: then all rows that differ are conflicts
         state = State(known[0])
         for i, view in enumerate(known[1:], 1):
             common = self.history.common_of(best[:i], [best[i]])
@@ -92,7 +92,8 @@ class Bases:
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             if not self.by_strategy or self.store.manifest.open(commit.ledger) is None:
                 return None
-        # Cleanup removes the whole manifest of a deleted branch, but never a single version that is still needed.
+        # The missing version is damage: cleanup removes the manifest of a deleted branch only as a whole, and never a
+        # single version that a merge needs.
         path = f"{table_directory(MANIFEST_PATH, commit.ledger)}/{VERSIONS}/{manifest_name(commit.manifest_version)}"
         raise DamagedFileError(
             str(self.store.objects.uri),
@@ -102,12 +103,15 @@ class Bases:
         )
 
     def _is_readable(self, view: Manifest) -> bool:
-        """Whether all tables of an ancestor can be read. A single ancestor is checked later, table by table."""
+        """Whether all tables of an ancestor can be read.
+
+        This is called if there are several ancestors. The tables of a single ancestor are checked during the merge.
+        """
         heads = {pin.ref for head in (self.history.source, self.history.target) for pin in head.tables.values()}
         return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
-        """Merge one state into another. Rows in conflict become undecided."""
+        """Merge one ancestor into another. Rows in conflict become undecided: the virtual base lacks their values."""
         accepted = self.schemas.of(target)
         budget = self.memory.limit
         work = ThreeWay(

@@ -1,4 +1,4 @@
-"""The caller's choices for conflicts: the side that wins all conflicts, or the conflicts of single entities."""
+"""The caller's choices for conflicts: the side that wins all conflicts, or the side that wins for single entities."""
 
 # See docs/decisions/0115-a-side-has-a-row.md
 
@@ -33,7 +33,7 @@ class Strategy(StrEnum):
 
     @property
     def other(self) -> Strategy:
-        """The other side."""
+        """The opposite side: THEIRS for OURS, and OURS for THEIRS."""
         return Strategy.THEIRS if self is Strategy.OURS else Strategy.OURS
 
 
@@ -97,7 +97,7 @@ class Choices:
     by_type: Mapping[str, Mapping[str, Strategy]] = field(default_factory=dict)
 
     def swapped(self) -> Choices:
-        """The choices for a merge in the other direction."""
+        """The same choices for a merge with source and target exchanged."""
         return Choices(
             None if self.default is None else self.default.other,
             {key: {name: side.other for name, side in sides.items()} for key, sides in self.by_type.items()},
@@ -173,10 +173,10 @@ class Resolved:
     """The result of a comparison after conflicts are resolved.
 
     Attributes:
-        done: the entities to change.
+        done: the entities that the merge changes in the target.
         conflict_rows: the conflicts without a choice.
         count: the number of resolved conflicts.
-        named: the ids of resolved conflicts for which the caller chose a side individually.
+        named: the entities with resolved conflicts for which the caller chose a side individually.
         resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 
@@ -191,9 +191,10 @@ def resolved(answer: pa.Table, choice: Choice, both_sides: Mask | None = None) -
     """Resolve the conflicts for which there is a choice.
 
     Args:
-        answer: the result of `classify`.
+        answer: the classified rows: the result of `classify`.
         choice: the choices for the type.
-        both_sides: mask of the conflicts whose row has values of both sides. If the target wins, it is updated, too.
+        both_sides: mask of the conflicts whose row combines properties of both sides. Such a row is written even if the
+            target wins the conflict, because it also has changes of the source.
     """
     verdicts = answer[VERDICT].to_numpy()
     conflicting = verdicts >= Verdict.DIVERGENT_INSERT

@@ -48,13 +48,13 @@ class Compared:
 
     Attributes:
         versions: the three versions of the table.
-        rows: the rows to take: of the source, or with properties of both sides.
+        rows: the rows to write to the target: rows of the source, or rows with properties of both sides.
         inserted: number of those rows that the target does not have.
         deleted: the ids of the rows to delete.
-        conflict_rows: the conflicts without a choice, sorted by id; only the first 10,000, except for a virtual base.
+        conflict_rows: the conflicts without a choice, sorted by id; the first 10,000, or all for a virtual base.
         conflicts: the number of conflicts without a choice.
         resolved: the number of resolved conflicts.
-        named: the ids of resolved conflicts for which the caller chose a side individually.
+        named: the entities with resolved conflicts for which the caller chose a side individually.
         resolved_deletes: the resolved conflicts in which one side deleted the row.
         known: the row ids of compared rows in the target, so that a write does not search them.
     """
@@ -80,7 +80,7 @@ class Compared:
         return self.rows.num_rows == 0 and len(self.deleted) == 0
 
     def source(self, tables: TableStorage, names: list[str]) -> TakenRows:
-        """The rows to take, as the input of a write."""
+        """The rows to write to the target, as the input of a write."""
         versions = self.versions
         # Blobs that the source lacks or did not change come from the target.
         mixed = versions.groups is not None or any(versions.lacking)
@@ -89,7 +89,7 @@ class Compared:
         return TakenRows(tables, versions.source, self.rows, versions.columns, tuple(names), other, base)
 
     def differing(self, places: list[int]) -> list[str]:
-        """The names of the compared columns at some indexes."""
+        """The names of some of the compared columns, given by their indexes."""
         names = compared(self.versions.schema.empty_table())
         return [names[place] for place in places]
 
@@ -107,22 +107,22 @@ class Compared:
         )
 
     def _with(self, rows: pa.Table, inserted: int) -> Compared:
-        """A copy with more rows to take. The target does not have `inserted` of them."""
+        """A copy with more rows to write. `inserted` is the number of those that the target does not have."""
         return replace(self, rows=pa.concat_tables([self.rows, rows]), inserted=self.inserted + inserted)
 
     def with_more(self, rows: pa.Table, inserted: int) -> Compared:
-        """A copy with more rows to take. The target does not have `inserted` of them."""
+        """A copy with more rows to write. `inserted` is the number of those that the target does not have."""
         return self._with(rows, inserted)
 
-    # Effects of a resolved conflict
+    # Methods that apply a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
-        """A copy without the rows with these ids. The target does not have `inserted` of them."""
+        """A copy without the rows with these ids. `inserted` is the number of those that the target does not have."""
         kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
         return replace(self, rows=kept, inserted=self.inserted - inserted)
 
     def with_rows(self, rows: pa.Table) -> Compared:
-        """A copy with more rows to take. The target has none of them."""
+        """A copy with more rows to write. The target has none of them."""
         return self._with(rows, rows.num_rows)
 
     def without_deleted(self, ids: pa.Array) -> Compared:
@@ -141,7 +141,7 @@ class Comparer(Protocol):
         Args:
             versions: the three versions of the table.
             choice: the choices for conflicts.
-            checked: the columns of the rows to take that constraint checks read.
+            checked: the columns that are needed to check constraints on the rows to write.
         """
         ...
 
@@ -149,7 +149,7 @@ class Comparer(Protocol):
         """The writes for the changes of tables.
 
         Args:
-            changes: the changes of each table, with the models that computed its vectors.
+            changes: the changes of each table, with the embedding models that computed its vectors.
             target: the state of the target that the changes apply to.
         """
         ...
@@ -160,8 +160,8 @@ class Collected:
 
     Args:
         versions: the three versions of the table.
-        budget: bytes of rows that stay in memory.
-        columns: the columns of the rows to take; by default all.
+        budget: bytes of rows that stay in memory. Further rows are written to temporary files.
+        columns: the columns of the rows to write; by default all.
     """
 
     def __init__(self, versions: Versions, budget: int, columns: Sequence[str] | None = None) -> None:
@@ -178,7 +178,7 @@ class Collected:
         self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
-        """Add the comparison of a partition. `conflicts` is the number of conflicts, if `found` has only some."""
+        """Add the comparison of a partition. Pass the number of `conflicts` if `found` does not list all of them."""
         done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
         deleted = pa.array(verdicts == Verdict.DELETE)
@@ -247,7 +247,7 @@ class LocalComparer:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
     def _taken(self, located: LocatedRows) -> Iterator[Sides]:
-        """The located rows of the three versions, in partitions. A partition has all rows of its ids."""
+        """The located rows of the three versions, in partitions by id: rows with the same id are in one partition."""
         tables, schema = self._tables, located.versions.schema
         parts = self._parts(len(located), schema)
         spool = Spool(self._budget // 2)
@@ -282,7 +282,7 @@ class LocalComparer:
         return int(max(1, -(-3 * count * _width(schema) * _MEMORY_RATIO // self._budget)))
 
     def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
-        """The number of rows in the given fragments of each version: the largest of the three."""
+        """Count the rows in the given fragments of each version, and return the largest count."""
         counts = []
         for ref, some in numbers.items():
             chosen = set(some)

@@ -1,8 +1,8 @@
 """Restore of single entities: the changes that bring them back to their state in another commit.
 
 An entity that exists in that state gets the row that it has there. An entity that does not exist there is deleted, a
-node with its edges. The edges of restored nodes are restored on request: their edges become those of that state, as far
-as the nodes at their other ends exist.
+node with its edges. On request, a restored node also gets the edges that it has in that state. An edge is left out if
+the node at its other end does not exist.
 """
 
 # See docs/decisions/0175-a-restore-takes-rows-from-a-state.md
@@ -42,11 +42,11 @@ class EntityRestore:
 
     Args:
         store: the graph.
-        schemas: the schemas of states.
-        before: the state to take the rows from.
-        target: the state of the branch.
+        schemas: returns the schema of a graph state.
+        before: the earlier state that the rows are taken from.
+        target: the current state of the branch.
         now: the value of `now()` in defaults, in milliseconds.
-        budget: bytes of rows that stay in memory.
+        budget: bytes of rows that stay in memory. Further rows are written to temporary files.
 
     Attributes:
         accepted: the schema of the branch.
@@ -83,11 +83,11 @@ class EntityRestore:
         Args:
             key: the type key of the entities.
             ids: their ids.
-            edges: whether to restore the edges of nodes.
+            edges: whether to restore also the edges of restored nodes.
 
         Raises:
             NotFoundError: the graph has no such type, or an entity exists in neither state.
-            MergeSchemaError: the other state does not have the type, or its values do not fit.
+            MergeSchemaError: the earlier state does not have the type, or its values do not fit the present schema.
         """
         versions = self._versions(key)
         here, there = (self._existing(ref, ids) for ref in (versions.target, versions.source))
@@ -96,7 +96,7 @@ class EntityRestore:
             raise NotFoundError(
                 f"there is no {TypeKey.parse(key).name} '{cut(unknown[0].as_py())}', neither on branch "
                 f"'{self._target.branch}' nor at commit {self._before.head.id}",
-                hint="ids are texts, also if the key is a number",
+                hint="ids are texts, even if the key is a number",
             )
         self._add(key, self._compared(versions, ids))
         if TypeKey.parse(key).kind is TypeKind.EDGE:
@@ -135,7 +135,7 @@ class EntityRestore:
         return replace(versions, lacking=lacking, fill=fill)
 
     def _new_name(self, key: str) -> str | None:
-        """A hint for the former name of a type."""
+        """A hint with the present name of a type, if the given one is its former name."""
         before = self._stored_before.tables.get(key)
         names = [name for name, pin in self._target.tables.items() if before is not None and pin.id == before.id]
         if names:
@@ -159,7 +159,7 @@ class EntityRestore:
         known = self.tables.get(key)
         if known is not None:
             fresh = compared.rows.filter(pc.invert(pc.is_in(compared.rows["id"], value_set=known.rows["id"])))
-            # Both changes come from the same two states, so they agree about a row that both have.
+            # Both changes compare the same two states. So if both contain a row, it is equal in both.
             inserted = len(self._missing(compared.versions, fresh["id"]))
             both = known.with_more(fresh, inserted).with_deleted(compared.deleted)
             compared = replace(both.without_deleted(both.rows["id"].combine_chunks()), versions=compared.versions)
@@ -171,7 +171,7 @@ class EntityRestore:
         return ids.filter(pc.invert(pc.is_in(ids, value_set=stored)))
 
     def _edges_of(self, node: str) -> Iterator[tuple[str, list[str]]]:
-        """The edge types of a node type, each with the ends at it."""
+        """The edge types that connect a node type, each with the ends (`src`, `dst`) that have this node type."""
         for edge in self._catalog.edges_of(node):
             key = edge_key(edge.name)
             if key in self._target.tables:
@@ -226,7 +226,7 @@ class EntityRestore:
         return found
 
     def _existing(self, ref: TableRef, ids: pa.Array) -> pa.Array:
-        """Those of the ids that a version of the table has."""
+        """Those of the ids that exist in a version of the table."""
         found = self._tables.at(ref).lookup("id", pa.chunked_array([ids], pa.utf8()), columns=["id"])
         return found["id"].combine_chunks()
 

@@ -1,6 +1,7 @@
 """A merge: compares two branches, finds conflicts, and computes the writes.
 
-The commit of the source is fixed at the start. Each attempt reads the current state of the target.
+The commit of the source is fixed at the start. If the merge is tried again because the target has changed, it reads the
+new state of the target.
 """
 
 # See docs/decisions/0114-a-fast-forward-is-a-merge.md
@@ -53,10 +54,10 @@ class Merged:
         conflicts: the remaining conflicts; at most the first 10,000.
         total: number of remaining conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
-        edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
+        edges_omitted: number of edges that a revert does not restore, because one of their nodes no longer exists.
         new_commits: the commits that the target does not have yet, as rows of the manifest.
         left_out: types and properties that the source has changed, and that the schema of the target does not have.
-        alignment: aligned the source to the schema of the target; None if both have the same schema.
+        alignment: converts rows of the source to the schema of the target; None if both have the same schema.
     """
 
     outcome: MergeOutcome
@@ -73,7 +74,7 @@ class Merged:
 
     @property
     def base_refs(self) -> set[TableRef]:
-        """The table versions of the base that rows were compared with. Other versions of the base are not needed."""
+        """The base versions that rows were compared with. The commit checks that cleanup has not removed them."""
         return {one.versions.base for one in self.tables.values()}
 
     @property
@@ -92,13 +93,13 @@ class Merge:
     Args:
         store: the graph.
         source: the branch that is merged, at its head.
-        schemas: the schemas of states.
+        schemas: returns the schema of a state of the graph.
         choices: the choices for conflicts.
         comparer: compares the tables.
         memory: the memory limit of a constraint check.
-        name: the name of the source in conflicts; by default that of its branch.
-        restoring: whether the merge undoes a commit. Then an edge is not restored if its other node no longer exists.
-        level: the level of all types; by default, the schema of the target decides.
+        name: the name of the source in descriptions of conflicts; by default the name of its branch.
+        restoring: whether the merge undoes a commit. Then a deleted edge is restored only if both of its nodes exist.
+        level: the merge level (row or property) for all types; by default, the schema of the target sets it.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Merge:
 
         Args:
             target: the branch that the source is merged into.
-            base: the base of both branches, if the caller knows it. Then the lineage is not read.
+            base: the base of both branches, if the caller knows it. Then the commit history is not read to find it.
 
         Raises:
             MergeSchemaError: the schemas do not allow the merge.
@@ -164,7 +165,8 @@ class Merge:
         comparison = _Comparison(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
         unused = self._choices.unused(comparison.named)
         if unused:
-            # Another choice may have resolved these conflicts. Then a comparison without choices finds them.
+            # An unused choice is valid if another choice has already resolved its conflict. To find this conflict, the
+            # comparison runs again without choices.
             plain = _Comparison(self, base, target, Choices(), unchecked=False)
             unused.unused(plain.listed()).refuse()
         conflicts = comparison.described()
@@ -186,7 +188,7 @@ class Merge:
         return Levels(self._schemas.of(target), self._level)
 
     def weight(self, target: Manifest, base: Manifest | None = None) -> int:
-        """The approximate number of bytes to compare. `base` is the base, if the caller knows it."""
+        """The approximate number of bytes to compare. If the caller knows the base, it passes it as `base`."""
         if base is not None:
             base_state = State(base)
         else:
@@ -230,11 +232,11 @@ class _Comparison:
     Attributes:
         tables: the changes of each table, by type key.
         found: the remaining conflicts.
-        named: by type key, the ids of resolved conflicts for which the caller chose a side individually.
+        named: by type key, the ids of entities with resolved conflicts for which the caller chose a side individually.
         resolved: number of resolved conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
-        edges_omitted: number of edges that a revert does not restore, because a node of theirs no longer exists.
-        alignment: aligned the states to the schema of the target; None if all have the same schema.
+        edges_omitted: number of edges that a revert does not restore, because one of their nodes no longer exists.
+        alignment: converts rows of all states to the schema of the target; None if all have the same schema.
         left_out: types and properties that the source has changed, and that the target does not have.
     """
 
@@ -257,7 +259,7 @@ class _Comparison:
             self._check()
 
     def _align(self, base: State) -> None:
-        """Align the states to the schema of the target, if their schemas differ."""
+        """Convert the states to the schema of the target, if their schemas differ."""
         merge, target, source = self._merge, self._target, self._merge._source
         self.left_out: tuple[str, ...] = ()
         self._base, self._source, self._tables = base, source, merge._store.tables
@@ -340,8 +342,8 @@ def compared_bytes(
 ) -> int:
     """The approximate size of the rows that a merge compares, in bytes.
 
-    The size of the differing tables is an upper bound. It is returned if it is below `exact_from`; else the changes
-    from the base are read, and their size is returned. `base` is the base, if the caller knows it.
+    The size of the tables that differ is an upper bound. If it is below `exact_from`, it is returned. Otherwise the
+    changes since the base are determined, and their size is returned. If the caller knows the base, it passes `base`.
     """
     tables = store.tables
     changed = source.tables if base is None else _changed(source, base)
@@ -354,5 +356,5 @@ def compared_bytes(
 
 
 def _changed(source: Manifest, base: Manifest) -> dict[str, TablePin]:
-    """The tables of the source with another version in the base."""
+    """The tables of the source whose version differs from that in the base."""
     return {key: pin for key, pin in source.tables.items() if key not in base.tables or base.tables[key].ref != pin.ref}

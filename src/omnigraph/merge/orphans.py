@@ -1,8 +1,8 @@
 """Edges that lose a node through a merge, and the effect of choices on them.
 
-One branch deleted a node, and the other has an edge to it. If the side with the edge wins, the node stays, or is
-restored from that side. If the side without the node wins, the edge is deleted. The edge is also deleted, without a
-conflict, if a choice for the node itself deletes the node.
+One branch deleted a node, and the other branch has an edge to it. If the branch with the edge wins, the node stays, or
+is restored from this branch. If the branch that deleted the node wins, the edge is deleted. If the caller chose a side
+for the node itself, and this deletes the node, the edge is deleted, too, and this is no conflict.
 
 A revert that restores a node also restores its edges. An edge whose other node no longer exists is not restored.
 """
@@ -40,15 +40,15 @@ class Orphans:
         accepted: the schema of the target.
         tables: the changes of each table so far, by type key.
         choices: the choices for conflicts.
-        decisions: the decisions so far. This class adds its own.
+        decisions: the effects of the choices on nodes and edges so far. This class adds more.
 
     Attributes:
-        tables: the changes of each table now.
+        tables: the changes of each table, including those that this class made.
         resolved: number of resolved conflicts: missing endpoints that were restored, or whose edge is deleted.
         changed: whether any table changed.
         restoring: whether the merge undoes a commit.
         omitted: number of edges that are not restored, because one of their nodes no longer exists.
-        named: by type key, the ids of resolved edges for which the caller chose a side individually.
+        named: by type key, the ids of edges with resolved conflicts for which the caller chose a side individually.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Orphans:
         """Resolve orphan edges among rows that break a constraint.
 
         Args:
-            rows: the rows.
-            violation: the violation of the first row.
+            rows: the rows that break the constraint.
+            violation: describes the violation by the first row.
 
         Returns:
-            The rows that no choice resolves.
+            The rows whose violation no choice resolves.
         """
         if violation.kind != "endpoint":
             return rows
@@ -98,13 +98,13 @@ class Orphans:
         from_source = self._from_source(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = node_key(declared.from_type if end == "src" else declared.to_type)
-        # Precedence: a choice for the edge itself, then a choice for the node, then the strategy.
+        # A choice for the edge itself has precedence over a choice for the node, and this over the strategy.
         deleted = _in(rows[end], self._decisions.deleted.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
         ours, theirs = np.where(deleted, from_source, ours), np.where(deleted, ~from_source, theirs)
-        # Edges from the source to a node that the target deleted.
+        # First, edges of the source to a node that the target deleted.
         self._drop_source_edges(key, _ids(rows, "id", ours & from_source))
         restored = self._restore_nodes(node, _ids(rows, end, theirs & from_source))
-        # Edges of the target to a node that the source deleted.
+        # Then, edges of the target to a node that the source deleted.
         self._keep_nodes(node, _ids(rows, end, ours & ~from_source))
         self._delete_edges(key, _ids(rows, "id", theirs & ~from_source))
         done = ours | (theirs & (~from_source | _in(rows[end], restored)))
@@ -114,10 +114,10 @@ class Orphans:
         return rows.filter(pa.array(~done))
 
     def _omit(self, edge: str, end: str, rows: pa.Table) -> pa.Table:
-        """Drop edges that return only because a node at one end returns, if the node at `end` no longer exists.
+        """Leave out edges that are restored only because one of their nodes is restored, if the node at `end` is gone.
 
         Returns:
-            The other rows.
+            The rows of all other edges.
         """
         declared = self._accepted.catalog.edges[edge]
         other_end, other = ("dst", declared.to_type) if end == "src" else ("src", declared.from_type)
@@ -151,7 +151,7 @@ class Orphans:
             self._decisions.add(self._decisions.edges, key, ids)
 
     def _restore_nodes(self, key: str, ids: pa.Array) -> pa.Array:
-        """Restore nodes that the target deleted, with rows of the source. Returns all ids that come from the source."""
+        """Restore nodes that the target deleted from the source. Returns the ids of all nodes that the merge writes."""
         if len(ids) == 0:
             return ids
         compared = self._table(key)

@@ -1,4 +1,4 @@
-"""The receipt of a revert or a cherry-pick, and its copy in a label of the commit, which answers repeated requests."""
+"""The receipt of a revert or a cherry-pick. A copy is stored in a label of the commit, for repeated requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PickReceipt:
 
     Attributes:
         commit_id: the commit that was reverted or picked.
-        parent_id: the parent of that commit that its changes are relative to.
+        parent_id: the parent of that commit. The changes of the commit are its differences from this parent.
         branch: the branch that got the new commit.
         outcome: the outcome; if there are conflicts, the outcome that the request would have without them.
         changes: the changes of the branch by type key; unchanged types are left out.
@@ -98,7 +98,7 @@ class PickReceipt:
         }
 
     def label(self, kind: WriterKind, digest: str | None) -> tuple[str, str]:
-        """The receipt as a label of the commit; `digest` is the digest of the request."""
+        """The receipt, encoded as a label of the commit (name and value); `digest` is the digest of the request."""
         members: dict[str, Any] = {
             "commit": self.commit_id,
             "parent": self.parent_id,
@@ -118,7 +118,7 @@ class PickReceipt:
 
 
 _LABELS = {WriterKind.REVERT: "revert", WriterKind.CHERRY_PICK: "cherry_pick"}
-"""The label of a commit with the receipt, for the answer to a repeated request."""
+"""The names of the labels that store the receipt, which is returned if the request is repeated."""
 
 
 def earlier_pick(kind: WriterKind, branch: str, digest: str | None, commit: Commit) -> PickReceipt:

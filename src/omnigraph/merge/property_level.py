@@ -4,7 +4,7 @@ By default a merge takes whole rows. With the level `property`, an entity that b
 from the side that changed it. Only a property that both sides changed in different ways is a conflict.
 
 Properties that depend on each other come from the same side. These are the endpoints of an edge, and a text with the
-vectors that are computed from it: a vector of one side next to the text of the other would be wrong.
+vectors that are computed from it: a vector from one side does not fit the text from the other side.
 """
 
 # See docs/decisions/0172-properties-merge-on-request.md
@@ -40,7 +40,7 @@ class MergeLevel(StrEnum):
 
 
 def merge_level(name: MergeLevel | str | None) -> MergeLevel | None:
-    """Parse the name of a level. None means that the schema decides.
+    """Parse the name of a merge level. None means that the schema sets the level of each type.
 
     Raises:
         InputError: there is no such level.
@@ -50,16 +50,16 @@ def merge_level(name: MergeLevel | str | None) -> MergeLevel | None:
     try:
         return MergeLevel(name)
     except ValueError:
-        raise InputError(f"{shown(name)} is not a level of merging", hint="use 'row' or 'property'") from None
+        raise InputError(f"{shown(name)} is not a merge level", hint="use 'row' or 'property'") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The level of each type.
+    """The merge level of each type.
 
     Attributes:
         accepted: the schema of the target. `@merge(property)` on a type sets its level.
-        requested: the level of all types, if the caller chose one. It overrides the schema.
+        requested: the merge level of all types, if the caller chose one. It overrides the schema.
     """
 
     accepted: AcceptedSchema
@@ -131,8 +131,8 @@ def _combined(
     """Combine entities that both sides updated in different ways.
 
     Returns:
-        The entities: the combined row, the classification, and the properties that conflict. Then a mask of the
-        entities that do not stay as in the target, and a mask of those that change even if the target wins.
+        A row for each entity: the combined values, the classification, and the properties that conflict; a mask of the
+        entities that the merge changes in the target; and a mask of those that it changes even if the target wins.
     """
     ids = answer["id"].combine_chunks()
     base, source, target = (_aligned(side, ids) for side in sides)

@@ -1,4 +1,4 @@
-"""The receipt of a restore of entities, and its copy in a label of the commit, which answers repeated requests."""
+"""The receipt of a restore of entities. A copy is stored in a label of the commit, for repeated requests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from omnigraph.merge.receipt import MergedChanges
 from omnigraph.write.receipt import other_request
 
 LABEL = "restore"
-"""The label of a commit with the receipt, for the answer to a repeated request."""
+"""The name of the label that stores the receipt, which is returned if the request is repeated."""
 
 FROM = "restored_from"
-"""The label with the id of the commit that rows were taken from."""
+"""The name of the label with the id of the commit that the rows were taken from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class RestoreReceipt:
         edges_omitted: number of edges that were not restored, because the node at one of their ends does not exist.
         preview: whether nothing was written.
         actor: the actor of the commit.
-        commit: the commit; None if the branch already has these rows, or for a preview.
-        left_out: properties that have values in that state, and that the schema of the branch does not have.
+        commit: the new commit; None for a preview, or if the branch already has these rows.
+        left_out: properties that are not restored, because the schema of the branch does not have them.
         previewed: the first changes of a preview, with their values; at most 100.
     """
 
@@ -67,7 +67,7 @@ class RestoreReceipt:
         }
 
     def label(self, digest: str | None) -> tuple[str, str]:
-        """The receipt as a label of the commit; `digest` is the digest of the request."""
+        """The receipt, encoded as a label of the commit (name and value); `digest` is the digest of the request."""
         members: dict[str, Any] = {
             "from": self.from_commit,
             "changes": {key: list(changes.to_json().values()) for key, changes in self.changes.items()},

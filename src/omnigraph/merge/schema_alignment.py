@@ -1,8 +1,8 @@
-"""Aligns states with different schemas: a merge reads all rows with the types and columns of the target.
+"""Aligns states with different schemas: converts all rows that a merge reads to the types and columns of the target.
 
-Types and properties are matched by their identities, so renames are followed. Numbers are converted to the type of the
-target, and enum values that the target renamed get their new names. A column that a version does not have is null, and
-`fill_lacking` completes it: a property that a side lacks counts as unchanged on that side.
+Types and properties are matched by their stable ids, not by their names. Numbers are converted to the type of the
+target, and enum values that the target renamed get their new names. A column that a version does not have is read as
+null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side.
 """
 
 # See docs/decisions/0195-a-merge-uses-the-schema-of-its-target.md
@@ -36,14 +36,14 @@ from omnigraph.write.rows.renamed_values import renamed_values
 
 
 class Schemas(Protocol):
-    """The schemas of states."""
+    """Returns the schema of a state of the graph."""
 
     def of(self, view: Manifest) -> AcceptedSchema:
         """The accepted schema of a state."""
         ...
 
     def version_at(self, snapshot: Snapshot) -> tuple[str, AcceptedSchema]:
-        """The source text and the accepted schema of a snapshot, which may be older than its branch."""
+        """The source text and the accepted schema of a snapshot, which may be at an older commit of its branch."""
         ...
 
 
@@ -51,18 +51,18 @@ Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
 
 EnumRenames = Mapping[int, tuple[tuple[str, str], ...]]
-"""The old and new names of enum values, by the number of the property."""
+"""The old and new names of enum values, by the stable number of the property."""
 
 _NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Values for columns that a side does not have.
+    """The values of columns that one side of a merge does not have.
 
     Attributes:
-        defaults: the defaults of required properties, for entities that only this side has.
-        embedded: for each column of computed vectors, the column with its text.
+        defaults: the default values of required properties. They are used for entities that only this side has.
+        embedded: for each column of computed vectors, the column with the text that they are computed from.
     """
 
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
@@ -72,11 +72,12 @@ class Fill:
 def fill_lacking(
     sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking, fill: Fill
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Complete the columns that some sides lack.
+    """Fill the columns that some sides do not have.
 
-    A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base lacks it,
-    too, it gets the values of the other side. If only the base lacks a column, it gets the values of both sides where
-    these agree; `undecided_ids` has the other rows. A vector is copied only if its text is the same.
+    A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base also lacks
+    the column, the side gets the values of the other side. If only the base lacks a column, the base gets the values
+    on which both sides agree; `undecided_ids` returns the other rows. A vector is copied only if the text that it was
+    computed from is the same.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.
@@ -126,7 +127,7 @@ def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) 
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
-    """Values of a column from the first of other tables that has the entity; else the default, or null."""
+    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null."""
     kind = rows.schema.field(name).type
     default = fill.defaults.get(name)
     values = pa.nulls(rows.num_rows, kind) if default is None else pa.repeat(default, rows.num_rows).cast(kind)
@@ -165,8 +166,8 @@ class _Conversion:
     Attributes:
         where: the name of the type, for messages.
         schema: the columns of the target.
-        stored: the stored column of each column of the target; columns without one are left out.
-        renames: by column, the old and the new names of enum values.
+        stored: the name of the stored column for each column of the target that this version has.
+        renames: for each column, the old and the new names of enum values.
     """
 
     where: str
@@ -179,12 +180,12 @@ class _Conversion:
         return frozenset(self.schema.names) - self.stored.keys()
 
     def read(self, columns: Sequence[str]) -> list[str]:
-        """The stored columns for some columns. Lance's own columns have the same names."""
+        """The names of the stored columns for some columns of the target. Columns that Lance adds keep their names."""
         known = set(self.schema.names)
         return [self.stored.get(name, name) for name in columns if name in self.stored or name not in known]
 
     def converted(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Stored rows with the given columns of the target."""
+        """Convert stored rows to the given columns of the target."""
         known = set(self.schema.names)
         arrays = []
         for name in columns:
@@ -210,14 +211,14 @@ class _Conversion:
         except pa.ArrowInvalid:
             pass
         raise MergeSchemaError(
-            f"values of {self.where}.{name} do not fit the type that the target has for it",
+            f"values of {self.where}.{name} do not fit the type of this property in the target",
             hint="the target has an older schema: update it first with 'omnigraph branch update'",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedView:
-    """One table version, read with the columns of the target. Has the reads of `TableView` that a merge needs."""
+    """One table version, read with the columns of the target. Provides the read methods of `TableView` for a merge."""
 
     _view: TableView
     _conversion: _Conversion
@@ -274,8 +275,8 @@ class AlignedTables:
 
     Args:
         tables: the table storage.
-        target: the target.
-        accepted: its schema.
+        target: the state that rows are merged into.
+        accepted: the schema of the target.
         renames: the renamed enum values of properties.
     """
 
@@ -296,12 +297,12 @@ class AlignedTables:
         return self._conversion(ref).lacking
 
     def left_out(self, ref: TableRef) -> list[str]:
-        """The stored columns of a version that the target does not have."""
+        """The columns of a stored version that the target does not have."""
         used = set(self._conversion(ref).stored.values())
         return [name for name in self._tables.at(ref).schema().names if name not in used]
 
     def models(self, pin: TablePin) -> Models:
-        """The models of a version, with the property names of the target."""
+        """The embedding models recorded in a table version, by the property names of the target."""
         names = {stored: name for name, stored in self._conversion(pin.ref).stored.items()}
         return models_of(
             {
@@ -340,7 +341,7 @@ def stored_tables(tables: TableStorage) -> TableStorage:
 
 
 def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
-    """The renamed enum values in the texts of some schemas, in both directions.
+    """The enum values that some schemas rename: pairs of names, from old to new and from new to old.
 
     Args:
         versions: the source text and the accepted form of each schema.
@@ -358,7 +359,7 @@ def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
 
 
 def _identity(member: pa.Field) -> str:
-    """The number of a property; the name of a column that is not a property."""
+    """The stable number of a property; the name if the column is not a property."""
     metadata = member.metadata or {}
     number = metadata.get(PROPERTY_ID.encode())
     return member.name if number is None else f"#{number.decode()}"
@@ -387,8 +388,8 @@ class Alignment:
 
     Args:
         tables: the table storage.
-        target: the target.
-        accepted: its schema.
+        target: the state that rows are merged into.
+        accepted: the schema of the target.
         renames: the renamed enum values of properties.
         now: the value of `now()` in defaults, in milliseconds.
     """
@@ -404,11 +405,11 @@ class Alignment:
 
     @property
     def tables(self) -> TableStorage:
-        """The table storage for the merge. It offers the reads that a merge needs."""
+        """The table storage for the merge, with the read methods that a merge needs."""
         return cast(TableStorage, self._aligned)
 
     def view(self, view: Manifest) -> Manifest:
-        """A state with the type keys of the target. Leaves out the types that the target does not have."""
+        """A state with types named as in the target. Types that the target does not have are left out."""
         tables = {self._keys[pin.id]: replace(pin, key=self._keys[pin.id]) for pin in self._known(view)}
         return replace(view, tables=dict(sorted(tables.items())))
 
@@ -416,7 +417,7 @@ class Alignment:
         return [pin for pin in pins(view).values() if pin.id in self._keys]
 
     def models(self, pin: TablePin) -> Models:
-        """The models of a table of the source, with the property names of the target."""
+        """The embedding models recorded for a table of the source, by the property names of the target."""
         return self._aligned.models(pin)
 
     def lacking(self, *refs: TableRef) -> Lacking:
@@ -472,7 +473,7 @@ class Alignment:
         return found
 
     def _is_newer(self, identity: TableId) -> bool:
-        """Whether a type was created after the schema of the target. Numbers are never reused."""
+        """Whether a type is newer than the schema of the target: its number is larger, and numbers are never reused."""
         return identity.type_id >= self._accepted.next_id or identity.incarnation >= self._accepted.next_id
 
 

@@ -57,7 +57,7 @@ class Columns:
         return [*self.plain, ROW_ID] if self.blobs else list(self.plain)
 
     def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The schema of the rows to compare."""
+        """The Arrow schema of the rows to compare."""
         fields = [(name, stored.field(name).type) for name in self.plain]
         if self.blobs:
             fields += [(ROW_ID, pa.uint64()), *((name, BLOB_HASH) for name in self.blobs)]
@@ -70,14 +70,14 @@ class Versions:
 
     Attributes:
         key: the type key.
-        base: its version in the base.
-        source: its version in the branch that is merged.
-        target: its version in the branch that it is merged into.
+        base: the version of the table in the base.
+        source: the version in the branch that is merged.
+        target: the version in the branch that it is merged into.
         columns: the columns to read.
         schema: the schema of the rows to compare.
-        separate_ids: ids of rows in overlays (see `Overlay`), which are compared separately.
+        separate_ids: ids of rows that are compared separately, because an overlay changes them (see `Overlay`).
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
-        virtual: whether the result becomes part of a virtual base: it needs all rows and all conflicts.
+        virtual: whether the result becomes part of a virtual base. Then all rows and all conflicts are needed.
         groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
         lacking: the columns that the versions do not have, because their schema differs from that of the target.
         fill: values for these columns.
@@ -97,7 +97,7 @@ class Versions:
     fill: Fill = field(default_factory=Fill)
 
     def completed(self, base: pa.Table, source: pa.Table, target: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Rows of the three versions, with values for the columns that a version lacks."""
+        """Rows of the three versions, with values in the columns that a version lacks."""
         if not any(self.lacking):
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
@@ -130,7 +130,7 @@ class Versions:
         return bool(self.lacking[0] - self.lacking[1])
 
     def without_separate_ids(self, rows: pa.Table) -> pa.Table:
-        """Rows without those that are compared separately."""
+        """Remove the rows that are compared separately."""
         return (
             rows.filter(pc.invert(pc.is_in(rows["id"], value_set=self.separate_ids)))
             if len(self.separate_ids)
@@ -170,7 +170,7 @@ def lookup_rows(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Col
 
 
 def with_blob_hashes(tables: TableStorage, ref: TableRef, rows: pa.Table, columns: Columns) -> pa.Table:
-    """Rows with a hash instead of each blob."""
+    """Replace each blob of the rows by a hash."""
     if not columns.blobs:
         return rows
     found: dict[str, list[bytes | None]] = {name: [] for name in columns.blobs}
@@ -193,7 +193,7 @@ def blob_cells(
 
 
 def _blob_hash(cell: dict[str, Any] | None) -> bytes | None:
-    """The hash of a blob's content after a byte 0, or of its URI after a byte 1."""
+    """The hash of a byte 0 and the content of a blob, or of a byte 1 and the URI of an external blob."""
     if cell is None:
         return None
     if cell["uri"] is not None:
@@ -209,8 +209,8 @@ class TakenRows:
         ref: the version that blobs are read from, by row id.
         rows: the rows, with hashes in place of blobs.
         names: the columns of the table.
-        other: for rows that were merged by property, the version with the blobs whose hash is not that of `ref`.
-        base: the version with the blobs of entities that neither `other` nor, in these columns, `ref` has.
+        other: for rows that were merged by property, the version that has those blobs that `ref` does not have.
+        base: the version that has the blobs that neither `ref` nor `other` has.
     """
 
     tables: TableStorage
@@ -236,7 +236,7 @@ class TakenRows:
                 yield from part.select(wanted).to_batches()
 
     def _combined(self, rows: pa.Table, wanted: list[str], blobs: list[str]) -> Iterator[pa.RecordBatch]:
-        """Batches of rows whose blobs come from two versions: the hash of a blob tells which one. Keeps the order."""
+        """Batches of the rows, in order. Each blob is read from the version in which its content has the given hash."""
         first = 0
         for part in blob_cells(self.tables, self.ref, rows[ROW_ID].combine_chunks(), blobs):
             chunk = rows.slice(first, part.num_rows)
@@ -257,7 +257,7 @@ class TakenRows:
             yield from _assembled(chunk.slice(done), part.slice(done), wanted, blobs)
 
     def _other_cells(self, ids: pa.ChunkedArray, blobs: list[str]) -> Iterator[pa.Table]:
-        """The blobs of some entities in the other version, in order, in chunks."""
+        """The blobs of some entities in the version `other`, in the order of the ids, in chunks."""
         assert self.other is not None
         if len(ids) == 0:
             return
@@ -285,7 +285,7 @@ def _other_content(cells: pa.ChunkedArray, hashes: pa.ChunkedArray) -> np.ndarra
 
 
 def _replaced(rows: pa.Table, name: str, places: np.ndarray[Any, Any], values: pa.ChunkedArray) -> pa.Table:
-    """Rows with other values of a column at some places."""
+    """Replace the values of a column in some rows, given by their positions."""
     if len(places) == 0:
         return rows
     order = np.arange(rows.num_rows)

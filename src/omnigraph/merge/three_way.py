@@ -50,8 +50,8 @@ class ThreeWay:
         base: the state of the base.
         source: the state that is merged.
         target: the stored state that it is merged into.
-        levels: the level of each type; by default whole rows are merged.
-        alignment: aligns the versions to the schema of the target; None if all have the same schema.
+        levels: the merge level (row or property) of each type; by default whole rows are merged.
+        alignment: converts rows to the schema of the target; None if all versions have the same schema.
         virtual: whether the result becomes part of a virtual base.
         budget: bytes of rows that stay in memory.
     """
@@ -115,7 +115,8 @@ class ThreeWay:
             return None
         if before is not None and before.ref == pin.ref and self._is_plain(key):
             return None
-        target = self._target.tables.get(key)  # read late, so that only compared tables enter the read set
+        # This lookup adds the table to the read set, so it comes after the checks that skip tables.
+        target = self._target.tables.get(key)
         if target is not None and pin.ref == target.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_readable(before.ref, pin, target))
@@ -135,7 +136,7 @@ class ThreeWay:
             return None
         columns = Columns.of(schemas[0])
         base = target.ref if unknown or before is None or self._same(target.ref, before.ref) else before.ref
-        # If the target has not changed since the base, both are the same version, which is read once.
+        # If the target has not changed since the base, use the same version for both, so that it is read only once.
         schema = columns.schema(schemas[0])
         groups = None if self._levels is None else self._levels.groups(key, compared(schema.empty_table()))
         refs = base, pin.ref, target.ref
@@ -156,7 +157,7 @@ class ThreeWay:
         return bool(lacking[0] - lacking[1])
 
     def _is_plain(self, key: str) -> bool:
-        """Whether the table has no overlay and is known, in the source and in the base."""
+        """Whether the source and the base both know the rows of the table, and neither has an overlay for it."""
         return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
 
     def _is_readable(self, ref: TableRef, pin: TablePin, target: TablePin | None) -> bool:
@@ -174,7 +175,7 @@ class ThreeWay:
         )
 
     def _compare_overlays(self, versions: Versions, choices: Choices) -> Compared:
-        """Compare the rows of overlays: looks them up on every side, in chunks."""
+        """Compare the rows of overlays. Looks up these rows in the base, the source and the target, in chunks."""
         key, columns = versions.key, versions.columns
         collected = Collected(versions, self._budget)
         choice = choices.of(key)
@@ -197,7 +198,7 @@ class ThreeWay:
 
 
 def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
-    """The columns of a type that constraints read."""
+    """The columns of a type that are needed to check constraints."""
     kind, name = TypeKey.parse(key)
     declared = accepted.catalog.declared(kind, name)
     ends = ("src", "dst") if kind is TypeKind.EDGE else ()
@@ -206,7 +207,7 @@ def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
 
 
 def _same_columns(left: pa.Schema, right: pa.Schema) -> bool:
-    """Whether two tables have the same columns, of the same properties. Names alone can be swapped or reused."""
+    """Whether two tables have the same columns. Also compares the stable ids of properties, as names can be reused."""
     return [(f.name, f.type, f.nullable, property_number(f)) for f in left] == [
         (f.name, f.type, f.nullable, property_number(f)) for f in right
     ]

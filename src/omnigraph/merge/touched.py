@@ -16,7 +16,7 @@ from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
 
 MAX_LOOKUP_IDS = 20_000
-"""Up to this number of ids, rows are looked up. Beyond it, the tables are scanned."""
+"""Maximum number of ids whose rows are looked up. With more ids, the tables are scanned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Touched:
 
     Attributes:
         ids: the ids; None if there are more than `MAX_LOOKUP_IDS`.
-        numbers: the sorted hashes of the ids. Hashes can collide, so a few other ids may match, too.
+        numbers: the sorted hashes of the ids. Hashes can collide, so a few ids of other rows may match, too.
     """
 
     ids: pa.Array | None

@@ -1,1 +1,1 @@
-"""Schema changes of a graph with data: values of new columns, checks of stored rows, and table writes."""
+"""Applies schema changes to stored data: computes values of new columns, checks stored rows, creates table writes."""

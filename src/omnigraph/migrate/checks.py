@@ -1,7 +1,7 @@
-"""Checks of stored rows against a new schema, before the change has any effect.
+"""Checks stored rows against a new schema, before the schema change is applied.
 
-Only the steps of tier *validated* read rows. The rows are read with the names, types and values that they get, and
-checked by the same rules as `verify`.
+Only steps of tier *validated* have to read rows. The rows are read with the names, types and values that they will have
+after the change, and checked by the same rules as in `verify`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from omnigraph.write.rules.violations import Violations
 
 @dataclass(frozen=True, slots=True)
 class MigratedRows:
-    """The stored rows as they are after a schema change. New types have none.
+    """The stored rows as they will be after a schema change. New types have no rows.
 
     Attributes:
         tables: the table storage.
-        pins: the stored tables, by stored key.
-        columns: the columns of each type, by new key.
+        pins: the stored tables, by type key before the change.
+        columns: the columns of each type, by type key after the change.
         checkpoint: called for each batch. It raises an error to stop the work.
     """
 
@@ -56,7 +56,7 @@ class MigratedRows:
         if after is None:
             return pa.RecordBatchReader.from_batches(pa.schema([(name, pa.utf8()) for name in columns or ["id"]]), [])
         names = list(after.schema.names if columns is None else columns)
-        # Null values are what some checks look for, so the columns are nullable here.
+        # Some checks look for nulls, so the columns are nullable here.
         schema = pa.schema([after.schema.field(name).with_nullable(True) for name in names])
         stored = self.tables.at(self.pins[after.former_key].ref)
         reads = after.reads(names) or ("id",)
@@ -87,7 +87,7 @@ def check_rows(after: AcceptedSchema, plan: Plan, rows: MigratedRows, memory: Me
         memory: the memory limit of each check.
 
     Raises:
-        SchemaDataError: rows do not fit. It has the first violations, and the number of all.
+        SchemaDataError: rows do not fit the new schema. The error has the first violations, and the number of all.
         ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
@@ -123,7 +123,7 @@ def _check_values(
     name: str,
     done: set[tuple[object, ...]],
 ) -> None:
-    """Check all value rules of a property, once."""
+    """Check all value rules of a property. If it was already checked, this does nothing."""
     if (kind, owner, name) not in done:
         done.add((kind, owner, name))
         check.values(kind, after.catalog.declared(kind, owner), [name])

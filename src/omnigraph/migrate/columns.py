@@ -92,7 +92,7 @@ class CastColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenamedValues:
-    """Values of an enum column with new names. `renames` has (old, new) pairs."""
+    """Values of an enum column, with renamed values replaced. `renames` has (old, new) pairs."""
 
     of: Source
     renames: tuple[tuple[str, str], ...]
@@ -129,10 +129,10 @@ class TypeColumns:
     Attributes:
         kind: node or edge.
         name: the new name of the type.
-        former: its stored name.
-        schema: the columns afterwards.
-        sources: the values of each column.
-        former_names: the stored name of each property that already existed, by its new name.
+        former: the name of the type before the change.
+        schema: the columns after the change.
+        sources: for each column, where its values come from.
+        former_names: for each property that already existed, its name before the change, by its new name.
         embedded: properties whose vectors are computed for stored rows, with the model and the source property.
     """
 
@@ -146,12 +146,12 @@ class TypeColumns:
 
     @property
     def key(self) -> str:
-        """The new type key."""
+        """The type key after the change."""
         return type_key(self.kind, self.name)
 
     @property
     def former_key(self) -> str:
-        """The stored type key."""
+        """The type key before the change."""
         return type_key(self.kind, self.former)
 
     @property
@@ -169,13 +169,13 @@ class TypeColumns:
         return tuple(dict.fromkeys(column for name in names for column in self.sources[name].reads))
 
     def changes(self, stored: pa.Schema) -> bool:
-        """Whether the table has to change."""
+        """Whether the stored table has to change."""
         return bool(self.written) or not has_columns(stored, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """Computes several columns. A class, so that tasks on other machines can run it."""
+    """Computes several columns. It is a class and not a closure, so that it can be sent to tasks on other machines."""
 
     sources: tuple[Source, ...]
 
@@ -189,8 +189,8 @@ class Values:
 
     Attributes:
         now: the time of the change in milliseconds, for `now()`.
-        embedder: returns the embedder. Called only if vectors have to be computed.
-        rows: the number of stored entities of each type, by its stored key.
+        embedder: returns the client of the embedding model. Called only if vectors have to be computed.
+        rows: the number of stored entities of each type, by type key before the change.
     """
 
     now: int

@@ -1,4 +1,4 @@
-"""The cost of each step of a schema change: bytes that it reads and writes, estimated from the sizes of columns."""
+"""Estimates the cost of each step of a schema change: the bytes that it reads and writes, from the sizes of columns."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Costs:
         return None if former is None else self._pins[type_key(kind, former)]
 
     def _read(self, kind: TypeKind, name: str, columns: tuple[str, ...]) -> int:
-        """Bytes of stored columns, given by their new names."""
+        """The size of stored columns in bytes. The columns are given by their names after the change."""
         pin = self._pin(kind, name)
         if pin is None or pin.row_count == 0:
             return 0

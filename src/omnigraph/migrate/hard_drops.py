@@ -15,11 +15,13 @@ from omnigraph.upkeep.reachable import Policy
 
 
 def remove_dropped(store: Store, dropped: Mapping[str, TablePin]) -> tuple[HardDrop, ...]:
-    """Remove the versions of some tables that only earlier commits need. Never raises: the change is published.
+    """Remove the versions of some tables that only earlier commits use.
+
+    Does not raise errors, because the schema change is already published. An error becomes part of the result.
 
     Args:
         store: the graph.
-        dropped: the tables with dropped data, by their key before the change.
+        dropped: the tables with dropped data, by type key before the change.
     """
     if not dropped:
         return ()

@@ -1,4 +1,4 @@
-"""One schema change: the plan, and the table writes that execute it on a state of `main`."""
+"""One schema change: the plan, and the table writes that apply it to a state of `main`."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class Migration:
         return SchemaChange(self.source, self.after, ir_hash(self.before))
 
     def planned(self, store: Store, view: Manifest) -> SchemaPlan:
-        """The plan with the cost of each step on a state."""
+        """The plan, with the cost of each step on a given state of the graph."""
         if self.after is None:
             return SchemaPlan(self.plan, (), view.schema_hash)
         costs = Costs(store.tables, view.tables, self.names, self.before, self.after)
         return SchemaPlan(self.plan, costs.of(self.plan), view.schema_hash)
 
     def dropped_data(self, view: Manifest) -> dict[str, TablePin]:
-        """The tables whose earlier versions have data that the change drops, by stored key."""
+        """The tables whose earlier versions contain data that the change drops, by type key before the change."""
         found: dict[str, TablePin] = {}
         for step in self.plan.steps:
             if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
@@ -112,9 +112,9 @@ class PrepareMigration:
         store: the graph.
         migration: the change.
         now: the time of the change in milliseconds, for `now()`.
-        embedder: returns the embedder. Called only if vectors have to be computed.
+        embedder: returns the client of the embedding model. Called only if vectors have to be computed.
         memory: the memory limit of each check.
-        write: writes new columns; None to write them in this process.
+        write: writes new columns, for example on Spark; None to write them in this process.
         checkpoint: called for each batch of rows to check. It raises an error to stop the work.
     """
 
@@ -149,7 +149,7 @@ class PrepareMigration:
 
 
 def _models(before: Models, columns: TypeColumns) -> Models:
-    """The recorded models of a table after the change: renamed properties are renamed, dropped ones are left out."""
+    """The embedding models of a table after the change, by new property names. Dropped properties are left out."""
     current = {old: new for new, old in columns.former_names.items()}
     found: dict[str, list[tuple[str, str]]] = {}
     for name, pairs in before:

@@ -19,20 +19,20 @@ class Allow(StrEnum):
     """The most severe effect on data that a schema change may have."""
 
     SAFE = "safe"
-    """Only steps that fit any data."""
+    """Only steps that are possible with any stored data."""
     VALIDATED = "validated"
     """Also steps that check the stored rows first."""
     DROPS = "drops"
     """Also drops of types and properties. Earlier commits keep the data until cleanup removes them."""
     DATA_LOSS = "data_loss"
-    """Drops remove the data from earlier commits, too."""
+    """Also drops that remove the data from earlier commits."""
 
 
 def parse_allow(allow: Allow | str) -> Allow:
-    """Convert a permission.
+    """Parse a permission.
 
     Raises:
-        InputError: it is not a known permission.
+        InputError: there is no such permission.
     """
     try:
         return Allow(allow)
@@ -97,8 +97,8 @@ class HardDrop:
         type_key: the type, by its name before the change.
         versions_removed: number of removed versions.
         versions_kept: number of older versions that still exist, because a branch, tag, merge or running job needs
-            them. They still have the dropped data.
-        error: why the removal failed; None if it succeeded. `cleanup` removes the rest.
+            them. These versions still contain the dropped data.
+        error: why the removal failed; None if it succeeded. If it failed, `cleanup` removes the remaining versions.
     """
 
     type_key: str
@@ -132,7 +132,7 @@ class SchemaReceipt:
 
     @property
     def warnings(self) -> list[str]:
-        """Dropped data that still exists in earlier commits, although its removal was requested."""
+        """Warnings about dropped data that still exists in earlier commits, although its removal was requested."""
         found = [f"{each.type_key}: {each.error}" for each in self.hard_drops if each.error is not None]
         found += [
             f"{each.type_key}: {each.versions_kept} older versions still have the dropped data, because branches, "

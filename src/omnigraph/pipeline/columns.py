@@ -1,4 +1,4 @@
-"""New columns of a schema change on Spark: tasks compute the values of some fragments and write their files.
+"""Writes the new columns of a schema change on Spark: each task computes values for some fragments and writes files.
 
 The driver stages the files of all fragments as one table write, and commits.
 """
@@ -22,7 +22,7 @@ class _Written:
     """The result of a task.
 
     Attributes:
-        fragments: results of `write_columns`.
+        fragments: descriptions of the written fragments, from `write_columns`.
         failed: the error, if values could not be computed.
     """
 

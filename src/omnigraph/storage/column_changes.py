@@ -2,8 +2,8 @@
 
 Columns are matched by the property number in their field metadata, so a renamed column keeps its Lance field, its data
 and its indexes. A change without new values only replaces the schema of the table (Lance's `Project`). New values are
-written to one additional data file per fragment (Lance's `Merge`); all other data files stay. A column with other
-values gets a new field number, because Lance would read the old files with the new type.
+written to one additional data file per fragment (Lance's `Merge`); all other data files stay. A column with new
+values gets a new field number. With the old number, Lance would read the old files with the new type.
 """
 
 # See docs/decisions/0190-columns-change-in-one-transaction.md
@@ -29,7 +29,7 @@ from omnigraph.storage.staged import Staged, staged
 from omnigraph.storage.table_view import TableView
 
 _NAME, _ID, _PARENT, _NULLABLE = 2, 3, 4, 6
-"""Field numbers in Lance's message of a schema field."""
+"""Protobuf field numbers in Lance's message for a column."""
 
 _NO_PARENT = 2**64 - 1
 _TEMPORARY = "0new"
@@ -58,13 +58,13 @@ class NewValues:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A top-level field of a Lance schema: its message, followed by the messages of its children."""
+    """A top-level field of a Lance schema: its protobuf message, then the messages of its nested fields."""
 
     messages: tuple[bytes, ...]
 
     @property
     def numbers(self) -> set[int]:
-        """Its field number, and those of its children. Number 0 is not in a message."""
+        """Its field number, and those of its nested fields. Protobuf omits the number 0."""
         return {_members(message).get(_ID, 0) for message in self.messages}
 
 
@@ -105,7 +105,7 @@ def stage_columns(
 
     Args:
         table: the version to change.
-        schema: the columns afterwards, with plain bytes for blobs. Columns are matched by property number. A new
+        schema: the columns after the change, with plain bytes for blobs. Columns are matched by property number. A new
             column without values is null in all rows.
         values: the columns whose values change.
         written: results of `write_columns` in other processes for all fragments; None to write the values here.
@@ -135,7 +135,7 @@ def stage_columns(
     made = staged(root, base, Transaction(base.version, merge), known=known)
     if not _nullability_changes(dataset, target, computed):
         return made
-    # A `Merge` cannot change the nullability of the other columns, so a second commit does it.
+    # A `Merge` cannot change the nullability of the other columns, so a second commit changes it.
     after = base.at(base.version + 1)
     return replace(made, then=staged(root, after, Transaction(after.version, project)))
 
@@ -145,7 +145,7 @@ def write_columns(table: TableView, schema: pa.Schema, values: NewValues, number
 
     Args:
         table: the version to change.
-        schema: the columns afterwards, as for `stage_columns`.
+        schema: the columns after the change, as for `stage_columns`.
         values: the columns whose values change.
         numbers: the fragments.
     """
@@ -209,7 +209,7 @@ def _merged(fragment: LanceFragment, compute: _Compute) -> FragmentMetadata:
         made, _ = fragment.merge_columns(noted, columns=reads, batch_size=batch_rows)
     except Exception:
         if failed:
-            raise failed[0] from None  # Lance would convert it to text
+            raise failed[0] from None  # raise the original error: Lance has converted it to text
         raise
     return made
 
@@ -231,7 +231,7 @@ def _batch_rows(fragment: LanceFragment) -> int:
 def _check_values(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str]) -> None:
     """Check that no column loses values: a column of another type, or a new required one, needs new values.
 
-    Lance commits such a schema, and reads fail afterwards or return nulls.
+    Lance would commit a schema without these values, and later reads would fail or return nulls.
     """
     former = former_columns(dataset.schema, target)
     for field in target:
@@ -255,7 +255,7 @@ def _with_files(parts: Sequence[LanceFragment], written: Sequence[str]) -> list[
     return [replace(part.metadata, files=[*part.metadata.files, files[part.fragment_id]]) for part in parts]
 
 
-# Lance schemas as messages: Lance has no other way to set field numbers
+# The Lance schema is built as protobuf messages: the Lance API has no other way to set field numbers.
 
 
 def _nullability_changes(dataset: LanceDataset, target: pa.Schema, computed: Sequence[str]) -> bool:
@@ -270,7 +270,7 @@ def _nullability_changes(dataset: LanceDataset, target: pa.Schema, computed: Seq
 def _schema(
     dataset: LanceDataset, target: pa.Schema, computed: Sequence[str], *, keep_nullability: bool = False
 ) -> LanceSchema:
-    """The Lance schema after the change: kept fields keep their numbers, others get unused numbers."""
+    """The Lance schema after the change. Existing fields keep their numbers, and new fields get unused numbers."""
     metadata, stored = _top_level(dataset.lance_schema)
     former = former_columns(dataset.schema, target)
     new = _new_fields(dataset, target, computed)
@@ -337,7 +337,7 @@ def _renamed(message: bytes, name: str, nullable: bool) -> bytes:
 
 
 def _renumbered(message: bytes, first: int) -> bytes:
-    """A field of a new schema, whose numbers start at 0, with numbers that start at `first`."""
+    """The message of a field with numbers from `first` on. In `message` they start at 0."""
     members = _members(message)
     kept = b"".join(message[a:b] for number, _, a, b in fields(message) if number not in (_ID, _PARENT))
     parent = members.get(_PARENT, 0)

@@ -1,6 +1,6 @@
-"""Changes between two versions of a table, by id. Read from Lance's records, without comparing rows.
+"""Changes between two versions of a table, by id. They are found without comparing the values of rows.
 
-Lance records for each row the version that wrote it last. A restore brings rows back with their old recorded versions.
+Lance records for each row the version that wrote it last. After a restore, rows have their old recorded versions again.
 So if a restore after the earlier version undid visible changes, the rows of changed fragments are compared by row id
 and recorded version instead.
 """
@@ -36,7 +36,7 @@ BATCH_BYTES = 16 << 20
 
 MAX_WALKED_VERSIONS = 1_000
 MAX_WALKED_COMPACTIONS = 32
-"""Up to these numbers of versions and compactions, changes are read between the compactions."""
+"""Up to this many versions and compactions, the changes between the compactions are read step by step."""
 
 RESTORED = "omnigraph:restored"
 """Configuration key of a table: the version of the last restore that undid visible changes."""
@@ -170,16 +170,16 @@ def changed_row_ids(
 
 
 Fields = tuple[Sequence[int], Sequence[int]]
-"""The ids of the compared columns in the first and in the second version."""
+"""The Lance field ids of the compared columns in the first and in the second version."""
 
 
 def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) -> ChangedRowIds | None:
-    """As `changed_row_ids`, from the records of the newer version. Reads all row ids of compacted fragments."""
+    """As `changed_row_ids`, from Lance's records in the newer version. Reads all row ids of compacted fragments."""
     old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
     new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
     found = _scanned(end, new, f"{_UPDATED} > {begin.version}", _CREATED_IDS)
     after = found.select(_IDS.names)
-    # A row keeps its id as long as it keeps its row id, so the ids of replaced rows need not be read again.
+    # Rows with the same row id have the same id in both versions, so the ids of replaced rows are not read again.
     replaced = after.filter(pc.less_equal(found[_CREATED], begin.version))
     removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
     removed = _IDS.empty_table()
@@ -196,7 +196,7 @@ def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) ->
 def _walked_row_ids(
     begin: LanceDataset, end: LanceDataset, fields: Fields, open_version: Callable[[int], LanceDataset]
 ) -> ChangedRowIds | None:
-    """As `changed_row_ids`, from the changes between compactions. None if there is no compaction in between.
+    """As `changed_row_ids`, from the changes between compactions. None if there are no compactions, or too many.
 
     A compaction changes no row. So the cost depends on the changes before and after it, and not on its size.
     """
@@ -243,7 +243,7 @@ def _version(
 
 
 def _fields_in(dataset: LanceDataset, fields: Fields) -> list[int]:
-    """The ids of the compared columns in a version in between. A column with another type has another id."""
+    """The field ids of the compared columns in an intermediate version. A column whose type changed has a new id."""
     known = {field.id() for field in dataset.lance_schema.fields()}
     return [old if old in known else new for old, new in zip(*fields, strict=True)]
 
@@ -297,7 +297,7 @@ def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
 
 
 def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
-    """`id` and `_rowid` of those row ids that a version has. The rows must have changed between the two versions."""
+    """`id` and `_rowid` of the rows in `wanted` that `dataset` has. They must be in fragments that changed."""
     if len(wanted) == 0:
         return _IDS.empty_table()
     if len(wanted) <= LOOKUP_LIMIT:
@@ -345,7 +345,7 @@ def _changes(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Ar
 
 
 def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.Array, pa.Array]:
-    """As `_changes`, by comparing rows: a row is unchanged if its row id and the version that wrote it are the same."""
+    """As `_changes`, but compares rows. A row is unchanged if its row id and the version that wrote it are the same."""
     old, new = _differing_fragments(begin, end)
     was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
@@ -357,7 +357,7 @@ def _compared(begin: LanceDataset, end: LanceDataset) -> tuple[WrittenRows, pa.A
 
 
 def _differing_fragments(begin: LanceDataset, end: LanceDataset) -> tuple[list[LanceFragment], list[LanceFragment]]:
-    """The fragments of each version that the other does not have with the same files and deletions."""
+    """The fragments of each version whose files or deleted rows differ from those in the other version."""
     before = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in begin.get_fragments()}
     after = {fragment.fragment_id: (_files(fragment), _deletions(fragment)) for fragment in end.get_fragments()}
     old = [f for f in begin.get_fragments() if after.get(f.fragment_id) != before[f.fragment_id]]
@@ -384,7 +384,7 @@ def _files(fragment: LanceFragment) -> list[str]:
 
 
 def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
-    """Ids of rows by row id."""
+    """The ids of the rows with the given row ids."""
     if len(wanted) == 0:
         return _NONE
     if len(wanted) <= LOOKUP_LIMIT:
@@ -401,7 +401,7 @@ def _removed_rows(begin: LanceDataset, end: LanceDataset) -> pa.Array:
     row ids of all rows in changed fragments are compared here instead.
     """
     if not isinstance(begin, MovedDataset) and not isinstance(end, MovedDataset):
-        # Fails if another process rewrites base paths at the same time, or if the first version is older than the fork.
+        # Lance fails if another process rewrites base paths now, or if the first version is older than the fork.
         with suppress(OSError, ValueError, RuntimeError):
             found = end.delta(begin_version=begin.version, end_version=end.version).get_deleted_row_ids().read_all()
             return found[ROW_ID].combine_chunks()

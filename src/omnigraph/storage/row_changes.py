@@ -25,7 +25,7 @@ from omnigraph.storage.scans import scanner
 
 ROW_ID = "_rowid"
 LOOKUP_LIMIT = 20_000
-"""Up to this many ids, rows are looked up. With more, reading the whole id column is cheaper."""
+"""Maximum number of ids that are looked up. For more ids, reading the whole id column is cheaper."""
 
 _ID = "id"
 _ADDRESS = "_rowaddr"
@@ -53,14 +53,14 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class StagedChange:
-    """A change whose files are written.
+    """A change whose files are written, but not committed.
 
     Attributes:
         operation: the Lance operation.
         added: number of rows that the table gains.
         removed: number of rows that the table loses.
-        ids: the ids that were looked up: of written and deleted rows.
-        found: `id` and `_rowid` of those that exist.
+        ids: the ids of all written and deleted rows, which were looked up.
+        found: `id` and `_rowid` of the looked-up rows that exist.
         replaced: number of rows that get new values.
     """
 
@@ -258,7 +258,7 @@ def _write(dataset: LanceDataset, rows: RowSource, positions: pa.Array) -> list[
         return list(write_fragments(reader, dataset, mode="append", allow_external_blob_outside_bases=True))
     except Exception:
         if failed:
-            raise failed[0] from None  # Lance would convert it to text
+            raise failed[0] from None  # raise the original error: Lance has converted it to text
         raise
 
 

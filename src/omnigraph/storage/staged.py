@@ -25,15 +25,15 @@ class Staged:
 
     Attributes:
         base: the version that it was staged against.
-        transaction_id: identifies the commit afterwards.
+        transaction_id: id of the Lance transaction. The committed version records it.
         rows_added: the number of rows that the table gains.
         rows_removed: the number of rows that the table loses.
         rows_updated: the number of rows that are replaced.
-        then: a further commit that belongs to the same write.
-        files: its files, below the root. In an object store, an index is named by its directory.
+        then: the next commit of the same write; None if there is none.
+        files: paths of all its files, below the root. In an object store, an index is listed as its directory.
         ids: the ids that staging looked up; None if it looked up none.
         transaction: the Lance transaction.
-        paths: its files and directories, below the root.
+        paths: as `files`, but with directories (indexes, large blobs) instead of the files in them.
         restage: stages the same files against another version.
         restores: the version that a restore restores; None for other writes.
     """

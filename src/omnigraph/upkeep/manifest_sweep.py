@@ -78,7 +78,7 @@ class _Unused:
 
     Attributes:
         head: the newest version; 0 if it is unknown.
-        limit: the minimum age of the rows of a publish that failed; None if they stay.
+        limit: rows of a failed publish are removed if they are older than this; None if they stay.
     """
 
     head: int
@@ -87,7 +87,7 @@ class _Unused:
     def __call__(self, info: ObjectInfo) -> bool:
         after = transaction_base(info.path)
         if after is not None:
-            # A publish with this base comes too late. It fails, or its writer finds newer versions.
+            # A publish with this base is too late: it fails, or its writer finds newer versions.
             return after + 1 < self.head - 1
         return self.limit is not None and info.modified < self.limit
 
@@ -140,10 +140,10 @@ def _is_closed(store: Store, ledger: str | None) -> bool:
 def _last_published(ledger: str | None, infos: Iterable[ObjectInfo]) -> datetime | None:
     """The time at which the newest version of a Lance branch was published.
 
-    A file that is older belongs to no publish that can still succeed: its base is not the newest version.
+    A publish that wrote an older file can no longer succeed, because it is not based on the newest version.
     """
     directory = f"{table_directory(MANIFEST_PATH, ledger)}/_versions/"
-    # The names of version files count downwards.
+    # The numbers in the names of version files count downwards, so the newest version has the smallest name.
     versions = [info for info in infos if info.path.startswith(directory) and info.path.endswith(".manifest")]
     return min(versions, key=lambda info: info.path).modified if versions else None
 

@@ -47,9 +47,9 @@ class Policy:
         keep: number of newest commits of each branch that stay.
         older_than: commits younger than this stay.
         orphans: minimum age of orphan files to remove.
-        tables: paths of the tables to clean up; None for all tables, manifests and staged files. The tables were
-            published before, so a table that nothing needs belongs to a dropped type and is removed at any age. The
-            rules then apply to `main` only.
+        tables: paths of the tables to clean up; None for all tables, manifests and staged files. If paths are given,
+            a table that nothing needs belongs to a dropped type and is removed at any age, and the other rules apply
+            to `main` only.
     """
 
     keep: int | None
@@ -98,7 +98,7 @@ class Refs:
         found = list_all_branch_refs(store.objects)
         live = {name: store.current(ref) for name, ref in found.items() if not ref.pending}
         pending = [ref for ref in found.values() if ref.pending]
-        # The incarnations that resets prepared. Each of them may take effect later.
+        # The incarnations that resets have prepared. Each of these resets may take effect later.
         pending += [ref.of(successor) for ref in found.values() for successor in ref.successors]
         return cls(live, list_tag_refs(store.objects), pending)
 
@@ -335,7 +335,7 @@ def unless_branch_removed(store: Store, ledger: str | None, read: Callable[[], T
     """Read a Lance branch of the manifest. Returns None if another process has removed the whole branch.
 
     Raises:
-        VersionReclaimedError: another process has removed the version. What it needs is unknown.
+        VersionReclaimedError: another process has removed the version, so it is unknown which files it needs.
     """
     try:
         return read()

@@ -1,4 +1,4 @@
-"""The condition of a graph: what is small, deleted, unindexed, old or interrupted, and which command helps.
+"""The condition of a graph: small files, deleted and unindexed rows, old versions, interrupted writes; and advice.
 
 Reads the newest state of every branch, the states of tags, and one listing of the files. Changes nothing.
 """
@@ -46,7 +46,7 @@ Files = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The condition at which `status` advises a command, and `upkeep` runs it. The defaults are settings.
+    """The thresholds above which `status` advises a command, and `upkeep` runs it. Settings contain the defaults.
 
     Attributes:
         fragments: number of small files of a table.
@@ -84,8 +84,8 @@ class TableStatus:
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`.
         rows: number of entities.
-        fragments: number of data files of the newest version, or groups of files with the same rows.
-        small_fragments: those that `optimize` would merge.
+        fragments: number of fragments of the newest version: data files, or groups of files with the same rows.
+        small_fragments: number of fragments that `optimize` would merge.
         deleted_rows: deleted rows that the files still contain.
         unindexed_rows: rows that at least one declared index does not cover.
         versions: number of versions that exist.
@@ -114,7 +114,7 @@ class BranchStatus:
         name: the branch.
         head: its newest commit.
         commits: number of commits in its history.
-        removable: commits that cleanup can remove by the thresholds, and that still can be read.
+        removable: number of commits that still can be read, and that the thresholds allow cleanup to remove.
         bytes_held: size of the data files that only the head of this branch needs.
         tables: its tables.
     """
@@ -157,7 +157,7 @@ class GraphStatus:
         bytes: size of all files.
         bytes_needed: size of the data files that the heads of branches and tags need.
         pending: ids of writes that are in flight or were interrupted.
-        work: running work with a record, as in `load 01K…`.
+        work: running work that has a work record, by kind and name: `load 01K…`.
         advice: the commands to run.
     """
 
@@ -185,7 +185,7 @@ def status(
     Args:
         store: the graph.
         catalog_of: returns the catalogue of a state.
-        thresholds: the condition at which a command is advised; by default the settings.
+        thresholds: the thresholds above which a command is advised; by default from the settings.
 
     Raises:
         InputError: a setting is not a number.
@@ -248,7 +248,7 @@ def _heads(store: Store) -> dict[str, Manifest]:
 
 
 def _history(store: Store, branch: str, limits: Thresholds) -> tuple[int, int]:
-    """The number of commits of a branch, and of those that cleanup can remove and that still can be read."""
+    """The number of commits of a branch, and how many of them still can be read and can be removed by cleanup."""
     now = datetime.now(UTC)
     oldest = (now - limits.older_than).timestamp() * 1_000_000
     existing: dict[str | None, set[int]] = {}
@@ -354,7 +354,7 @@ def _tables(store: Store, view: Manifest, catalog: Catalog, files: _DataFiles, s
 
 
 def _small(fragments: Iterable[Fragment]) -> int:
-    """Number of fragments that are smaller than `optimize` makes them. A single one cannot be merged."""
+    """Number of fragments that `optimize` would merge into larger ones. A single fragment cannot be merged."""
     small = sum(fragment.rows < ROWS_PER_FRAGMENT for fragment in fragments)
     return small if small > 1 else 0
 

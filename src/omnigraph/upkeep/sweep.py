@@ -68,7 +68,7 @@ class TableSweep:
 
     @property
     def removals(self) -> TableRemovals:
-        """The entry in the removal list. No process may refer to these versions and forks from now on."""
+        """The entry in the removal list. No process may start to use versions and forks that are on the list."""
         versions = {fork: runs_of(removed_files) for fork, removed_files in self.versions.items()}
         return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
@@ -99,8 +99,8 @@ class TableSweep:
         Args:
             fork: the fork; None for the table itself.
             infos: all its files.
-            needed: the files of the versions that stay, and of the versions that are removed.
-            is_old: whether a file that no version ever needed cannot belong to a running write.
+            needed: the files that the remaining versions need, and the files that only removed versions needed.
+            is_old: returns whether an orphan file is too old to belong to a running write.
         """
         directory = table_directory(self.path, fork)
         removed = self.versions.get(fork, {})
@@ -115,7 +115,7 @@ class TableSweep:
                 continue
             parent = info.path.rpartition("/")[0] if name.count("/") > 1 else ""
             freed = counted_as(directory, name) in needed.freed
-            # Files of removed versions are removed. Files that no version needed may belong to a running write.
+            # Files of removed versions are removed. Young files that no version needed stay: a write may need them.
             may_go = freed or is_old(info)
             if may_go and is_swept(name) and not is_needed(directory, name, needed):
                 together.setdefault(parent, {})[info.path] = RemovedFiles(info.size, 0 if freed else 1)
@@ -129,7 +129,7 @@ class TableSweep:
                 self.files |= removed_files
 
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
-        """Remove everything except the versions. It can be interrupted: the next cleanup finds the rest."""
+        """Remove everything in the plan except `versions`. After an interruption, the next cleanup removes the rest."""
         known = tables.forks(self.path) if self.forks else []
         for fork in self.forks:
             if fork in known:
@@ -153,7 +153,7 @@ class TablePlanner:
         tables: the graph's tables.
         identifiers: the name prefixes of the forks of existing branches.
         cutoff: orphan files older than this are removed.
-        busy: tables that a write in flight is about to change. Orphan files there may belong to it.
+        busy: tables that a write in flight is about to change. Their orphan files stay: the write may need them.
         dropped: tables of dropped types. No running write creates them, so they are removed at any age.
     """
 
@@ -188,7 +188,7 @@ class TablePlanner:
             return sweep
         files_by_fork = by_fork(path, listed)
         points = self._tables.fork_points(path)
-        # A fork newer than the file listing may belong to a branch newer than the references that were read.
+        # Forks that are newer than the file listing stay: their branches may be newer than the references read before.
         refs = {info.path for info in listed}
         seen = {
             fork
@@ -198,7 +198,7 @@ class TablePlanner:
         dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
         sweep.forks = {fork: RemovedFiles(sum(info.size for info in files_by_fork.get(fork, ()))) for fork in dead}
         live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
-        # A merge compares a fork with the version it was made from, which is also the first version of the fork.
+        # A merge compares a fork with the version that it was created from, which is also its first version.
         fork_points = {
             (of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)
         }
@@ -239,7 +239,7 @@ class TablePlanner:
         """Whether to remove a fork without pins. Keeps new forks of existing branches: a write may publish them."""
         named = _FORK.fullmatch(fork)
         if named is None:
-            return False  # not created by this engine
+            return False  # not created by OmniGraph
         if named[1] not in self._identifiers:
             return True
         return all(self._is_old(path, info) for info in infos)

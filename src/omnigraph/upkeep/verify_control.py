@@ -50,7 +50,7 @@ HARMLESS = ""
 
 
 def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
-    """Verify all objects beside the tables that a state of the graph needs.
+    """Verify all objects outside of the tables that a state of the graph needs.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -93,7 +93,7 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
     def decode() -> None:
-        # Opened again, to bypass the cache.
+        # The manifest is opened again, to bypass the cache.
         again = store.manifest_in(view.ledger.branch, view.branch, view.version)
         rows = lineage_of(again or view)
         ledgers = pc.fill_null(rows["ledger"], "").combine_chunks()
@@ -115,8 +115,8 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
 def _gaps(store: Store, view: Manifest) -> Iterator[FileDamage]:
     """Missing version files of the manifest.
 
-    Cleanup removes a version file first and its transaction file afterwards. So a version is missing, and was not
-    removed, if its transaction file exists and no cleanup is at work on it.
+    Cleanup removes a version file first, and then its transaction file. So if only the transaction file exists, and no
+    cleanup is removing this version, the version file was lost.
     """
     branch = view.ledger.branch
     directory = table_directory(MANIFEST_PATH, branch)
@@ -155,12 +155,12 @@ def _references(store: Store) -> Iterator[FileDamage]:
 
 
 def _check_start(store: Store, name: str) -> None:
-    """Check that the manifest version exists that a branch was created at. A later merge may need it as a base."""
+    """Check that the manifest version at which a branch was created exists. A later merge may need it as a base."""
     ref = find_branch(store.objects, name)
     if ref is None or store.has_version(ref.parent_ledger, ref.parent_version):
         return
     if find_branch(store.objects, name) == ref:  # otherwise it was deleted meanwhile
-        raise _missing(store, ref.parent_ledger, ref.parent_version, f"branch '{name}' was created at it")
+        raise _missing(store, ref.parent_ledger, ref.parent_version, f"branch '{name}' was created at this version")
 
 
 def _check_tagged(store: Store, name: str) -> None:
@@ -184,7 +184,7 @@ def _sidecars(store: Store) -> Iterator[FileDamage]:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
             continue
         if store.objects.exists(each.path):  # otherwise its write has completed
-            yield FileDamage(each.ancestors, "the commits of a merge cannot be read")
+            yield FileDamage(each.ancestors, "it cannot be read: recovery needs it to complete an interrupted merge")
 
 
 def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:

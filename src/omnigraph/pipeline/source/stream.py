@@ -4,7 +4,7 @@ For a merge commit, the stream has the changes since its first parent, and not t
 
 An offset of the stream is a commit id: the changes up to and including this commit are delivered. Spark stores the
 offsets of a batch before it processes the batch. After a failure, it reads the same rows again, because commits never
-change. So if the sink writes each batch exactly once, it receives every change exactly once.
+change. So if the consumer of the stream (the sink) writes each batch exactly once, it gets every change exactly once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Offset = dict[str, str]
 
 CHANGE, COMMIT, COMMITTED = "_change", "_commit", "_committed"
 SNAPSHOT, BEGINNING, LATEST = "snapshot", "beginning", "latest"
-"""Start positions of a stream besides commits: all entities of the head, the first commit, or the newest commit."""
+"""The start positions of a stream, other than a commit: all entities of the head, the first commit, or the head."""
 
 ROWS_PER_TASK = 500_000
 """Approximate number of written rows of a commit that one task compares."""
@@ -81,7 +81,7 @@ class ChangePartition(InputPartition):
         fragments: the fragments to read, if all rows are new.
         commit: the commit.
         committed: the time of the commit, in microseconds since 1970.
-        part: the number of the part of the changes to read. An entity belongs to the part of the hash of its id.
+        part: the number of the part of the changes to read. The hash of its id assigns an entity to a part.
         parts: the number of parts.
     """
 
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns: Mapping[str, ValueType] = pinned.columns
         self._until: Offset | None = None
 
-    # On the driver
+    # Methods that run in the driver
 
     def initialOffset(self) -> Offset:  # noqa: N802 (the names are Spark's)
         start = self._options.text("startingCommit") or SNAPSHOT
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last["commit"] in line:
             line = line[: line.index(last["commit"]) + 1]
         elif self._until is not None:
-            return start  # all changes up to `_until` are delivered
+            return start  # all changes up to `_until` are already delivered
         if isinstance(limit, ReadMaxFiles):
             line = line[: limit.max_files]
         return {"commit": line[-1]} if line else start
@@ -214,13 +214,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The type in a snapshot.
 
         Raises:
-            InputError: the type has other columns in this snapshot.
+            InputError: the columns of the type in this snapshot differ from those of the stream.
         """
         found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options)
         if dict(found.columns) != dict(self._columns):
             raise InputError(
                 f"the columns of {self._options.type} differ at commit {view.commit.id}",
-                hint="list the columns that both have in 'columns', or start a new stream after the schema change",
+                hint="list only unchanged columns in 'columns', or start a new stream after the schema change",
             )
         return found
 
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return self._pinned_at(graph, view).ref
 
-    # In the tasks
+    # Methods that run in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ChangePartition)

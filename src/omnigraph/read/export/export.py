@@ -63,7 +63,7 @@ class TypeExport:
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
-        pin: the version of its table.
+        pin: the table version that is exported.
         count: number of entities.
         types: value types of its properties, by property name.
         schema: its columns in Parquet and Arrow files: `id`, for edges `from` and `to`, then the properties by name.
@@ -102,7 +102,7 @@ class TypeExport:
             if not aside:
                 yield text
                 continue
-            # Write the text up to the placeholder of a large blob, the content of the blob, and so on.
+            # Write the text up to the placeholder of a large blob, then the content of the blob, and so on.
             first, *rest = text.split(ASIDE.encode())
             yield first
             for (column, entity_id), between in zip(aside, rest, strict=True):

@@ -1,4 +1,4 @@
-"""The operators of a plan as trace entries, for `explain` without execution."""
+"""The operators of a plan as trace entries, for an `explain` that does not execute the query."""
 
 from __future__ import annotations
 

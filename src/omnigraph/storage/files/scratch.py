@@ -1,6 +1,6 @@
 """Scratch files: rows that are spilled to disk when they exceed the memory budget.
 
-A scratch file has no name after it is opened, so nothing stays on disk however the process ends.
+A scratch file has no name after it is opened, so the operating system removes it even if the process is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from omnigraph.errors import StorageError, StorageErrorKind
 
 SPILL_BYTES = 64 << 20
-"""Rows of a larger size are spilled to a temporary file by `spilled`."""
+"""Maximum size of the rows that `spilled` keeps in memory."""
 
 _ADVICE = "free disk space there, set TMPDIR to another directory, or raise the memory budget"
 

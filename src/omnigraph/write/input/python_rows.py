@@ -23,7 +23,7 @@ def read_envelopes(
     Args:
         envelopes: the mappings. Values may have the Python types of properties, such as dates and bytes.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
         first: the position of the first mapping in the whole input.
 
     Returns:
@@ -50,7 +50,7 @@ def read_rows(
         kind: node or edge.
         name: the type.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
         first: the position of the first mapping in the whole input.
 
     Returns:
