@@ -261,7 +261,12 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("a stray quote", 'name,age\nb"ob,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside of a cell"),
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
     ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
-    ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
+    (
+        "a stray carriage return",
+        "name,age\nbob\rx,3\n",
+        BadRowsError,
+        "line 2: Person: the row contains a carriage return",
+    ),
     ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: the row contains a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
     ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),

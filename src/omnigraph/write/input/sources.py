@@ -125,7 +125,7 @@ class Inputs:
                 yield from self._named(name, rows)
         elif isinstance(source, ArrowStream):
             if type_name is None:
-                raise InputError("the type of the rows is missing: a table does not contain it", hint="give type_name=")
+                raise InputError("a table does not name the type of its rows", hint="give type_name=")
             yield from self._named(type_name, source)
         elif _is_stream(source):
             _no_type(type_name, "NDJSON")

@@ -126,7 +126,7 @@ def _text(value: Any, _: Scalar) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _RefusedError("the text contains only one half of a Unicode surrogate pair", Fault.VALUE) from None
+        raise _RefusedError("the text contains half of a surrogate pair", Fault.VALUE) from None
     return str(value)
 
 
