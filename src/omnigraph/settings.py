@@ -347,6 +347,7 @@ S3 = (
 )
 """Variables with which a graph in S3 is reached. The storage options of a call override them."""
 
+NO_COLOR = Setting("NO_COLOR", Group.OTHERS, "If it is set, the command line prints no colours.", "any text")
 JAVA_HOME = Setting(
     "JAVA_HOME", Group.OTHERS, "Java installation for Spark.", "directory", unset="`java` on the `PATH`"
 )

@@ -137,6 +137,8 @@ def test_the_receipt_has_the_documented_json_form(graph: Graph) -> None:
             "created_at": commit.created_at,
             "message": None,
             "labels": {"query": "q", "affected_nodes": "1", "affected_edges": "0"},
+            "kind": "Mutation",
+            "counts": {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}},
         },
     }
     assert run(graph, 'delete Person where name = "nobody"').to_json()["commit"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -15,6 +14,7 @@ from omnigraph.cli.scope import address, address_options, open_to_read
 from omnigraph.cli.streams import write_stdout
 from omnigraph.errors.source import cut, printable
 from omnigraph.errors.values import value_text
+from omnigraph.settings import NO_COLOR
 
 if TYPE_CHECKING:
     from omnigraph.changes.diff import ChangeCounts, Diff, TypeDiff
@@ -166,7 +166,7 @@ def change_lines(
 
 def echo(line: str) -> None:
     """Print a line, in colours if stdout is a terminal and NO_COLOR is not set."""
-    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colored = sys.stdout.isatty() and not NO_COLOR.get()
     click.echo(line, color=colored)
 
 

@@ -159,3 +159,8 @@ class DamagedFileError(StorageError):
     def __init__(self, uri: str, path: str, reason: str, *, hint: str = DAMAGED_FILE_HINT) -> None:
         super().__init__(f"damaged: {reason}", kind=StorageErrorKind.PERMANENT, uri=uri, path=path, hint=hint)
         self.reason = reason
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the file does not exist."""
+        return self.reason.startswith("it is missing")

@@ -75,7 +75,7 @@ class Branches:
             >>> import omnigraph, tempfile
             >>> graph = omnigraph.init(tempfile.mkdtemp() + "/g", "node Person { name: String @key }")
             >>> _ = graph.branches.create("draft")
-            >>> _ = graph.schema.apply("node Person { name: String @key, age: I32? }")
+            >>> _ = graph.schema.apply("node Person { name: String @key  age: I32? }")
             >>> graph.branches.update("draft").outcome.value
             'fast_forward'
             >>> _ = graph.mutate('query q() { insert Person { name: "ann", age: 7 } }', branch="draft")

@@ -130,7 +130,8 @@ class LedgerVersion:
             with reporting(self._dataset.uri, "", UNREADABLE):
                 return self._scan(indexes, list(columns) if columns else None, filter)
         except StorageError as error:
-            if error.kind is StorageErrorKind.PERMANENT and self._is_removed():
+            is_damaged = isinstance(error, DamagedFileError) and not error.is_missing
+            if error.kind is StorageErrorKind.PERMANENT and not is_damaged and self._is_removed():
                 raise VersionReclaimedError(
                     f"version {self.version} of {self.path.rpartition('/_versions/')[0]} no longer exists",
                     hint="cleanup has removed it: read the newest version",

@@ -10,7 +10,7 @@ a chain of versions, so no other row is read. Diffs, the change feed and merges 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.column_changes import former_columns, property_number
 from omnigraph.storage.difference import ChangedRowIds
-from omnigraph.storage.files.scratch import spilled
+from omnigraph.storage.files.scratch import RowCollector
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
 
@@ -152,17 +152,16 @@ def paired(before: pa.Table, after: pa.Table) -> pa.Table:
     rows = np.concatenate([before[ROW_ID].to_numpy(), after[ROW_ID].to_numpy()])
     order = np.asarray(pc.sort_indices(ids))
 
-    def gathered() -> Iterator[pa.Table]:
-        # An id occurs at most twice, once per side, so a pair is never more than one row apart.
+    with RowCollector(PAIRS) as pairs:
+        # An id occurs at most once per side. So after sorting, the two rows of a pair are next to each other.
         first = 0
         while first < len(order):
             last = min(first + GATHER_ROWS, len(order))
             if last < len(order) and ids[int(order[last - 1])] == ids[int(order[last])]:
                 last += 1
-            yield _gathered(ids, rows, order[first:last], before.num_rows)
+            pairs.add(_gathered(ids, rows, order[first:last], before.num_rows))
             first = last
-
-    return spilled(gathered(), PAIRS)
+        return pairs.table()
 
 
 def _gathered(

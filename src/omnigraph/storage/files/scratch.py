@@ -9,7 +9,6 @@ import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from types import TracebackType
 
 import pyarrow as pa
@@ -103,29 +102,52 @@ class Scratch:
             ) from error
 
 
-def spilled(parts: Iterable[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Collect rows as one table: in memory up to `SPILL_BYTES`, otherwise in a temporary file that is mapped.
+class RowCollector:
+    """Collects rows as one table: in memory up to `SPILL_BYTES`, otherwise in a temporary file that is mapped.
+
+    Args:
+        schema: the columns.
 
     Raises:
         StorageError: the temporary directory is full or not writable.
     """
-    held: list[pa.Table] = []
-    size = 0
-    remaining = iter(parts)
-    for part in remaining:
-        held.append(_table(part, schema))
-        size += held[-1].nbytes
-        if size > SPILL_BYTES:
-            break
-    else:
-        return pa.concat_tables([schema.empty_table(), *held])
-    with Scratch(schema) as scratch:
-        for part in chain(held, remaining):
-            scratch.write(_table(part, schema))
-        held.clear()
-        return scratch.table()
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._held: list[pa.Table] = []
+        self._size = 0
+        self._scratch: Scratch | None = None
+
+    def __enter__(self) -> RowCollector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+
+    def add(self, part: pa.Table | pa.RecordBatch) -> None:
+        rows = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+        self._held.append(rows.select(self._schema.names).cast(self._schema))
+        self._size += self._held[-1].nbytes
+        if self._scratch is None and self._size > SPILL_BYTES:
+            self._scratch = Scratch(self._schema)
+        if self._scratch is not None:
+            for table in self._held:
+                self._scratch.write(table)
+            self._held.clear()
+
+    def table(self) -> pa.Table:
+        """The collected rows. Nothing can be added afterwards."""
+        if self._scratch is None:
+            return pa.concat_tables([self._schema.empty_table(), *self._held])
+        return self._scratch.table()
 
 
-def _table(part: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    rows = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-    return rows.select(schema.names).cast(schema)
+def spilled(parts: Iterable[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Collect a stream of rows as one table (see `RowCollector`)."""
+    with RowCollector(schema) as rows:
+        for part in parts:
+            rows.add(part)
+        return rows.table()
