@@ -194,6 +194,12 @@ def test_bad_requests_are_refused(graph: Graph, place: Path) -> None:
         graph.schema.apply(SCHEMA, allow="everything")
     with pytest.raises(CompileError):
         graph.schema.apply("node A {")
+    for empty in ("\n", "// no types yet\n"):
+        with pytest.raises(InputError, match="would drop all types"):
+            graph.schema.apply(empty)
+    for wrong in (3, ["node A { }"]):
+        with pytest.raises(InputError, match="is not a schema"):
+            graph.schema.apply(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="cannot read"):
         graph.schema.apply(Path("nowhere.pg"))
     with pytest.raises(PreconditionFailedError):

@@ -53,7 +53,7 @@ def resolution(text: str) -> tuple[tuple[str, str], str]:
 
 
 def conflict_count(total: int) -> str:
-    """The beginning of the sentence about conflicts without a decision."""
+    """The beginning of the sentence about conflicts that nothing has decided."""
     return "1 conflict has" if total == 1 else f"{total:,} conflicts have"
 
 

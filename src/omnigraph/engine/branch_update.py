@@ -51,7 +51,7 @@ def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceip
     Raises:
         BranchNotFoundError: there is no such branch.
         InputError: the branch is `main`.
-        MergeConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: changes of the branch cannot be brought to the schema of the parent.
         PreconditionFailedError: the head of the branch is not the expected one.
     """

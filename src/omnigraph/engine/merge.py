@@ -36,7 +36,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
 
     Raises:
         BranchNotFoundError: there is no such branch.
-        MergeConflictsError: there are conflicts without a decision. Nothing was written.
+        MergeConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: the schemas of the branches are incompatible.
         PreconditionFailedError: the head of a branch is not the expected one.
     """

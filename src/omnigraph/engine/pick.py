@@ -56,7 +56,7 @@ def revert(session: Session, request: RevertRequest) -> PickReceipt:
     Raises:
         NotFoundError: there is no such branch or commit.
         InputError: the commit is the first of the graph, or a merge and no parent is given.
-        PickConflictsError: there are conflicts without a decision. Nothing was written.
+        PickConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: the commit changed the schema, or the schemas of the commit and the branch are incompatible.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the commit or its parent.
@@ -70,7 +70,7 @@ def cherry_pick(session: Session, request: CherryPickRequest) -> PickReceipt:
     Raises:
         NotFoundError: there is no such branch or commit.
         InputError: the commit is the first of the graph, or a merge and no parent is given.
-        PickConflictsError: there are conflicts without a decision. Nothing was written.
+        PickConflictsError: conflicts remain that no strategy or resolution decides. Nothing was written.
         MergeSchemaError: the commit changed the schema, or the schemas of the commit and the branch are incompatible.
         PreconditionFailedError: the head of the branch is not the expected one.
         VersionReclaimedError: cleanup has removed the commit or its parent.

@@ -17,7 +17,7 @@ from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.files.scratch import Scratch
 
 DEFAULT_BUDGET = LOAD_MEMORY.amount({})
-_ADVICE = "free disk space there, set TMPDIR to another directory, or give the load more memory"
+_ADVICE = "free disk space in this directory, set TMPDIR to another directory, or give the load more memory"
 
 
 def memory_budget(given: int | str | None, environ: Mapping[str, str] | None = None) -> int:

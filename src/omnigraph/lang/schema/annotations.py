@@ -117,7 +117,7 @@ def _check_merge(problems: Problems, annotations: tuple[ast.Annotation, ...], *,
         elif number:
             message, hint = "@merge is repeated", "remove one of them"
         elif len(values) != 1 or values[0] not in MERGE_LEVELS or annotation.arguments:
-            message, hint = "@merge names no level of merging", f"write {example}, or @merge(row)"
+            message, hint = "@merge names no merge level", f"write {example}, or @merge(row)"
         else:
             continue
         problems.report("OG-SC-033", message, annotation.span, hint=hint)

@@ -18,7 +18,7 @@ from omnigraph.errors import StorageError, StorageErrorKind
 SPILL_BYTES = 64 << 20
 """Maximum size of the rows that `spilled` keeps in memory."""
 
-_ADVICE = "free disk space there, set TMPDIR to another directory, or raise the memory budget"
+_ADVICE = "free disk space in this directory, set TMPDIR to another directory, or raise the memory budget"
 
 
 class Scratch:
