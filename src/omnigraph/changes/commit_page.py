@@ -19,7 +19,7 @@ from omnigraph.changes.change_json import feed_changes, opaque_type_id
 from omnigraph.changes.diff import Reading, parse_ops
 from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
-from omnigraph.commit.manifest import Commit
+from omnigraph.commit.manifest import Commit, TableId
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
     ChangeCursorError,
@@ -54,11 +54,14 @@ class ChangeFilter:
         kinds: kinds of entities: `node`, `edge`.
         types: names of types.
         ops: kinds of changes: insert, update, delete.
+        type_ids: the ids of the types, if the names are resolved. If not, a name selects the types that have it before
+            or after a commit.
     """
 
     kinds: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
     ops: tuple[ChangeOp, ...] | None = None
+    type_ids: frozenset[TableId] | None = None
 
     @classmethod
     def given(
@@ -113,6 +116,8 @@ class ChangeFilter:
         """Whether the changes of a type are returned."""
         if self.kinds is not None and pair.newest.kind.value not in self.kinds:
             return False
+        if self.type_ids is not None:
+            return pair.id in self.type_ids
         names = [state.name for state in (pair.before, pair.after) if state is not None]
         return self.types is None or any(name in self.types for name in names)
 
