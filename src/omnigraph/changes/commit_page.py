@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types
 from omnigraph.changes.change_json import feed_changes, opaque_type_id
-from omnigraph.changes.diff import Reading, parse_ops
+from omnigraph.changes.diff import Reading, listed, parse_ops
 from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
 from omnigraph.commit.manifest import Commit, TableId
@@ -75,11 +75,10 @@ class ChangeFilter:
         Raises:
             InputError: there is no such kind or operation, or a type is not a text.
         """
-        kinds = [kinds] if isinstance(kinds, str) else kinds
+        kinds, types = listed("kinds", kinds), listed("types", types)
         for kind in kinds or ():
             if kind not in [one.value for one in _KINDS]:
                 raise InputError(f"{shown(kind)} is not a kind of entity", hint="use node or edge")
-        types = [types] if isinstance(types, str) else types
         for name in types or ():
             if not isinstance(name, str):
                 raise InputError(f"types: {shown(name)} is not a text")
