@@ -180,6 +180,86 @@ def test_an_interrupt_inside_exec_has_the_same_exit_code(tmp_path: Path) -> None
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
 
 
+REPLACED_INTERRUPTS = {
+    "by an error of a class": """
+class Descriptor:
+    def __set_name__(self, owner, name):
+        interrupt()
+
+class Owner:
+    member = Descriptor()
+""",
+    "by an error of the library": """
+try:
+    interrupt()
+except KeyboardInterrupt:
+    raise RuntimeError("the connection is closed") from None
+""",
+    "by an unrelated error": """
+with suppress(KeyboardInterrupt):
+    interrupt()
+raise ImportError("multiarray failed to import")
+""",
+    "by a handler": """
+def handle(number, frame):
+    raise ValueError("cannot cancel the jobs")
+
+signal.signal(signal.SIGINT, handle)
+interrupt()
+""",
+    "not at all": "interrupt()",
+}
+
+INTERRUPTED_COMMAND = """
+import os, signal, sys, time
+from contextlib import suppress
+
+from omnigraph.cli import main as command
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+@command.cli.command()
+def work():
+    exec({source!r}, globals())
+
+command.main(["work"])
+"""
+
+
+@pytest.mark.parametrize("source", REPLACED_INTERRUPTS.values(), ids=REPLACED_INTERRUPTS)
+def test_an_interrupt_that_is_replaced_by_another_error_stops_a_command(tmp_path: Path, source: str) -> None:
+    """Whatever a library makes of Ctrl-C, the command reports the interrupt, and not an internal error."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_COMMAND.format(source=source))
+    ended = subprocess.run([sys.executable, "interrupted.py"], cwd=tmp_path, capture_output=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
+
+
+def test_an_error_of_the_work_after_an_interrupt_is_reported_too(tmp_path: Path) -> None:
+    source = """
+from omnigraph.errors import ConflictError
+
+try:
+    interrupt()
+finally:
+    raise ConflictError("the rollback failed")
+"""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_COMMAND.format(source=source))
+    ended = subprocess.run([sys.executable, "interrupted.py"], cwd=tmp_path, capture_output=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout) == (130, b"")
+    assert ended.stderr.splitlines()[:2] == [b"stopped", b"the rollback failed"]
+
+
+def test_an_interrupt_while_the_arguments_are_read_stops_a_command(tmp_path: Path) -> None:
+    source = INTERRUPTED_COMMAND.format(source="").replace(
+        "command.main(", "command._check_text = lambda *given: interrupt()\ncommand.main("
+    )
+    (tmp_path / "interrupted.py").write_text(source)
+    ended = subprocess.run([sys.executable, "interrupted.py"], cwd=tmp_path, capture_output=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"stopped\n")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_interrupt_ends_a_load_on_spark(shell: Shell, graph: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import click
 
+from omnigraph.cli.interrupts import is_interrupt
 from omnigraph.errors import OmnigraphError, cut, printable, report_for
 from omnigraph.settings import DEBUG
 
@@ -32,7 +33,7 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
     Raises:
         OSError: stdout is a closed pipe. Then click ends the command without a message.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if is_interrupt(error):
         with suppress(ValueError):  # signals can be set only in the main thread
             # A second Ctrl-C ends the process at once, without waiting for Spark.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -40,6 +41,8 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
         # `python -m` would kill itself with the signal and return no exit code. Evaluating a string clears the flag.
         eval("None")
         _print("stopped")
+        if isinstance(error, OmnigraphError):  # an error of the work that followed, for example of a rollback
+            _print(error.render())
         code = INTERRUPTED
     elif isinstance(error, OmnigraphError):
         _print(error.render())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -24,6 +25,7 @@ from omnigraph.cli.failures import WRITES, report
 from omnigraph.cli.graphs import init, recovery, snapshot
 from omnigraph.cli.history import blame, log
 from omnigraph.cli.indexes import indexes
+from omnigraph.cli.interrupts import watch
 from omnigraph.cli.language import check, fmt, lint
 from omnigraph.cli.load import ingest, load
 from omnigraph.cli.mutate import change, mutate
@@ -94,6 +96,12 @@ class _Commands(click.Group):
             args = args[1 + takes_value :]
         end = args.index("--") if "--" in args else len(args)
         return super().parse_args(ctx, args[:end] + early + args[end:] if args else args)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt as error:
+            raise click.exceptions.Exit(report(error)) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -219,6 +227,7 @@ for command in (
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     open_closed_streams()
+    watch()
     try:
         cli.main(args=args, prog_name="omnigraph")
     except OSError as error:  # the help text cannot be printed; errors of commands are handled in `invoke`

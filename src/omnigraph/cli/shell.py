@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnigraph.cli.failures import report
+from omnigraph.cli.interrupts import forget, is_interrupt
 from omnigraph.cli.mutate import json_object
 from omnigraph.cli.scope import address, address_options, state_options
 from omnigraph.cli.statements import Statements, as_query, is_complete
@@ -114,11 +115,12 @@ class Session:
             if text.startswith(":"):
                 return self._command(text)
             self._query(text)
-        except Exception as error:
-            self.failed = True
-            report(error)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
+        except (Exception, KeyboardInterrupt) as error:
+            if is_interrupt(error):
+                click.echo("stopped", err=True)
+            else:
+                self.failed = True
+                report(error)
         return True
 
     def _query(self, text: str) -> None:
@@ -299,6 +301,7 @@ def _run_interactive(session: Session) -> None:
                 click.echo()
                 return
             except KeyboardInterrupt:
+                forget()
                 lines.finish()
                 click.echo()
                 continue

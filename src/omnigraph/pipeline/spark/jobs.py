@@ -84,8 +84,9 @@ class JobMonitor:
             raise failure from error
         finally:
             poller.stop()
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes the property
+            with suppress(Exception):  # after an interrupt, the connection to Spark may be unusable
+                for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                    context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes the property
 
 
 class _Poller:
