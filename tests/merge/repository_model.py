@@ -163,6 +163,40 @@ class DroppedTypeError(Exception):
         self.certain = certain
 
 
+class MixedSchemasError(Exception):
+    """A virtual base whose ancestors have different schemas."""
+
+
+def keeps_both_sides(found: State, source: State, source_shape: Shape, target: State, shape: Shape, old: State) -> None:
+    """Check a merge whose base is not modelled: nothing that only one side has inserted is lost, and nothing is new.
+
+    Args:
+        found: the merged rows.
+        source: the rows of the source.
+        source_shape: the schema of the source.
+        target: the rows of the target.
+        shape: the schema of the target, and of the result.
+        old: the rows of the common ancestors.
+    """
+    for one in shape.types:
+        name, theirs = one.id, source_shape.find(one.id)
+        if theirs is None:
+            assert same_rows(found[name], target[name])
+            continue
+        shared = ["from", "to"] if name == EDGE else []
+        shared += [column.id for column in one.columns if theirs.has(column.id)]
+        for entity in {*found[name], *source[name], *target[name]}:
+            rows = [side.get(entity) for side in (found[name], source[name], target[name])]
+            result, given, present = ({c: row[c] for c in shared} if row else None for row in rows)
+            if given is not None and present is not None and same(given, present):
+                assert same(result, given), (name, entity)
+            elif (given is None) != (present is None) and entity not in old.get(name, {}):
+                assert same(result, given or present), (name, entity)
+            elif result is not None:
+                values = [row for row in (given, present) if row is not None]
+                assert all(any(_alike(result[c], row[c]) for row in values) for c in shared), (name, entity)
+
+
 def aligned(
     base: Base, base_shape: Shape, source: State, source_shape: Shape, target: State, target_shape: Shape
 ) -> tuple[Base, State]:
@@ -358,12 +392,15 @@ class Repository:
         Args:
             best: the ancestors.
             level: the level of the merge.
-            shapes: the schemas of both heads. A virtual base across schemas is unknown.
+            shapes: the schemas of both heads.
             by_property: the types whose properties are combined by default.
             inner: whether it is the base of a merge of ancestors.
+
+        Raises:
+            MixedSchemasError: several ancestors have different schemas. The model has no base for them.
         """
         if (inner or len(best) > 1) and len({*shapes, *(self.commits[name].shape for name in best)}) > 1:
-            return Base({}, unknown=frozenset("*"))
+            raise MixedSchemasError
         lost = frozenset(name for commit in best for name in self.lost(commit))
         if lost:
             unknown = lost if len(best) == 1 else frozenset("*")

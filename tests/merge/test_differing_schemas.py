@@ -284,6 +284,54 @@ def test_an_entity_is_not_deleted_if_a_property_that_only_the_base_lacks_may_hav
     assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("delete_vs_update", "ann")]
 
 
+_ITEMS = "node Item { name: String @key  size: I32? }"
+
+
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        [],
+        [_ITEMS + " node Tag { name: String @key }"],
+        ["node Item { name: String @key  size: I32?  colour: String? }"],
+        ["node Item { name: String @key  weight: I32 @default(1) }"],
+        ['node Item { name: String @key  length: I32? @rename_from("size") }'],
+        ["node Item { name: String @key }", _ITEMS],
+    ],
+    ids=["same", "type", "nullable", "default", "rename", "again"],
+)
+@pytest.mark.parametrize("how", ["merge", "back", "update"])
+def test_several_bases_before_a_schema_change_lose_nothing(tmp_path: Path, schemas: list[str], how: str) -> None:
+    """Two branches have merged each other, so there are two bases. Rows that one side inserts later are no conflicts."""
+    graph = omnigraph.init(tmp_path / "graph", _ITEMS)
+
+    def insert(name: str, branch: str = "main") -> None:
+        graph.mutate(f'query q() {{ insert Item {{ name: "{name}" }} }}', branch=branch)
+
+    insert("first")
+    graph.branches.create("side")
+    insert("a")
+    insert("b", "side")
+    graph.branches.create("crossing")
+    graph.merge("side")
+    graph.merge("crossing", into="side")
+    for schema in schemas:
+        graph.schema.apply(schema)
+    insert("c")
+    insert("d", "side")
+    calls: dict[str, Any] = {
+        "merge": lambda **options: graph.merge("side", **options),
+        "back": lambda **options: graph.merge("main", into="side", **options),
+        "update": lambda **options: graph.branches.update("side", **options),
+    }
+    preview = calls[how](preview=True)
+    assert (len(preview.base_commits), preview.conflicts) == (2, ())
+    calls[how](strategy="ours")
+    names = graph.query(
+        "query q() { match { $i: Item } return { $i.name as n } }", branch="main" if how == "merge" else "side"
+    )
+    assert sorted(row["n"] for row in names.to_pylist()) == ["a", "b", "c", "d", "first"]
+
+
 def test_types_that_only_the_base_lacks_are_merged(graph: Graph) -> None:
     """The base is an older branch that merged `main` without its new type. Both heads have the type."""
     graph.schema.apply(BEFORE + "node Tag {\n    name: String @key\n    n: I32?\n}\n")

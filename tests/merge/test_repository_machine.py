@@ -44,6 +44,7 @@ from tests.merge.repository_model import (
     DroppedTypeError,
     Found,
     Known,
+    MixedSchemasError,
     Repository,
     Row,
     Shape,
@@ -416,7 +417,11 @@ class Machine:
         if self.known.shape(name) == self.known.shape(parent):
             self._merge(parent, name, strategy, level, lambda **options: self.graph.branches.update(name, **options))
             return
-        best, base = self.known.merge_base(name, parent, level)
+        try:
+            best, base = self.known.merge_base(name, parent, level)
+        except MixedSchemasError:
+            self._merge_mixed(lambda **options: self.graph.branches.update(name, **options), name, name, parent)
+            return
         self.say(f"update {name} from {parent}, strategy {strategy}, level {level}, bases {best}")
         heads = self.known.heads[name], self.known.heads[parent]
         forward = self.known.is_up_to_date(name, parent)
@@ -625,7 +630,11 @@ class Machine:
             def call(**options: Any) -> Any:
                 return self.graph.merge(source, target, **options)
 
-        best, base = self.known.merge_base(source, target, level)
+        try:
+            best, base = self.known.merge_base(source, target, level)
+        except MixedSchemasError:
+            self._merge_mixed(call, target, source, target)
+            return
         self.say(f"merge {source} into {target}, strategy {strategy}, level {level}, bases {best}")
         if self.known.is_up_to_date(source, target):
             receipt = call(strategy=strategy, level=level)
@@ -649,6 +658,42 @@ class Machine:
             self._refused(run, target, certain=error.certain)
             return
         self._act(run, work, strategy)
+
+    def _merge_mixed(self, run: Callable[..., Any], changed: str, source: str, target: str) -> None:
+        """Merge two branches whose common ancestors have different schemas.
+
+        Args:
+            run: merges.
+            changed: the branch that gets the result.
+            source: the branch whose rows are merged.
+            target: the branch with the rows and the schema that they are merged into.
+        """
+        best = self.known.best([self.known.heads[source]], [self.known.heads[target]])
+        self.say(f"merge {source} into {target} for {changed}, bases {best} with different schemas")
+        if self.known.is_up_to_date(source, target) or self.known.is_forward(source, target):
+            return
+        try:
+            preview = run(preview=True)
+        except MergeSchemaError:
+            self.say("  refused")
+            return
+        if preview.conflicts:
+            with pytest.raises(MergeConflictsError):
+                run()
+            assert self.graph.branch(changed).head.id == self.known.heads[changed]
+            return
+        parents = self.known.heads[changed], self.known.heads[target if changed == source else source]
+        shape = self.known.shape(target)
+        self._commit(changed, run)
+        found = stored(self.graph.snapshot(branch=changed), shape)
+        old: State = {}
+        for commit in best:
+            for name, rows in self.known.commits[commit].state.items():
+                old.setdefault(name, {}).update(rows)
+        sides = self.known.state(source), self.known.shape(source), self.known.state(target), shape
+        model.keeps_both_sides(found, *sides, old)
+        self._record(changed, found, shape, self.known.heads[changed], parents[1])
+        self._check_branch(changed)
 
     def _act(self, run: Callable[..., Any], work: Work, strategy: str | None) -> None:
         """Run a merge, revert or cherry-pick: its preview, then itself, with choices if there are conflicts."""

@@ -150,7 +150,7 @@ class Merge:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
         levels = self._levels(target)
-        bases = Bases(self._store, history, self._schemas, self._comparer, self._memory, levels, by_strategy)
+        bases = Bases(self._store, history, self._schemas, self._comparer, self._memory, levels, by_strategy, self.now)
         base_state = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 

@@ -22,11 +22,11 @@ from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
-from omnigraph.lang.arrow import PROPERTY_ID
+from omnigraph.lang.arrow import PROPERTY_ID, arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.equality import identical
-from omnigraph.storage.blobs import CELL, stored_blobs
+from omnigraph.storage.blobs import CELL, row_schema, stored_blobs
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -54,6 +54,8 @@ EnumRenames = Mapping[int, tuple[tuple[str, str], ...]]
 """The old and new names of enum values, by the stable number of the property."""
 
 _NOTHING: frozenset[str] = frozenset()
+_SCAN_ROWS = 1 << 16
+"""Number of rows that a scan reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,8 @@ class AlignedView:
         return self._conversion.schema
 
     def lookup(self, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
-        rows = self._view.lookup(by, values, columns=self._conversion.read(columns))
+        stored = self._conversion.stored.get(by, by)
+        rows = self._view.lookup(stored, values, columns=self._conversion.read(columns))
         return self._conversion.converted(rows, columns)
 
     def read_fragments(
@@ -383,6 +386,43 @@ def alignment_of(
     return Alignment(store.tables, target, schemas.of(target), renames, now)
 
 
+@dataclass(frozen=True, slots=True)
+class AlignedRows:
+    """The rows of an earlier state for constraint checks, read with the columns of the target.
+
+    Attributes:
+        tables: the aligned tables.
+        view: the earlier state, with types named as in the target.
+        accepted: the schema of the target.
+    """
+
+    tables: AlignedTables
+    view: Manifest
+    accepted: AcceptedSchema
+
+    def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
+        pin = pins(self.view).get(key)
+        if pin is None:
+            return self._none(key, columns)
+        table = self.tables.at(pin.ref)
+        names = list(columns or table.schema().names)
+        numbers = [part.number for part in table.fragments()]
+        schema = pa.schema([table.schema().field(name) for name in names])
+        rows = pa.Table.from_batches(table.read_fragments(numbers, columns=names, batch_rows=_SCAN_ROWS), schema)
+        return rows if filter is None else rows.filter(filter)
+
+    def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        pin = pins(self.view).get(key)
+        if pin is None or by in self.tables.lacking(pin.ref):
+            return self._none(key, columns)
+        return self.tables.at(pin.ref).lookup(by, values, columns=columns)
+
+    def _none(self, key: str, columns: Sequence[str] | None) -> pa.Table:
+        """No rows: the earlier state does not have the type, or none of its rows has a value in the column."""
+        schema = row_schema(arrow_schema(self.accepted, *TypeKey.parse(key)))
+        return pa.schema([schema.field(name) for name in columns or schema.names]).empty_table()
+
+
 class Alignment:
     """Aligns the states of one merge to the schema of its target.
 
@@ -407,6 +447,10 @@ class Alignment:
     def tables(self) -> TableStorage:
         """The table storage for the merge, with the read methods that a merge needs."""
         return cast(TableStorage, self._aligned)
+
+    def rows(self, view: Manifest) -> AlignedRows:
+        """The rows of an aligned state, for constraint checks."""
+        return AlignedRows(self._aligned, view, self._accepted)
 
     def view(self, view: Manifest) -> Manifest:
         """A state with types named as in the target. Types that the target does not have are left out."""
