@@ -301,7 +301,7 @@ _ITEMS = "node Item { name: String @key  size: I32? }"
 )
 @pytest.mark.parametrize("how", ["merge", "back", "update"])
 def test_several_bases_before_a_schema_change_lose_nothing(tmp_path: Path, schemas: list[str], how: str) -> None:
-    """Two branches have merged each other, so there are two bases. Rows that one side inserts later are no conflicts."""
+    """Branches that merged each other have two bases. Rows that one side inserts later are no conflicts."""
     graph = omnigraph.init(tmp_path / "graph", _ITEMS)
 
     def insert(name: str, branch: str = "main") -> None:
