@@ -286,6 +286,5 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     except VersionReclaimedError as error:
         raise VersionReclaimedError(
             f"commit {commit.id} cannot be {verb}: the state at its parent {name} no longer exists",
-            hint="cleanup, or a schema change that removed data, has removed it; tags and a larger number of kept commits "
-            "keep states from cleanup",
+            hint="cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup",
         ) from error

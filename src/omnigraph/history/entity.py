@@ -107,8 +107,8 @@ class BlamedValue:
         property: the property.
         value: its value. A blob is represented by its metadata.
         commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
-        after_commit: the last readable commit with another value; None if there is none, or if the commit is unknown and
-            a merge may have brought an older value.
+        after_commit: the last readable commit with another value; None if there is none, or if the commit is unknown
+            and a merge may have brought an older value.
         until_commit: the first readable commit with this value.
         merged_by: the merge commit that brought the value to the branch; None if it was set on the branch itself.
     """
@@ -285,7 +285,7 @@ def _origins(
             found[identities[identity]] = taken.get(names.get(identity, ""), origin)
             del identities[identity]
         if step.may_have_more:
-            found |= {name: (None, None, step.newer.id, merged_by) for name in identities.values()}
+            found |= dict.fromkeys(identities.values(), (None, None, step.newer.id, merged_by))
             return found
         if not identities:
             break
