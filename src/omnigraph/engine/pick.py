@@ -281,10 +281,10 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     before = find_ancestor(after, name)
     try:
         if before is None:
-            raise VersionReclaimedError(f"commit {name} no longer exists")
+            raise VersionReclaimedError(f"the state at commit {name} no longer exists")
         return _Change(commit, after, store.manifest_of(before))
     except VersionReclaimedError as error:
         raise VersionReclaimedError(
-            f"commit {commit.id} cannot be {verb}: its parent {name} no longer exists",
-            hint="cleanup has removed it; tags and a larger number of kept commits keep states readable",
+            f"commit {commit.id} cannot be {verb}: the state at its parent {name} no longer exists",
+            hint="cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup",
         ) from error

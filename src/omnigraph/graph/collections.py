@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Unpack
 
@@ -121,10 +121,17 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class CommitPage:
-    """A page of commits, newest first, and the cursor of the next page; None for the last page."""
+    """A page of commits, newest first.
+
+    Attributes:
+        commits: the commits.
+        cursor: the cursor of the next page; None for the last page.
+        removed: the ids of listed commits whose state is not kept. Their entries stay in the history.
+    """
 
     commits: tuple[Commit, ...]
     cursor: str | None
+    removed: frozenset[str] = frozenset()
 
 
 class Commits:
@@ -163,9 +170,10 @@ class Commits:
         """
         if limit is not None and limit < 1:
             raise InputError("limit must be at least 1")
-        return lineage.newest_of(
+        page = lineage.newest_of(
             self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
         )
+        return replace(page, removed=lineage.removed_of(self._store, page.commits))
 
 
 def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor: str | None) -> CommitPage:
