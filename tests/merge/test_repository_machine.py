@@ -429,6 +429,8 @@ class Machine:
             receipt = self.graph.branches.update(name, level=level, **options)
             outcome = "fast_forward" if self.known.is_up_to_date(name, parent) else "merged"
             assert (receipt.outcome, receipt.source) == (outcome, parent)
+            if receipt.commit is not None:
+                self._check_counts(receipt)
             return receipt
 
         if forward:
@@ -442,6 +444,13 @@ class Machine:
                 raise
             work = Work(name, *aligned, *onto, heads, level, is_update=True)
         self._act(run, work, strategy)
+
+    def _check_counts(self, receipt: Any) -> None:
+        """The counts of an update are those of a diff between the old and the new head of the branch."""
+        counts = {key: tuple(one.to_json().values()) for key, one in receipt.changes.items()}
+        diff = self.graph.diff(receipt.commit.parent, receipt.commit.id)
+        assert counts == {key: (one.inserts, one.updates, one.deletes) for key, one in diff.stat().types}
+        assert counts == {one.key: (one.inserted, one.updated, one.deleted) for one in receipt.commit.counts}
 
     def _base_shape(self, best: list[str]) -> Shape:
         return self.known.commits[best[0]].shape
