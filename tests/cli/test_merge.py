@@ -66,6 +66,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
         "  node:Person: 1 inserted, 0 updated, 0 deleted",
         "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age "
         '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',
+        "  help: choose a side for all (--strategy) or for each (--resolve)",
         "",
         "node Person",
         '+ bob  age: 1, name: "bob"',

@@ -114,7 +114,7 @@ class MergeReceipt:
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
             "left_out": list(self.left_out),
-            "schema_changes": None if self.schema_changes is None else list(self.schema_changes),
+            **({} if self.schema_changes is None else {"schema_changes": list(self.schema_changes)}),
             **({"previewed": [change.to_json() for change in self.previewed]} if self.preview else {}),
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
