@@ -727,3 +727,38 @@ def counts(before: State, after: State, shape: Shape = FIRST_SHAPE) -> dict[str,
         if made or changed or gone:
             found[shape.of(name).key] = (made, changed, gone)
     return found
+
+
+def update_counts(
+    before: State, old: Shape, after: State, new: Shape
+) -> tuple[dict[str, tuple[int, int, int]], dict[str, int]]:
+    """The changes of a branch by an update that brings a new schema.
+
+    Returns:
+        The numbers of inserts, updates and deletes of each type, by type key. An update changes a property that both
+        schemas have. And by type key, the number of other entities with a value in a new property that is not its
+        default.
+    """
+    found: dict[str, tuple[int, int, int]] = {}
+    added: dict[str, int] = {}
+    for name in before.keys() | after.keys():
+        one, former = new.find(name), old.find(name)
+        newest = one or former
+        assert newest is not None
+        rows, earlier = after.get(name, {}) if one else {}, before.get(name, {}) if former else {}
+        both = rows.keys() & earlier.keys()
+        known = {column.id for column in former.columns} if former else set()
+        fresh = [column for column in one.columns if column.id not in known] if one else []
+        ends = {"from", "to"} if name == EDGE else set()
+        shared = ends | ({column.id for column in one.columns} & known if one else set())
+        changed = {entity for entity in both if not same(_only(rows[entity], shared), _only(earlier[entity], shared))}
+        numbers = len(rows.keys() - both), len(changed), len(earlier.keys() - both)
+        sums = found.get(newest.key, (0, 0, 0))
+        found[newest.key] = sums[0] + numbers[0], sums[1] + numbers[1], sums[2] + numbers[2]
+        set_values = (any(rows[entity].get(c.id) != c.default for c in fresh) for entity in both - changed)
+        added[newest.key] = added.get(newest.key, 0) + sum(set_values)
+    return found, added
+
+
+def _only(row: Row, names: set[str]) -> Row:
+    return {name: value for name, value in row.items() if name in names}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError
+from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError, PickConflictsError
 
 BEFORE = """
 node Person {
@@ -148,6 +148,107 @@ def test_an_enum_value_that_the_target_lacks_is_a_conflict(graph: Graph) -> None
     with pytest.raises(MergeConflictsError) as failed:
         graph.merge("side")
     assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("value_constraint_violation", "cyd")]
+
+
+STRICT = BEFORE.replace("enum(open, closed)", "enum(open)").replace("age: I32?", "age: I32")
+
+
+@pytest.fixture
+def invalid(graph: Graph) -> Graph:
+    """The branch `side` has an insert and two updates that the schema of `main` no longer allows."""
+    write(graph, 'update Person set { status: "open" } where name = "ann"')
+    write(graph, 'update Person set { status: "open", age: 30 } where name = "ann"', "side")
+    write(graph, 'insert Person { name: "cyd", status: "open" }', "side")
+    write(graph, 'update Person set { status: "closed", nick: "b" } where name = "bob"', "side")
+    graph.load([{"edge": "Lives", "from": "cyd", "to": "rome", "data": {"id": "e"}}], mode="append", branch="side")
+    graph.schema.apply(STRICT, allow="validated")
+    return graph
+
+
+VALID = {"age": 40, "status": "open", "nick": None}
+WRONG = [("value_constraint_violation", "bob"), ("value_constraint_violation", "cyd")]
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["strategy", "resolutions"])
+def test_a_merge_takes_the_valid_side_of_an_invalid_value(invalid: Graph, *, by_name: bool) -> None:
+    def options(side: str) -> dict[str, Any]:
+        ids = ("bob", "cyd")
+        return {"resolutions": {("Person", name): side for name in ids}} if by_name else {"strategy": side}
+
+    for chosen in ({}, options("theirs")):
+        with pytest.raises(MergeConflictsError) as failed:
+            invalid.merge("side", **chosen)
+        assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == WRONG
+        assert "does not allow the values of 'theirs': choose 'ours'" in str(failed.value.hint)
+    receipt = invalid.merge("side", **options("ours"))
+    assert (receipt.total_conflicts, receipt.commit is not None) == (0, True)
+    # Without the node, its edge is left out, too. This is a conflict of its own if a strategy decides it.
+    assert receipt.resolved == (2 if by_name else 3)
+    found = people(invalid, type_="Person")
+    assert (found.keys(), found["bob"]) == ({"ann", "bob"}, VALID)
+    assert invalid.snapshot().scan("edge:Lives").num_rows == 1
+    assert invalid.verify().ok
+
+
+def test_a_merge_by_property_keeps_the_other_changes_of_a_row_with_an_invalid_value(invalid: Graph) -> None:
+    receipt = invalid.merge("side", level="property", strategy="ours")
+    assert receipt.changes["node:Person"].to_json() == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert people(invalid, type_="Person")["bob"] == VALID | {"nick": "b"}
+    assert invalid.verify().ok
+
+
+def test_an_update_takes_the_valid_side_of_an_invalid_value(invalid: Graph) -> None:
+    with pytest.raises(MergeConflictsError) as failed:
+        invalid.branches.update("side", strategy="ours")
+    assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == WRONG
+    assert "does not allow the values of 'ours': choose 'theirs'" in str(failed.value.hint)
+    receipt = invalid.branches.update("side", resolutions={("Person", "bob"): "theirs", ("Person", "cyd"): "theirs"})
+    assert receipt.resolved == 2
+    assert receipt.changes["node:Person"].to_json() == {"inserted": 0, "updated": 1, "deleted": 1}
+    assert people(invalid, "side", "Person")["bob"] == VALID
+    assert invalid.verify(branch="side").ok
+
+
+def test_a_cherry_pick_takes_the_valid_side_of_an_invalid_value(invalid: Graph) -> None:
+    write(invalid, 'update Person set { status: "closed", age: 5 } where name = "ann"', "side")
+    commit = invalid.branch("side").head.id
+    with pytest.raises(PickConflictsError, match="value_constraint_violation"):
+        invalid.cherry_pick(commit, into="main", strategy="theirs")
+    assert invalid.cherry_pick(commit, into="main", strategy="ours").resolved == 1
+    assert people(invalid, type_="Person")["ann"]["age"] == 30
+
+
+def test_an_invalid_node_that_another_choice_restores_stays_a_conflict(graph: Graph) -> None:
+    """The choice for the edge restores its node, and the choice for the node leaves it out."""
+    write(graph, 'insert Person { name: "cyd", status: "closed" }')
+    graph.branches.create("other")
+    write(graph, 'update Person set { status: "open" } where name = "ann"')
+    write(graph, 'delete Person where name = "cyd"')
+    graph.load([{"edge": "Lives", "from": "cyd", "to": "rome", "data": {"id": "e"}}], mode="append", branch="other")
+    write(graph, 'update Person set { nick: "c" } where name = "cyd"', "other")
+    graph.schema.apply(BEFORE.replace("enum(open, closed)", "enum(open)"), allow="validated")
+    preview = graph.merge("other", preview=True, resolutions={("Person", "cyd"): "ours", ("Lives", "e"): "theirs"})
+    assert [(c.kind.value, c.entity_id) for c in preview.conflicts] == [("value_constraint_violation", "cyd")]
+
+
+def test_the_help_names_the_property_level_only_if_it_resolves_a_conflict(graph: Graph) -> None:
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    write(graph, 'update Person set { nick: "b" } where name = "bob"')
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    assert "--level property" in str(failed.value.hint)
+    write(graph, 'update Person set { age: 42 } where name = "bob"')
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    assert "--level property" not in str(failed.value.hint)
+    assert "--strategy" in str(failed.value.hint)
+
+
+def test_a_property_that_was_dropped_and_added_again_is_named_as_another_one(graph: Graph) -> None:
+    write(graph, 'update Person set { nick: "b" } where name = "bob"', "side")
+    graph.schema.apply(BEFORE.replace("    nick: String?\n", ""))
+    graph.schema.apply(BEFORE)
+    assert graph.merge("side").left_out == ("Person.nick (another property has this name now)",)
 
 
 def test_changes_of_a_dropped_type_are_refused(graph: Graph) -> None:

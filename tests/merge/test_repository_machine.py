@@ -102,6 +102,7 @@ class Work:
         is_pick: whether it is a revert or a cherry-pick.
         restoring: whether it is a revert.
         is_update: whether it is a branch update. Then the branch is merged into its parent, and is called `ours`.
+        former: for a branch update, the state and the schema of the branch.
     """
 
     target: str
@@ -114,6 +115,7 @@ class Work:
     is_pick: bool = False
     restoring: bool = False
     is_update: bool = False
+    former: tuple[State, Shape] | None = None
 
     def merged(self, choices: Choice, strategy: str | None) -> model.Merged:
         if self.is_update:
@@ -425,6 +427,7 @@ class Machine:
         self.say(f"update {name} from {parent}, strategy {strategy}, level {level}, bases {best}")
         heads = self.known.heads[name], self.known.heads[parent]
         forward = self.known.is_up_to_date(name, parent)
+        former = self.known.state(name), self.known.shape(name)
         if forward:  # the branch has nothing of its own
             base, best = model.Base(self.known.state(name)), [heads[0]]
         states = base, self._base_shape(best), self.known.state(name), self.known.shape(name)
@@ -434,10 +437,12 @@ class Machine:
             receipt = self.graph.branches.update(name, level=level, **options)
             outcome = "fast_forward" if self.known.is_up_to_date(name, parent) else "merged"
             assert (receipt.outcome, receipt.source) == (outcome, parent)
+            if receipt.commit is not None:
+                self._check_counts(receipt)
             return receipt
 
         if forward:
-            work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True)
+            work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True, former=former)
         else:
             try:
                 aligned = model.aligned(*states, *onto)
@@ -445,8 +450,15 @@ class Machine:
                 if self._refused(run, name, certain=error.certain):
                     return
                 raise
-            work = Work(name, *aligned, *onto, heads, level, is_update=True)
+            work = Work(name, *aligned, *onto, heads, level, is_update=True, former=former)
         self._act(run, work, strategy)
+
+    def _check_counts(self, receipt: Any) -> None:
+        """The counts of an update are those of a diff between the old and the new head of the branch."""
+        counts = {key: tuple(one.to_json().values()) for key, one in receipt.changes.items()}
+        diff = self.graph.diff(receipt.commit.parent, receipt.commit.id)
+        assert counts == {key: (one.inserts, one.updates, one.deletes) for key, one in diff.stat().types}
+        assert counts == {one.key: (one.inserted, one.updated, one.deleted) for one in receipt.commit.counts}
 
     def _base_shape(self, best: list[str]) -> Shape:
         return self.known.commits[best[0]].shape
@@ -753,7 +765,15 @@ class Machine:
         if work.is_pick:
             assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
-        assert changes == model.counts(work.onto, wanted.state, work.shape)
+        if work.former is None:
+            assert changes == model.counts(work.onto, wanted.state, work.shape)
+        elif not wanted.conflicts:
+            counts, added = model.update_counts(*work.former, wanted.state, work.shape)
+            for key, numbers in counts.items():
+                inserted, updated, deleted = changes.pop(key, (0, 0, 0))
+                assert (inserted, deleted) == (numbers[0], numbers[2])
+                assert numbers[1] <= updated <= numbers[1] + added[key]
+            assert changes == {}
 
     def _done(self, run: Callable[..., Any], work: Work, wanted: model.Merged, **options: Any) -> None:
         receipt = self._commit(work.target, lambda: run(**options))

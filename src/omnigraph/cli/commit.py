@@ -120,7 +120,7 @@ def shown_counts(commit: Commit) -> str:
     totals = commit.totals
     if totals is None:
         return ""
-    nothing = "schema" if commit.writer == "SchemaApply" else "no rows"
+    nothing = "schema" if commit.writer in ("SchemaApply", "BranchUpdate") else "no rows"
     signs = (("+", totals.inserted), ("~", totals.updated), ("-", totals.deleted))
     return " ".join(f"{sign}{count}" for sign, count in signs if count) or nothing
 

@@ -192,7 +192,7 @@ def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Mani
         idempotency_key=request.idempotency_key,
         ledger=view.ledger.branch,
         generation=1 + max(generation_of(store, view), prepared.merged_generation),
-        counts=staging.counts,
+        counts=staging.counts if prepared.counts is None else prepared.counts,
     )
     return Sidecar(
         operation,

@@ -121,6 +121,10 @@ class Compared:
         kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
         return replace(self, rows=kept, inserted=self.inserted - inserted)
 
+    def with_values(self, rows: pa.Table) -> Compared:
+        """A copy with other values of the rows to write. The target has all rows whose values differ."""
+        return replace(self, rows=rows)
+
     def with_rows(self, rows: pa.Table) -> Compared:
         """A copy with more rows to write. The target has none of them."""
         return self._with(rows, rows.num_rows)

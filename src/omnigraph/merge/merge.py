@@ -26,6 +26,7 @@ from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
+from omnigraph.merge.invalid_values import InvalidValues
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.preview import PreviewedChange, previewed
 from omnigraph.merge.property_level import Levels, MergeLevel
@@ -294,8 +295,11 @@ class _Comparison:
         snapshot = Snapshot(self._merge._store, target)
         decisions = Decisions.of(self.tables, self._choices)
         restorer = EdgeRestorer(self._tables, self._base, source, target, accepted, self.alignment)
+        invalid = InvalidValues(self._tables, target, accepted, self._choices, decisions)
         while True:
             self.edges_kept += restorer.restore(self.tables, decisions)
+            if self.alignment is not None:
+                invalid.resolve(self.tables)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
             unchanged = restorer.unchanged_table
             orphans = Orphans(self._tables, unchanged, target, accepted, self.tables, self._choices, decisions)
@@ -311,6 +315,9 @@ class _Comparison:
             for key, ids in orphans.named.items():
                 self.named.setdefault(key, set()).update(ids)
             self.tables.update(orphans.tables)
+        self.resolved += invalid.resolved
+        for key, names in invalid.named.items():
+            self.named.setdefault(key, set()).update(names)
         for rows, describe in wrong:
             self.found.add_violations(rows, describe, changes)
 

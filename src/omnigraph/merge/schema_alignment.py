@@ -481,7 +481,11 @@ class Alignment:
 
     def lacks(self, key: str, ref: TableRef) -> list[str]:
         """The properties of a version of a table that the target does not have."""
-        return [f"{TypeKey.parse(key).name}.{column}" for column in self._aligned.left_out(ref)]
+        now = set(self._aligned.at(ref).schema().names)
+        name = TypeKey.parse(key).name
+        return [
+            f"{name}.{column}{_ANOTHER_PROPERTY if column in now else ''}" for column in self._aligned.left_out(ref)
+        ]
 
     def left_out(self, base: Manifest | None, source: Manifest, name: str) -> list[str]:
         """The types and properties of the source that the target does not have, and that the source has changed.
@@ -520,5 +524,7 @@ class Alignment:
         """Whether a type is newer than the schema of the target: its number is larger, and numbers are never reused."""
         return identity.type_id >= self._accepted.next_id or identity.incarnation >= self._accepted.next_id
 
+
+_ANOTHER_PROPERTY = " (another property has this name now)"
 
 NO_LACKING: Lacking = (_NOTHING, _NOTHING, _NOTHING)
