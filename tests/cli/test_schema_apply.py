@@ -126,3 +126,20 @@ def test_wrong_combinations_of_options_are_usage_errors(shell: Shell) -> None:
     ):
         assert shell.run("schema", *args).exit_code == 2, args
     assert shell.run("schema", "apply", place, "--schema", shell.queries).exit_code == 1
+
+
+def test_two_contradicting_levels_are_a_usage_error(shell: Shell) -> None:
+    """`--allow-data-loss` removes data from the history, so it must not win over a stricter level."""
+    place = graph(shell)
+    with omnigraph.open(place) as opened:
+        before = opened.snapshot().commit.id
+    new = shell.write("new.pg", SCHEMA.replace("    age: I32?\n", ""))
+    for level in ("safe", "validated", "drops"):
+        result = shell.run("schema", "apply", place, "--schema", new, "--allow-data-loss", "--allow", level, "--yes")
+        assert result.exit_code == 2
+        assert f"--allow {level} and --allow-data-loss exclude each other" in result.stderr
+    assert shell.run("schema", "show", place).stdout == SCHEMA
+    agreed = ("--allow-data-loss", "--allow", "data-loss", "--yes")
+    assert shell.run("schema", "apply", place, "--schema", new, *agreed).exit_code == 0
+    with omnigraph.open(place) as opened, pytest.raises(VersionReclaimedError):
+        opened.entity("Person", "ann", at=before)

@@ -46,3 +46,18 @@ def test_a_schema_that_does_not_compile_is_reported(shell: Shell) -> None:
     result = shell.run("schema", "plan", "--from", shell.schema, "--to", broken)
     assert result.exit_code == 1
     assert "broken.pg" in result.stderr
+
+
+def test_a_schema_without_types_is_refused_as_apply_does(shell: Shell) -> None:
+    place = shell.init()
+    for text in ("", "\n", "// no types yet\n", "interface Named { name: String }\n"):
+        new = shell.write("new.pg", text)
+        for command in (
+            ("schema", "plan", place, "--schema", new),
+            ("schema", "plan", "--from", shell.schema, "--to", new),
+            ("schema", "apply", place, "--schema", new, "--yes"),
+        ):
+            assert "the new schema has no types" in shell.fails(*command)
+    assert (
+        shell.run("schema", "plan", "--from", shell.write("old.pg", ""), "--to", shell.write("n.pg", "")).exit_code == 0
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from tests.cli.shell import Shell
 
@@ -21,3 +23,11 @@ def test_the_version_is_printed_as_text_and_json(shell: Shell) -> None:
 def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
     result = shell.run("frobnicate")
     assert result.exit_code == 2
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "omnigraph"]
+    found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout == f"omnigraph {__version__}\n"
+    wrong = subprocess.run([*command, "frobnicate"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2

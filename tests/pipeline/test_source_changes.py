@@ -153,8 +153,9 @@ def test_the_number_of_commits_per_batch_is_limited(graph: Graph) -> None:
     limit = reading.getDefaultReadLimit()
     assert limit == ReadMaxFiles(3)
     start = reading.initialOffset()
-    assert reading.latestOffset(start, ReadMaxFiles(2)) == {"commit": commits[2]}
-    assert reading.latestOffset({"commit": commits[2]}, ReadMaxFiles(2)) == {"commit": commits[3]}
+    type_ = str(graph.snapshot().tables["node:P"].id)
+    assert reading.latestOffset(start, ReadMaxFiles(2)) == {"commit": commits[2], "type": type_}
+    assert reading.latestOffset({"commit": commits[2]}, ReadMaxFiles(2)) == {"commit": commits[3], "type": type_}
     assert reading.latestOffset({"commit": commits[3]}, ReadMaxFiles(2)) == {"commit": commits[3]}
     assert reading.partitions({"commit": commits[3]}, {"commit": commits[3]}) == []
 
@@ -164,9 +165,9 @@ def test_trigger_available_now_ignores_later_commits(graph: Graph) -> None:
     reading = stream(graph)
     reading.prepareForTriggerAvailableNow()
     put(graph, b=1)
-    assert reading.latestOffset(reading.initialOffset(), ALL) == {"commit": first}
+    assert reading.latestOffset(reading.initialOffset(), ALL)["commit"] == first
     assert reading.latestOffset({"commit": first}, ALL) == {"commit": first}
-    assert reading.reportLatestOffset() == {"commit": graph.snapshot().commit.id}
+    assert reading.reportLatestOffset()["commit"] == graph.snapshot().commit.id
 
 
 def test_the_feed_of_a_branch_begins_before_its_fork(graph: Graph) -> None:
@@ -225,6 +226,55 @@ def test_edges_have_a_change_feed(graph: Graph) -> None:
         ("insert", "k", "a", "b"),
         ("delete", "k", "a", "b"),
     ]
+
+
+def test_a_renamed_type_stays_in_the_stream(graph: Graph) -> None:
+    """A reader follows the type that it was started with, and a checkpoint belongs to this type."""
+    put(graph, a=1)
+    reading = stream(graph, startingCommit="latest")
+    start = reading.initialOffset()
+    renamed = SCHEMA.replace("node P {", 'node R @rename_from("P") {').replace("P -> P", "R -> R")
+    graph.schema.apply(renamed)
+    graph.load([{"type": "R", "data": {"name": "b", "n": 2}}], mode="append")
+    middle = reading.latestOffset(start, ALL)
+    assert short(delivered(reading, start, middle)) == [("insert", "b", 2)]
+    graph.schema.apply(renamed + SCHEMA.splitlines()[0])  # another type with the old name
+    graph.load([{"type": "P", "data": {"name": "other", "n": 9}}], mode="append")
+    graph.load([{"type": "R", "data": {"name": "a", "n": 3}}], mode="merge")
+    end = reading.latestOffset(middle, ALL)
+    assert short(delivered(reading, middle, end)) == [("update", "a", 3)]
+    restarted = stream(graph, type="R")
+    assert short(delivered(restarted, start, end)) == [("insert", "b", 2), ("update", "a", 3)]
+    assert short(delivered(restarted, {"commit": ""}, end)) == [("insert", "a", 3), ("insert", "b", 2)]
+    another = stream(graph)
+    for offset in (start, middle, end, {"commit": start["commit"]}, {"commit": "", "type": start["type"]}):
+        with pytest.raises(InputError, match=r"does not belong to P, but to the type [PR] of commit"):
+            another.latestOffset(offset, ALL)
+        with pytest.raises(InputError, match="does not belong to P"):
+            another.partitions(offset, {"commit": "any"})
+    assert short(everything(graph, startingCommit="beginning")) == [("insert", "other", 9)]
+
+
+def test_a_stream_ends_with_an_error_when_its_type_is_dropped(graph: Graph) -> None:
+    graph.load([{"type": "Q", "data": {"name": "q"}}], mode="append")
+    reading = stream(graph, type="Q", startingCommit="latest")
+    start = reading.initialOffset()
+    graph.schema.apply(SCHEMA.replace("node Q { name: String @key }", ""))
+    graph.schema.apply(SCHEMA)
+    graph.load([{"type": "Q", "data": {"name": "new"}}], mode="append")
+    with pytest.raises(InputError, match="Q does not exist at commit"):
+        reading.partitions(start, reading.latestOffset(start, ALL))
+    with pytest.raises(InputError, match="does not belong to Q, but to the type Q of commit"):
+        stream(graph, type="Q").latestOffset(start, ALL)
+
+
+def test_a_property_that_gets_the_name_of_another_stops_the_stream(graph: Graph) -> None:
+    start = put(graph, a={"n": 1, "x": 2.0})
+    graph.schema.apply(SCHEMA.replace("n: I64?  ", ""))
+    graph.schema.apply(SCHEMA)
+    with pytest.raises(InputError, match="the columns of P differ at commit"):
+        everything(graph, startingCommit=start)
+    assert everything(graph, startingCommit=start, columns="id,x") == []
 
 
 def test_invalid_streams_are_refused(graph: Graph) -> None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types
 from omnigraph.changes.change_json import feed_changes, opaque_type_id
-from omnigraph.changes.diff import Reading, parse_ops
+from omnigraph.changes.diff import Reading, listed, parse_ops
 from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
-from omnigraph.commit.manifest import Commit
+from omnigraph.commit.manifest import Commit, TableId
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.errors import (
     ChangeCursorError,
@@ -54,11 +54,14 @@ class ChangeFilter:
         kinds: kinds of entities: `node`, `edge`.
         types: names of types.
         ops: kinds of changes: insert, update, delete.
+        type_ids: the ids of the types, if the names are resolved. If not, a name selects the types that have it before
+            or after a commit.
     """
 
     kinds: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
     ops: tuple[ChangeOp, ...] | None = None
+    type_ids: frozenset[TableId] | None = None
 
     @classmethod
     def given(
@@ -72,11 +75,10 @@ class ChangeFilter:
         Raises:
             InputError: there is no such kind or operation, or a type is not a text.
         """
-        kinds = [kinds] if isinstance(kinds, str) else kinds
+        kinds, types = listed("kinds", kinds), listed("types", types)
         for kind in kinds or ():
             if kind not in [one.value for one in _KINDS]:
                 raise InputError(f"{shown(kind)} is not a kind of entity", hint="use node or edge")
-        types = [types] if isinstance(types, str) else types
         for name in types or ():
             if not isinstance(name, str):
                 raise InputError(f"types: {shown(name)} is not a text")
@@ -113,6 +115,8 @@ class ChangeFilter:
         """Whether the changes of a type are returned."""
         if self.kinds is not None and pair.newest.kind.value not in self.kinds:
             return False
+        if self.type_ids is not None:
+            return pair.id in self.type_ids
         names = [state.name for state in (pair.before, pair.after) if state is not None]
         return self.types is None or any(name in self.types for name in names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -131,10 +131,11 @@ def parse_ops(ops: str | Sequence[ChangeOp | str] | None) -> tuple[ChangeOp, ...
     Raises:
         InputError: one of them does not exist.
     """
-    if ops is None:
-        return None
     found = []
-    for op in [ops] if isinstance(ops, str) else ops:
+    given = listed("ops", ops)
+    if given is None:
+        return None
+    for op in given:
         try:
             found.append(ChangeOp(op))
         except ValueError:
@@ -142,11 +143,24 @@ def parse_ops(ops: str | Sequence[ChangeOp | str] | None) -> tuple[ChangeOp, ...
     return tuple(dict.fromkeys(found))
 
 
-def _texts(what: str, given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def listed(what: str, given: object) -> tuple[Any, ...] | None:
+    """The items of an argument that is one text or several.
+
+    Raises:
+        InputError: it is neither a text nor a collection.
+    """
     if given is None:
         return None
-    found = (given,) if isinstance(given, str) else tuple(given)
-    for one in found:
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise InputError(f"{what}: {shown(given)} is neither a text nor a list of texts")
+    return tuple(given)
+
+
+def _texts(what: str, given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    found = listed(what, given)
+    for one in found or ():
         if not isinstance(one, str):
             raise InputError(f"{what}: {shown(one)} is not a text", hint="an id is a text, even if the key is a number")
     return found
@@ -185,6 +199,7 @@ class TypeDiff:
         key: the type key, `node:<Type>` or `edge:<Type>`, in the second state.
         name: the name of the type in the second state.
         old_name: its name in the first state; None if the type does not exist there.
+        is_dropped: whether the type exists only in the first state.
     """
 
     def __init__(self, reading: Reading, pair: TypePair, chosen: DiffFilter, budget: int) -> None:
@@ -197,9 +212,16 @@ class TypeDiff:
         self.kind = pair.newest.kind
         self.name = pair.newest.name
         self.old_name = None if pair.before is None else pair.before.name
+        self.is_dropped = pair.after is None
 
     def __repr__(self) -> str:
         return f"<TypeDiff {self.key}>"
+
+    @property
+    def label(self) -> str:
+        """The type for people: its kind and name, its old name after a rename, and whether it was dropped."""
+        renamed = f" (was {self.old_name})" if self.old_name not in (None, self.name) else ""
+        return f"{self.kind.value} {self.name}{renamed}{' (dropped)' if self.is_dropped else ''}"
 
     @property
     def pair(self) -> TypePair:
@@ -367,15 +389,42 @@ class Diff:
         return (one for one in self._types if not one.pair.is_same_version)
 
     def __getitem__(self, name: str) -> TypeDiff:
-        """The changes of one type, by its name or key in either state."""
-        for one in self._types:
-            if name in (one.name, one.key, one.old_name, f"{one.kind.value}:{one.old_name}"):
-                return one
-        raise InputError(f"there is no type '{cut(name)}'", hint=did_you_mean(name, [one.name for one in self._types]))
+        """The changes of one type, by its name or key in either state.
+
+        Raises:
+            InputError: there is no such type, or several types have the name: a node type and an edge type, or
+                different types of the two states.
+        """
+        if not isinstance(name, str):
+            raise InputError(f"{shown(name)} is not the name of a type")
+        found = [
+            one for one in self._types if name in (one.name, one.key, one.old_name, f"{one.kind.value}:{one.old_name}")
+        ]
+        if len(found) > 1:
+            both = len({one.kind for one in found}) > 1
+            raise InputError(
+                f"'{cut(name)}' is the name of several types: {', '.join(one.label for one in found)}",
+                hint=f"use node:{name} or edge:{name}" if both else "iterate over the diff to read each of them",
+            )
+        if not found:
+            known = [one.name for one in self._types]
+            raise InputError(f"there is no type '{cut(name)}'", hint=did_you_mean(name, known))
+        return found[0]
 
     def stat(self) -> DiffStat:
-        """The numbers of changes of each type that has changes."""
-        return DiffStat(tuple((one.key, one.counts) for one in self if one.counts.total))
+        """The numbers of changes of each type that has changes.
+
+        If a dropped type and another type of the second state have the same key, that of the dropped type ends with
+        `(dropped)`.
+        """
+        changed = [one for one in self if one.counts.total]
+        kept = {one.key for one in self._types if not one.is_dropped}
+        return DiffStat(
+            tuple(
+                (f"{one.key} (dropped)" if one.is_dropped and one.key in kept else one.key, one.counts)
+                for one in changed
+            )
+        )
 
     def to_json(self, limit: int | None = None) -> dict[str, Any]:
         """The diff as a JSON value. With a limit, it has only the first changes, but the numbers count all changes."""

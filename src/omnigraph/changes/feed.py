@@ -7,8 +7,9 @@ from cleanup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.changes.aligned_types import GraphState
@@ -24,6 +25,7 @@ from omnigraph.changes.commit_page import (
     packed,
 )
 from omnigraph.changes.diff import Reading
+from omnigraph.changes.followed_types import check_names, from_member, resolved, to_member
 from omnigraph.changes.tokens import (
     Binding,
     Position,
@@ -36,6 +38,7 @@ from omnigraph.changes.tokens import (
 )
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import Commit, Manifest
+from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
 from omnigraph.errors import (
     ChangeCursorError,
@@ -51,6 +54,19 @@ from omnigraph.errors import (
 
 DEFAULT_COMMITS, MAX_COMMITS = 128, 512
 """Default and maximum number of commits that one poll returns."""
+
+_SAME_SCHEMA = tuple(
+    kind.value
+    for kind in (
+        WriterKind.MUTATION,
+        WriterKind.LOAD,
+        WriterKind.BRANCH_MERGE,
+        WriterKind.OPTIMIZE,
+        WriterKind.ENSURE_INDEXES,
+        WriterKind.EMBED,
+    )
+)
+"""The kinds of writes that do not change the schema of their branch."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
 
@@ -204,21 +220,27 @@ class Feed:
         """One page of a poll.
 
         Raises:
-            InputError: a commit or a type does not exist on the branch.
+            InputError: a commit does not exist on the branch, or no state of the poll has a type.
             ChangeCursorError: a token does not belong to the request.
             ChangeFeedGapError: cleanup has removed a table version that is needed for the first commit of the page.
             SchemaBoundaryError: the first commit of the page changes the columns of a type.
         """
         head = self._schema_of(self._store.capture(request.branch))
         binding = self._binding(head, request.filter, branch=True)
-        if request.page_token is None and request.cursor is None:
-            request.filter.check_types(head)
-        walk = self._walk(request, head.manifest, binding)
-        return self._page(request, binding, walk)
+        token = _token(request, binding)
+        walk, pending = self._walk(request, head.manifest, token)
+        chosen = self._with_ids(request, head, token, walk.position, pending)
+        return self._page(replace(request, filter=chosen), _bound(binding, chosen), walk)
 
     def cursor_at(self, head: GraphState, chosen: ChangeFilter) -> str:
-        """The cursor after the head of a branch."""
-        return _cursor(self._binding(head, chosen, branch=True), head.manifest.head.id)
+        """The cursor after the head of a branch.
+
+        Raises:
+            InputError: the head does not have a type.
+        """
+        if chosen.types is not None:
+            chosen = replace(chosen, type_ids=resolved(chosen.types, [head]))
+        return _cursor(_bound(self._binding(head, chosen, branch=True), chosen), head.manifest.head.id)
 
     def has_news(self, request: Poll) -> bool:
         """Whether the branch has commits after the position of a request. Fast if there are none."""
@@ -229,23 +251,63 @@ class Feed:
         token = decode(request.cursor, TokenKind.FEED_CURSOR, binding)
         return bool(view.head.id != token.get("commit"))
 
-    def _walk(self, request: Poll, view: Manifest, binding: Binding) -> _Walk:
+    def _walk(self, request: Poll, view: Manifest, token: Mapping[str, Any] | None) -> tuple[_Walk, list[Commit]]:
+        """The commits of the response, and all commits after its position, oldest first."""
         cut_at, within, left = view.head.id, None, request.max_commits
-        if request.page_token is not None:
-            token = decode(request.page_token, TokenKind.FEED_PAGE, binding)
+        if token is not None:
             after: str | None = text_member(token, "commit")
-            cut_at, within = text_member(token, "cut"), position_member(token, "position")
-            left = token.get("left", 0)
-            if not isinstance(left, int) or not 1 <= left <= MAX_COMMITS:
-                raise ChangeCursorError("it is damaged")
-        elif request.cursor is not None:
-            after = text_member(decode(request.cursor, TokenKind.FEED_CURSOR, binding), "commit")
         elif request.start is None or request.start == NOW:
             after = view.head.id
         else:
             after = None if request.start == BEGINNING else request.start.removeprefix(AFTER)
+        if token is not None and request.page_token is not None:
+            cut_at, within = text_member(token, "cut"), position_member(token, "position")
+            left = token.get("left", 0)
+            if not isinstance(left, int) or not 1 <= left <= MAX_COMMITS:
+                raise ChangeCursorError("it is damaged")
         position, pending = self._pending(request, view, after, cut_at)
-        return _Walk(position, tuple(pending[:left]), cut_at, len(pending) > left, within, left)
+        return _Walk(position, tuple(pending[:left]), cut_at, len(pending) > left, within, left), pending
+
+    def _with_ids(
+        self,
+        request: Poll,
+        head: GraphState,
+        token: Mapping[str, Any] | None,
+        position: Commit,
+        pending: Sequence[Commit],
+    ) -> ChangeFilter:
+        """The filter of a poll with the ids of its types.
+
+        A token has the ids. Without a token, a name is looked up in the head, then at the position, then in the commits
+        between them, the newest first.
+
+        Raises:
+            InputError: none of these states has a type.
+            ChangeCursorError: the cursor follows a type that was dropped, and its name belongs to another type now; or
+                the token has no ids, and the state at its position does not have a type.
+        """
+        chosen = request.filter
+        if chosen.types is None:
+            return chosen
+        if token is None:
+            return replace(chosen, type_ids=resolved(chosen.types, self._states(head, position, pending)))
+        ids = from_member(token)
+        if ids is None:  # a token of a release that followed types by name
+            try:
+                ids = resolved(chosen.types, [self._state(position, pending[0] if pending else position)])
+            except InputError as error:
+                raise ChangeCursorError("it does not identify the types of its filter") from error
+        if request.cursor is not None:
+            check_names(chosen.types, ids, head)
+        return replace(chosen, type_ids=ids)
+
+    def _states(self, head: GraphState, position: Commit, pending: Sequence[Commit]) -> Iterator[GraphState]:
+        """The states of a poll that may have different schemas. Leaves out states that cleanup has removed."""
+        yield head
+        changing = [commit for commit in reversed(pending) if commit.writer not in _SAME_SCHEMA]
+        for commit in [position, *changing]:
+            with suppress(ChangeFeedGapError):
+                yield self._state(commit, commit)
 
     def _pending(self, request: Poll, view: Manifest, after: str | None, cut_at: str) -> tuple[Commit, list[Commit]]:
         """The commit at a position, and the commits after it up to the commit `cut_at`, oldest first."""
@@ -331,6 +393,18 @@ class Feed:
             *_, oldest = commits(view)
             self._genesis = (oldest.id if oldest.parent is None else None,)
         return self._genesis[0]
+
+
+def _token(request: Poll, binding: Binding) -> Mapping[str, Any] | None:
+    """The content of the cursor or page token of a request; None if it has neither."""
+    if request.page_token is not None:
+        return decode(request.page_token, TokenKind.FEED_PAGE, binding)
+    return None if request.cursor is None else decode(request.cursor, TokenKind.FEED_CURSOR, binding)
+
+
+def _bound(binding: Binding, chosen: ChangeFilter) -> Binding:
+    """The binding of a token with the ids of the types of a filter."""
+    return binding if chosen.type_ids is None else replace(binding, types=tuple(to_member(chosen.type_ids)))
 
 
 def _cursor(binding: Binding, commit_id: str) -> str:

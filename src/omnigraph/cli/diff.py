@@ -82,7 +82,7 @@ def print_diff(diff: Diff, limit: int) -> None:
     for one in diff:
         if one.counts.total and shown < limit:
             echo("")
-            echo(click.style(_title(one), bold=True))
+            echo(click.style(one.label, bold=True))
             for line in _lines(one, limit - shown):
                 echo(line)
             shown += min(one.counts.total, limit - shown)
@@ -109,11 +109,6 @@ def _summary(diff: Diff) -> Iterator[str]:
 def _counts(counts: ChangeCounts) -> str:
     numbers = {"insert": counts.inserts, "delete": counts.deletes, "update": counts.updates}
     return " ".join(click.style(f"{_SIGNS[op]}{number:,}", _COLORS[op]) for op, number in numbers.items() if number)
-
-
-def _title(one: TypeDiff) -> str:
-    renamed = f" (was {one.old_name})" if one.old_name not in (None, one.name) else ""
-    return f"{one.kind.value} {one.name}{renamed}"
 
 
 def _lines(one: TypeDiff, limit: int) -> Iterator[str]:

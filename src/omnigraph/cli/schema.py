@@ -111,10 +111,12 @@ def plan(
 
 def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dict[str, Any], bool, list[str]]:
     from omnigraph.lang.schema import accept, compile_schema
+    from omnigraph.lang.schema.migrate import check_has_types
     from omnigraph.lang.schema.migrate import plan as plan_change
 
     old = compile_schema(read_schema(old_path), str(old_path))
     new = compile_schema(read_schema(new_path), str(new_path))
+    check_has_types(old, new)
     # Without a graph there are no stored identities, so the old schema gets temporary ones.
     made = plan_change(accept(old, _NO_GRAPH), new, allow_data_loss=allow_data_loss)
     members = {"from": str(old_path), "to": str(new_path), "step_count": len(made.steps)}
@@ -127,9 +129,7 @@ def _offline(old_path: Path, new_path: Path, allow_data_loss: bool) -> tuple[dic
 @click.option(
     "--allow",
     type=click.Choice(_LEVELS),
-    default="drops",
-    show_default=True,
-    help="Most severe effect on data. A plan with more severe steps is refused.",
+    help="Most severe effect on data. A plan with more severe steps is refused.  [default: drops]",
 )
 @click.option("--allow-data-loss", is_flag=True, help="Same as --allow data-loss: drops also change the history.")
 @click.option("--branch", metavar="BRANCH", help="Only main: other branches get the schema by 'branch update'.")
@@ -144,7 +144,7 @@ def apply(
     uri_option: str | None,
     store: str | None,
     schema_path: Path,
-    allow: str,
+    allow: str | None,
     allow_data_loss: bool,
     branch: str | None,
     if_commit: str | None,
@@ -162,9 +162,11 @@ def apply(
     Other branches keep their schema until 'omnigraph branch update', and old commits are read with theirs. Rows that do
     not fit the new schema stop the change before it has any effect.
     """
+    if allow_data_loss and allow not in (None, "data-loss"):
+        raise click.UsageError(f"--allow {allow} and --allow-data-loss exclude each other")
     target = address(uri, uri_option, store)
     source = _source(schema_path)
-    level = "data_loss" if allow_data_loss else allow.replace("-", "_")
+    level = "data_loss" if allow_data_loss else (allow or "drops").replace("-", "_")
     if level == "data_loss":
         confirm("applying a schema with hard drops", target, yes=yes, as_json=as_json)
     with (

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
+from omnigraph.commit.branch_parents import parent_of
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
@@ -55,7 +56,7 @@ class Branch:
     """A branch of the graph.
 
     Attributes:
-        parent: the branch that it was created from; None for `main`.
+        parent: the branch that it was created from, or `main` if that branch no longer exists; None for `main`.
         head: id of its newest commit.
         manifest_version: its current manifest version.
     """
@@ -70,11 +71,12 @@ def list_branches(store: Store) -> list[Branch]:
     """All branches, `main` first, then by name."""
     main = store.capture(MAIN)
     found = [Branch(MAIN, None, main.head.id, main.version)]
-    for name, ref in store.branch_refs().items():
+    refs = store.branch_refs()
+    for name, ref in refs.items():
         if not ref.is_hidden:
             with suppress(BranchNotFoundError):  # deleted during the listing
                 view = store.capture(name)
-                found.append(Branch(name, ref.parent, view.head.id, view.version))
+                found.append(Branch(name, parent_of(store, refs, ref), view.head.id, view.version))
     return found
 
 
@@ -98,7 +100,7 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
         reach(Failpoint.BRANCH_LEDGER_CREATED)
         # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
         hidden = name.startswith(SYSTEM)
-        parent = base.branch, base.ledger.branch, base.version
+        parent = MAIN if base.branch == name else base.branch, base.ledger.branch, base.version
         ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
         try:
             ref = create_branch_ref(store.objects, ref)

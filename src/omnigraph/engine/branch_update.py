@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from omnigraph.changes.planned_changes import PlannedChanges
 from omnigraph.commit.ancestors import History, generation_of
-from omnigraph.commit.branches import list_branches
+from omnigraph.commit.branch_parents import parent_of
 from omnigraph.commit.lineage import find_idempotent
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.read_set import SCHEMA, untracked
@@ -114,12 +114,12 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
 
 def _parent(session: Session, name: str) -> str:
     """The parent of a branch; `main` if it no longer exists."""
-    branches = {branch.name: branch for branch in list_branches(session.store)}
-    found = branches.get(name)
+    refs = session.store.branch_refs()
+    found = refs.get(name)
     if found is None:
         session.store.capture(name)  # raises the error for an unknown branch
         return MAIN
-    return found.parent if found.parent in branches else MAIN
+    return parent_of(session.store, refs, found)
 
 
 def _merge_request(request: BranchUpdateRequest, parent: str) -> MergeRequest:

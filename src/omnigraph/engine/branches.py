@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.commit import branch_reset, branches, snapshots, transaction_branches
+from omnigraph.commit.branch_parents import parent_of
 from omnigraph.commit.branch_reset import BranchReset, preview_reset
 from omnigraph.commit.branches import Branch
 from omnigraph.commit.lineage import find_ancestor, full_commit_id
@@ -26,7 +27,8 @@ def create_branch(session: Session, name: str, *, source: str | None = None, com
     store = session.store
     view = store.capture(source or MAIN) if commit is None else snapshots.at_commit(store, commit).manifest
     made = branches.create_branch(store, name, view)
-    return Branch(made.name, made.parent, view.head.id, view.version)
+    parent = made.parent if made.parent == MAIN else parent_of(store, store.branch_refs(), made)
+    return Branch(made.name, parent, view.head.id, view.version)
 
 
 def delete_branch(session: Session, name: str, expect_head: str | None = None, incarnation: str | None = None) -> None:

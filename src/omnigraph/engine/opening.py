@@ -174,6 +174,8 @@ def schema_text(schema: str | os.PathLike[str]) -> str:
     if not isinstance(schema, str | os.PathLike):
         raise InputError(f"{shown(schema)} is not a schema", hint="give its text, or the path of a .pg file")
     path = Path(schema)
+    if "\0" in str(path):
+        raise InputError(f"{shown(str(path))} is not a schema", hint="give its text, or the path of a .pg file")
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 
 from omnigraph.commit.manifest import MAIN, Manifest
-from omnigraph.commit.schema_tables import table_keys
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
@@ -45,6 +44,7 @@ def plan_schema(session: Session, source: str | os.PathLike[str], *, allow: Allo
 
     Raises:
         CompileError: the new schema does not compile.
+        InputError: the new schema has no types, but the graph has some.
     """
     view = session.store.capture(MAIN)
     hard = parse_allow(allow) is Allow.DATA_LOSS
@@ -55,7 +55,7 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
     """Change the schema of `main`, as one commit.
 
     Raises:
-        InputError: the request names another branch than `main`.
+        InputError: the request names another branch than `main`, or the new schema drops all types.
         CompileError: the new schema does not compile.
         PlanError: a step is refused, or more severe than `allow` permits.
         SchemaDataError: stored rows do not fit the new schema.
@@ -94,11 +94,6 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     store = session.store
     migration, view = _migration(session, request)
     migration.check_allowed(Allow(request.allow))
-    if migration.after is not None and not table_keys(migration.after) and view.tables:
-        raise InputError(
-            "the new schema has no types, so it would drop all types of the graph",
-            hint="check the file; nothing has changed",
-        )
     planned = migration.planned(store, view)
     write = replace(
         write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),

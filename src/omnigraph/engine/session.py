@@ -179,6 +179,11 @@ class Session:
             raise InputError("give at or branch, not both: a snapshot or commit already belongs to a branch")
         if isinstance(at, str):
             return self.snapshot(commit=at)
+        if not isinstance(at, Snapshot):
+            raise InputError(
+                f"{shown(at)} is not a state of a graph",
+                hint="give a commit id, a tag, a time, a manifest version or a snapshot",
+            )
         if at.uri != self.store.objects.uri:
             raise InputError(f"this snapshot belongs to another graph, {at.uri}")
         return at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,7 +20,7 @@ from omnigraph.engine.branches import create_branch, delete_branch, reset_branch
 from omnigraph.engine.options import takes
 from omnigraph.engine.requests import BranchUpdateOptions, BranchUpdateRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, shown
 from omnigraph.merge.receipt import MergeReceipt
 
 
@@ -168,8 +169,8 @@ class Commits:
             limit: the maximum number of commits.
             cursor: the cursor of the previous page.
         """
-        if limit is not None and limit < 1:
-            raise InputError("limit must be at least 1")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise InputError(f"limit must be a number of at least 1, not {shown(limit)}")
         page = lineage.newest_of(
             self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
         )
@@ -187,7 +188,7 @@ def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor:
         found = (commit for commit in found if commit.actor == actor)
     if limit is None:
         return CommitPage(tuple(found), None)
-    taken = tuple(islice(found, limit + 1))
+    taken = tuple(islice(found, min(limit, sys.maxsize - 1) + 1))
     more = len(taken) > limit
     return CommitPage(taken[:limit], taken[limit - 1].id if more else None)
 

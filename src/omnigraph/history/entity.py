@@ -10,7 +10,7 @@ from typing import Any
 
 from omnigraph.commit.manifest import Commit, Manifest, commit_json
 from omnigraph.commit.store import Store
-from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut
+from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.history.chain import Chain, EntityHistory, Step
 from omnigraph.history.rows import EntityRow
 from omnigraph.lang.names import did_you_mean
@@ -245,6 +245,8 @@ def blame(
         raise NotFoundError(
             f"there is no entity '{cut(entity_id)}' of {key}", hint="'log' shows when an entity was deleted"
         )
+    if not isinstance(property, str | None):
+        raise InputError(f"{shown(property)} is not the name of a property")
     if property is not None and property not in row.values:
         hint = history.present_name(property) or did_you_mean(property, row.values)
         raise InputError(f"{key} has no property '{cut(property)}'", hint=hint)

@@ -115,8 +115,13 @@ class Choices:
             type_key: returns the type key of a type name.
 
         Raises:
-            InputError: a side is neither 'ours' nor 'theirs', or a conflict has no entity id.
+            InputError: a side is neither 'ours' nor 'theirs', a conflict has no entity id, or the resolutions are not a
+                mapping.
         """
+        if resolutions is not None and not isinstance(resolutions, Mapping):
+            raise InputError(
+                f"resolutions: {shown(resolutions)} is not a mapping", hint="give {(type, id): 'ours' or 'theirs'}"
+            )
         by_type: dict[str, dict[str, Strategy]] = {}
         for about, side in (resolutions or {}).items():
             if isinstance(about, Conflict):

@@ -13,7 +13,7 @@ from omnigraph.commit.write_request import Prepared, SchemaChange
 from omnigraph.embed import Embedder
 from omnigraph.errors import PlanError, ReadSetChangedError
 from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema, evolve, ir_hash, resolve
-from omnigraph.lang.schema.migrate import Plan, Tier, plan
+from omnigraph.lang.schema.migrate import Plan, Tier, check_has_types, plan
 from omnigraph.lang.schema.migrate.steps import DropProperty, DropType
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.migrate.checks import MigratedRows, check_rows
@@ -56,8 +56,10 @@ class Migration:
 
         Raises:
             CompileError: the new schema does not compile.
+            InputError: the new schema has no types, but the accepted schema has some.
         """
         desired = compile_schema(source, _SOURCE)
+        check_has_types(before.catalog, desired)
         made = plan(before, desired, allow_data_loss=hard)
         after = evolve(before, desired) if made.supported else None
         return cls(source, before, after, made, dict(resolve(before.catalog, desired).types))

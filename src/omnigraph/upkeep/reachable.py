@@ -25,13 +25,14 @@ from omnigraph.commit.schema_tables import identity_in
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkRecord
-from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError
+from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError, shown
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import TableRef
 
 _COMMITS = pa.array(["graph_commit", "ancestor"])
 """The kinds of manifest rows with commits: those of a branch, and those merged into it."""
 
+_LONGEST_AGE = timedelta(days=365_250)
 _READERS = 8
 T = TypeVar("T")
 
@@ -61,17 +62,22 @@ class Policy:
         """Validate the policy.
 
         Raises:
-            InputError: there is no rule, or a value is negative.
+            InputError: there is no rule, a value is negative, or it is not a number or an age.
         """
         if self.keep is None and self.older_than is None:
             raise InputError(
                 "cleanup needs a rule for the commits to keep",
                 hint="give keep or older_than (--keep, --older-than), or both",
             )
-        if self.keep is not None and self.keep < 0:
-            raise InputError(f"keep: {self.keep} is not a number of commits")
+        keep = self.keep
+        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 0):
+            raise InputError(f"keep: {shown(keep)} is not a number of commits")
         for name, age in (("older_than", self.older_than), ("orphans_older_than", self.orphans)):
-            if age is not None and age < timedelta(0):
+            if age is None and name == "older_than":
+                continue
+            if not isinstance(age, timedelta) or age > _LONGEST_AGE:
+                raise InputError(f"{name}: {shown(age)} is not an age", hint="give a timedelta of at most 1,000 years")
+            if age < timedelta(0):
                 raise InputError(f"{name}: an age cannot be negative")
 
     def stays(self, distance: int, commit: Commit, now: datetime) -> bool:

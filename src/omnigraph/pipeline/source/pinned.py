@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from pyspark.sql.types import StructType
 
+from omnigraph.commit.manifest import TableId
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
@@ -84,18 +85,22 @@ class Pinned:
         location: the location of the graph.
         commit_id: the commit.
         kind: node or edge.
+        id: the identity of the type. A rename does not change it.
         ref: the version of the table.
         columns: the columns to read, in order.
         declared: all columns of the type.
+        numbers: the stable numbers of the properties among the columns to read, by name.
         where: the condition that rows must meet; None for all rows.
     """
 
     location: GraphLocation
     commit_id: str
     kind: TypeKind
+    id: TableId
     ref: TableRef
     columns: Mapping[str, ValueType]
     declared: Mapping[str, ValueType]
+    numbers: Mapping[str, int]
     where: Where | None = None
 
     @property
@@ -122,21 +127,32 @@ def pinned(options: Options) -> Pinned:
     return pinned_at(location, view, graph.session.schemas.at(view), options)
 
 
-def pinned_at(location: GraphLocation, view: Snapshot, accepted: AcceptedSchema, options: Options) -> Pinned:
+def pinned_at(
+    location: GraphLocation, view: Snapshot, accepted: AcceptedSchema, options: Options, given: str | None = None
+) -> Pinned:
     """Resolve options to a type in a snapshot.
+
+    Args:
+        location: the location of the graph.
+        view: the snapshot.
+        accepted: its schema.
+        options: the options.
+        given: the name or key of the type in this snapshot; by default the type of the options.
 
     Raises:
         InputError: the snapshot has no such type or column.
         CompileError: the condition is not valid.
     """
-    kind, name = type_of(accepted.catalog, options.type)
+    kind, name = type_of(accepted.catalog, given or options.type)
     catalog = accepted.catalog
     declared = catalog.declared(kind, name)
     every = value_types(kind, declared)
     columns = _chosen(every, options.columns, name)
     condition = options.text("where")
     where = None if condition is None else Where.read(condition, catalog, kind, name)
-    return Pinned(location, view.commit.id, kind, view.pin(type_key(kind, name)).ref, columns, every, where)
+    pin, numbers = view.pin(type_key(kind, name)), accepted.identity(kind, name).properties
+    read = {name: number for name, number in numbers.items() if name in columns}
+    return Pinned(location, view.commit.id, kind, pin.id, pin.ref, columns, every, read, where)
 
 
 def type_of(catalog: Catalog, given: str) -> tuple[TypeKind, str]:

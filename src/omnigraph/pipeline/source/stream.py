@@ -2,7 +2,8 @@
 
 For a merge commit, the stream has the changes since its first parent, and not the commits of the merged branch.
 
-An offset of the stream is a commit id: the changes up to and including this commit are delivered. Spark stores the
+An offset of the stream is a commit id: the changes up to and including this commit are delivered. It also has the id
+of the type, so that the stream follows a renamed type, and does not continue with another type. Spark stores the
 offsets of a batch before it processes the batch. After a failure, it reads the same rows again, because commits never
 change. So if the consumer of the stream (the sink) writes each batch exactly once, it gets every change exactly once.
 """
@@ -26,6 +27,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import Graph
 from omnigraph.lang.schema import TypeKind
+from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, grouped
 from omnigraph.pipeline.source.options import Options
@@ -109,7 +111,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._location = GraphLocation.of(options)
         self._kind = pinned.kind
+        self._type = pinned.id
         self._columns: Mapping[str, ValueType] = pinned.columns
+        self._numbers = pinned.numbers
         self._until: Offset | None = None
 
     # Methods that run in the driver
@@ -117,29 +121,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802 (the names are Spark's)
         start = self._options.text("startingCommit") or SNAPSHOT
         if start == SNAPSHOT:
-            return {"commit": ""}
+            return self._offset("")
         if start == LATEST:
             return self._head()
         graph = self._location.open()
         if start == BEGINNING:
             *_, first = self._newest_first(graph)
-            return {"commit": first.id}
+            return self._offset(first.id)
         wanted = graph.snapshot(commit=start).commit.id
         self._commits_after(graph, wanted)
-        return {"commit": wanted}
+        return self._offset(wanted)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         last = self._head() if self._until is None else self._until
+        graph = self._location.open()
         if start["commit"] == "":
+            self._check_type(graph, start)
             return last
-        line = [commit.id for commit in self._commits_after(self._location.open(), start["commit"])]
+        line = [commit.id for commit in self._commits_after(graph, start["commit"])]
+        self._check_type(graph, start)
         if last["commit"] in line:
             line = line[: line.index(last["commit"]) + 1]
         elif self._until is not None:
             return start  # all changes up to `_until` are already delivered
         if isinstance(limit, ReadMaxFiles):
             line = line[: limit.max_files]
-        return {"commit": line[-1]} if line else start
+        return self._offset(line[-1]) if line else start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.number("maxCommitsPerTrigger")
@@ -152,16 +159,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._head()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        if start == end:
+        if start["commit"] == end["commit"]:
             return []
         graph = self._location.open()
+        self._check_type(graph, start)
         if start["commit"] == "":
             view = graph.snapshot(commit=end["commit"])
-            return list(self._all_rows(self._pinned_at(graph, view).ref, view.commit))
-        before = self._pinned_or_none(graph, graph.snapshot(commit=start["commit"]))
+            found = self._table_at(graph, view)
+            if found is None:
+                raise self._missing_type(view.commit)
+            return list(self._all_rows(found, view.commit))
+        before = self._table_at(graph, graph.snapshot(commit=start["commit"]))
         parts: list[ChangePartition] = []
         for commit in self._commits_after(graph, start["commit"]):
-            after = self._pinned_or_none(graph, graph.snapshot(commit=commit.id))
+            after = self._table_at(graph, graph.snapshot(commit=commit.id))
+            if before is not None and after is None:
+                raise self._missing_type(commit)
             parts += self._between(before, after, commit)
             before = after
             if commit.id == end["commit"]:
@@ -184,11 +197,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield ChangePartition(None, ref, group, commit.id, commit.created_at)
 
     def _head(self) -> Offset:
-        return {"commit": self._location.open().snapshot(branch=self._options.text("branch")).commit.id}
+        return self._offset(self._view(self._location.open()).commit.id)
+
+    def _view(self, graph: Graph) -> Snapshot:
+        """The head of the branch."""
+        return graph.snapshot(branch=self._options.text("branch"))
+
+    def _offset(self, commit_id: str) -> Offset:
+        return {"commit": commit_id, "type": str(self._type)}
 
     def _newest_first(self, graph: Graph) -> Iterator[Commit]:
         """The commits of the branch along the first parents, newest first. Reads older history on demand."""
-        return commits(graph.snapshot(branch=self._options.text("branch")).manifest)
+        return commits(self._view(graph).manifest)
 
     def _commits_after(self, graph: Graph, commit_id: str) -> list[Commit]:
         """The commits after a commit, oldest first.
@@ -210,26 +230,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint="if the branch was deleted and created again, start a new stream with a new checkpoint",
         )
 
-    def _pinned_at(self, graph: Graph, view: Snapshot) -> Pinned:
-        """The type in a snapshot.
+    def _missing_type(self, commit: Commit) -> InputError:
+        return InputError(
+            f"{self._options.type} does not exist at commit {commit.id}: it was dropped, or it is a newer type",
+            hint="start a new stream with a new checkpoint",
+        )
+
+    def _check_type(self, graph: Graph, start: Offset) -> None:
+        """Check that an offset belongs to the type of this stream.
+
+        Raises:
+            InputError: it belongs to another type: that type was renamed or dropped, and another type got its name.
+        """
+        stored, expected = start.get("type"), str(self._type)
+        if stored == expected or (stored is None and start["commit"] == ""):
+            return
+        view = graph.snapshot(commit=start["commit"]) if start["commit"] else self._view(graph)
+        if stored is None:  # an offset of an older release has no type: the type with this name at its commit counts
+            pin = view.tables.get(type_key(self._kind, self._options.type.rpartition(":")[2]))
+            stored = expected if pin is None else str(pin.id)
+        if stored != expected:
+            now = next((pin.key.rpartition(":")[2] for pin in view.tables.values() if str(pin.id) == stored), None)
+            raise InputError(
+                f"the checkpoint of the stream does not belong to {self._options.type}, but to "
+                + ("a type that was dropped" if now is None else f"the type {now} of commit {view.commit.id}"),
+                hint="use the current name of that type, or start a new stream with a new checkpoint",
+            )
+
+    def _table_at(self, graph: Graph, view: Snapshot) -> TableRef | None:
+        """The table of the type in a snapshot, where the type may have another name; None if it does not exist there.
 
         Raises:
             InputError: the columns of the type in this snapshot differ from those of the stream.
         """
-        found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options)
-        if dict(found.columns) != dict(self._columns):
+        key = next((pin.key for pin in view.tables.values() if pin.id == self._type), None)
+        if key is None:
+            return None
+        found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options, key)
+        if dict(found.columns) != dict(self._columns) or dict(found.numbers) != dict(self._numbers):
             raise InputError(
                 f"the columns of {self._options.type} differ at commit {view.commit.id}",
                 hint="list only unchanged columns in 'columns', or start a new stream after the schema change",
             )
-        return found
-
-    def _pinned_or_none(self, graph: Graph, view: Snapshot) -> TableRef | None:
-        """The table of the type in a snapshot; None if the type did not exist yet."""
-        catalog, name = graph.session.schemas.at(view).catalog, self._options.type.rpartition(":")[2]
-        if name not in (catalog.nodes if self._kind is TypeKind.NODE else catalog.edges):
-            return None
-        return self._pinned_at(graph, view).ref
+        return found.ref
 
     # Methods that run in tasks
 

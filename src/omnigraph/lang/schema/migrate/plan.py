@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph.errors import PlanError
+from omnigraph.errors import InputError, PlanError
 from omnigraph.lang.schema.accepted import AcceptedSchema
 from omnigraph.lang.schema.canonical import Json
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, TypeKind
@@ -84,6 +84,19 @@ class Plan:
         """
         for step in self.refusals:
             raise PlanError(f"[{step.code}] {step.reason}", diagnostic=step.code, hint=step.hint)
+
+
+def check_has_types(before: Catalog, after: Catalog) -> None:
+    """Check that a schema change leaves some types. A schema without types is probably an empty file.
+
+    Raises:
+        InputError: the new schema has no types, but the old one has some.
+    """
+    if (before.nodes or before.edges) and not (after.nodes or after.edges):
+        raise InputError(
+            "the new schema has no types, so it would drop all types of the graph",
+            hint="check the file; nothing has changed",
+        )
 
 
 def plan(accepted: AcceptedSchema, desired: Catalog, *, allow_data_loss: bool = False) -> Plan:
