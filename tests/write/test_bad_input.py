@@ -686,6 +686,21 @@ def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
         graph.load(lines.encode(), mode="append")
 
 
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_a_bad_value_is_reported_at_its_own_record_if_the_key_occurs_twice(tmp_path: Path, mode: str) -> None:
+    schema = "node T { k: String @key  e: enum(a, b)  n: I32?  @range(n, 0..9) }"
+    (tmp_path / "T.csv").write_text("k,e,n\n1,a,\n2,c,\n2,a,\n2,d,77\n3,a,\n2,b,78\n")
+    with omnigraph.init(tmp_path / "graph", schema) as graph, pytest.raises(ConstraintError) as error:
+        graph.load(tmp_path / "T.csv", mode=mode)
+    assert [str(violation) for violation in error.value.violations] == [
+        "T.csv, line 3: T.e: '2': 'c' is not one of a, b",
+        "T.csv, line 5: T.e: '2': 'd' is not one of a, b",
+        "T.csv, line 5: T.n: '2': 77 is outside 0..9",
+        "T.csv, line 7: T.n: '2': 78 is outside 0..9",
+        "T.csv, line 7: T.k: '2': two records have this key",
+    ]
+
+
 def test_row_locations_are_those_of_the_winning_records(tmp_path: Path) -> None:
     schema = "node Note { text: String  @range(n, 0..9)  n: I32? }"
     with omnigraph.init(tmp_path / "notes", schema) as notes:
