@@ -59,7 +59,7 @@ def test_a_commit_is_found_by_the_start_of_its_id(shell: Shell, graph: str) -> N
     for part in ("is the beginning of", first, second, "add Ben", "give more characters"):
         assert part in said
     assert "give at least 4 characters" in shell.fails("commit", "show", first[:3], "--uri", graph)
-    assert "there is no commit 'ZZZZZZ'" in shell.fails("commit", "show", "ZZZZZZ", "--uri", graph)
+    assert "there is no commit or tag 'ZZZZZZ'" in shell.fails("commit", "show", "ZZZZZZ", "--uri", graph)
     count = ("query", "--uri", graph, "-e", "query q() { match { $p: Person } return { count($p) as n } }", "--json")
     assert shell.json(*count[:-1], "--snapshot", first[:length])["rows"] == [{"n": 1}]
     shell.run("tag", "create", "v1", "--commit", first[:length], "--uri", graph)
@@ -153,4 +153,4 @@ def test_a_single_commit_can_be_shown(shell: Shell, graph: str) -> None:
         "kind": "Load",
         "counts": "node:Person=+1",
     }
-    assert "there is no commit 'nope'" in shell.fails("commit", "show", "nope", "--uri", graph)
+    assert "there is no commit or tag 'nope'" in shell.fails("commit", "show", "nope", "--uri", graph)

@@ -21,7 +21,7 @@ from omnigraph.cli.scope import (
     open_to_write,
     write_options,
 )
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.errors import MergeConflictsError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.merge.receipt import MergeReceipt
@@ -280,13 +280,15 @@ def update(
 
 
 def _print_receipt(receipt: MergeReceipt) -> None:
+    undecided = None
     if receipt.conflicts:
+        undecided = MergeConflictsError(receipt.source, receipt.target, receipt.conflicts, receipt.total_conflicts)
         count = conflict_count(receipt.total_conflicts)
         click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
     else:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
-    print_changes(receipt, receipt.target)
+    print_changes(receipt, receipt.target, undecided)
     print_previewed(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from omnigraph.errors import MergeConflictsError
     from omnigraph.merge.pick_receipt import PickReceipt
     from omnigraph.merge.receipt import MergeReceipt
     from omnigraph.merge.restore_receipt import RestoreReceipt
@@ -79,8 +80,14 @@ def print_previewed(receipt: MergeReceipt | PickReceipt | RestoreReceipt) -> Non
         echo(f"\n… and {total - len(receipt.previewed):,} more changes")
 
 
-def print_changes(receipt: MergeReceipt | PickReceipt, branch: str) -> None:
-    """Print the changes of each type, and the conflicts of a preview. `branch` is the branch that changes."""
+def print_changes(receipt: MergeReceipt | PickReceipt, branch: str, undecided: MergeConflictsError | None) -> None:
+    """Print the changes of each type, and the conflicts of a preview.
+
+    Args:
+        receipt: the result.
+        branch: the branch that changes.
+        undecided: the error that the command would report without `--preview`, if there are conflicts.
+    """
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
     if receipt.edges_kept:
@@ -91,3 +98,5 @@ def print_changes(receipt: MergeReceipt | PickReceipt, branch: str) -> None:
         click.echo(f"  conflict: {conflict} ({conflict.values})")
     if receipt.total_conflicts > len(receipt.conflicts):
         click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
+    if undecided is not None:
+        click.echo(f"  help: {undecided.hint}")

@@ -21,7 +21,7 @@ from omnigraph.cli.scope import (
     open_to_write,
     write_options,
 )
-from omnigraph.errors import PreconditionFailedError
+from omnigraph.errors import PickConflictsError, PreconditionFailedError
 
 if TYPE_CHECKING:
     from omnigraph.merge.pick_receipt import PickReceipt
@@ -131,7 +131,11 @@ def _print_receipt(verb: str, receipt: PickReceipt) -> None:
     from omnigraph.merge.pick_receipt import PickOutcome
 
     what = f"commit {receipt.commit_id} on {receipt.branch}"
+    undecided = None
     if receipt.conflicts:
+        undecided = PickConflictsError(
+            verb, receipt.commit_id, receipt.branch, receipt.conflicts, receipt.total_conflicts
+        )
         click.echo(f"would not {verb} {what}: {conflict_count(receipt.total_conflicts)} no decision")
     elif receipt.outcome is PickOutcome.NOTHING_TO_DO:
         click.echo(f"nothing to {verb}: {receipt.branch} already has the rows that commit {receipt.commit_id} leads to")
@@ -139,7 +143,7 @@ def _print_receipt(verb: str, receipt: PickReceipt) -> None:
         made = "" if receipt.commit is None else f": commit {receipt.commit.id}"
         done = f"would {verb}" if receipt.preview else receipt.outcome.value
         click.echo(f"{done} {what}{made}")
-    print_changes(receipt, receipt.branch)
+    print_changes(receipt, receipt.branch, undecided)
     if receipt.edges_omitted:
         click.echo(f"  {receipt.edges_omitted:,} edges not restored, because one of their nodes no longer exists")
     print_previewed(receipt)

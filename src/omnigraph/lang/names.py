@@ -10,6 +10,9 @@ from omnigraph.errors import cut
 _LONGEST = 1000
 """Maximum compared length of a name. A caller may pass the content of a whole file as a name by mistake."""
 
+_SIMILAR = 0.7
+"""Minimum similarity of a suggested name. With 0.6, `Stored` would be suggested for `more`."""
+
 
 def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     """A hint for an unknown name: the most similar known name, or all known names if there are few.
@@ -19,9 +22,10 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     """
     names = sorted(set(known))
     by_folded = {name.casefold(): name for name in reversed(names)}
-    near = get_close_matches(written[:_LONGEST].casefold(), by_folded, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{cut(by_folded[near[0]])}'?"
+    near = get_close_matches(written[:_LONGEST].casefold(), by_folded, n=1, cutoff=_SIMILAR)
+    name = by_folded[near[0]] if near else nearest(written, names)
+    if name is not None:
+        return f"did you mean '{cut(name)}'?"
     if 0 < len(names) <= 8:
         return "known: " + ", ".join(map(cut, names))
     return None
