@@ -680,6 +680,14 @@ def test_constraint_violations_name_file_and_line(graph: Graph, tmp_path: Path) 
     assert error.value.render().splitlines()[:2] == [str(violation) for violation in error.value.violations]
 
 
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+def test_another_separator_in_a_csv_file_is_named(graph: Graph, tmp_path: Path, mark: str, word: str) -> None:
+    (tmp_path / "Person.csv").write_text(f"name{mark}pages\nbob{mark}3\n")
+    with pytest.raises(BadRowsError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    assert f"{word} separate columns only if a mapping says so" in error.value.problems[0].message
+
+
 def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
     lines = "\n".join(['{"type": "Person", "data": {"name": "bob"}}', '{"type": "Note", "data": {"text": "x"}}'] * 2)
     with pytest.raises(ConstraintError, match=r"^line 3: Person\.name: 'bob': two records have this key"):

@@ -104,10 +104,9 @@ def _policy(keep: int | None, older_than: timedelta | None) -> str:
 def _shown_age(age: timedelta) -> str:
     """A duration in the largest unit that fits: `1 day`, `36 hours`."""
     seconds = int(age.total_seconds())
-    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
-        count, rest = divmod(seconds, length)
-        if count and not rest:
-            break
+    units = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    name = next((name for name, length in units.items() if seconds and seconds % length == 0), "second")
+    count = seconds // units[name]
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 

@@ -95,7 +95,8 @@ def restore(
         raise click.UsageError("entities are restored in one graph: omit DEST")
     if at is not None and snapshot is not None:
         raise click.UsageError("give --snapshot or --at, not both")
-    if not ids or (at is None and snapshot is None):
+    wanted = snapshot if at is None else at
+    if not ids or wanted is None:
         raise click.UsageError("give the entities (--id) and the state to take their rows from (--at or --snapshot)")
     options = {
         "branch": branch,
@@ -109,7 +110,7 @@ def restore(
     uri = address(source, uri_option, store)
     with open_to_read(uri) if preview else open_to_write(uri, actor, quiet=quiet) as graph:
         try:
-            state = snapshot if at is None else _state(graph, at)
+            state = _state(graph, wanted) if snapshot is None else snapshot
             receipt = graph.restore(type_name, list(ids), state, **options)
         except PreconditionFailedError as error:
             if as_json:

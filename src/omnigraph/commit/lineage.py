@@ -159,7 +159,8 @@ def find_commit(store: Store, commit_id: str) -> Commit:
         return found
     if commit_id in store.branch_names():
         raise NotFoundError(
-            f"'{cut(commit_id)}' is a branch, not a commit or tag", hint=f"its head is {store.capture(commit_id).head.id}"
+            f"'{cut(commit_id)}' is a branch, not a commit or tag",
+            hint=f"its head is {store.capture(commit_id).head.id}",
         )
     hint = "it may belong to a deleted branch; 'commit list' shows the commits"
     if len(commit_id) < SHORTEST_PREFIX and _PREFIX.fullmatch(commit_id):

@@ -19,6 +19,8 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
 
     >>> did_you_mean("lable", ["label", "rank"])
     "did you mean 'label'?"
+    >>> did_you_mean("more", ["Stored", "Asset"])
+    'known: Asset, Stored'
     """
     names = sorted(set(known))
     by_folded = {name.casefold(): name for name in reversed(names)}

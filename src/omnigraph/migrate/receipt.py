@@ -149,7 +149,7 @@ class SchemaReceipt:
         found = [f"{each.type_key}: {each.error}" for each in self.hard_drops if each.error is not None]
         found += [
             f"{each.type_key}: {each.versions_kept} older versions still have the dropped data, because "
-            f"{_listed(each.kept_for) or 'later merges or running jobs'} {'needs' if len(each.kept_for) == 1 else 'need'} them"
+            f"{_listed(each.kept_for) or 'later merges or running jobs'} need{'s' * (len(each.kept_for) == 1)} them"
             for each in self.hard_drops
             if each.error is None and each.versions_kept
         ]

@@ -213,10 +213,10 @@ class TablePlanner:
             if fork in files_by_fork or f"{path}/{branch_ref_path(fork or '')}" in refs
         }
         dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
-        for fork in dead:
-            ref = refs.get(f"{path}/{branch_ref_path(fork)}")
-            infos = [*files_by_fork.get(fork, ()), *([] if ref is None else [ref])]
-            sweep.forks[fork] = RemovedFiles.with_versions(infos)
+        for name in dead:
+            ref = refs.get(f"{path}/{branch_ref_path(name)}")
+            files = [*files_by_fork.get(name, ()), *([] if ref is None else [ref])]
+            sweep.forks[name] = RemovedFiles.with_versions(files)
         live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
         # A merge compares a fork with the version that it was created from, which is also its first version.
         fork_points = {

@@ -83,6 +83,6 @@ def _located(violation: Violation, found: Mapping[str, Mapping[str, Mapping[int,
         places = [found[key][entity_id] for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
         # There can be two: a node type and an edge type may have the same name, and entities with the same id.
         if len(places) == 1:
-            last = next(reversed(places[0].values()))
+            last = places[0][max(places[0])]
             return replace(violation, place=last if violation.row is None else places[0].get(violation.row, last))
     return violation

@@ -45,8 +45,8 @@ from omnigraph.pipeline.spark.shuffle import (
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import bounded_ends, in_order, type_of, unique_groups, value_rules
-from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
+from omnigraph.write.rules.constraints import ROW, bounded_ends, in_order, type_of, unique_groups, value_rules
+from omnigraph.write.rules.duplicate_keys import duplicate_ids
 from omnigraph.write.rules.validator import Validator
 from omnigraph.write.rules.violations import (
     Describe,
