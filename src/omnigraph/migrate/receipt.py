@@ -99,7 +99,7 @@ class HardDrop:
         versions_kept: number of older versions that still exist, because a branch, tag, merge or running job needs
             them. These versions still contain the dropped data.
         error: why the removal failed; None if it succeeded. If it failed, `cleanup` removes the remaining versions.
-        kept_for: the branches, tags and running jobs that need the kept versions, such as `branch 'draft'`.
+        kept_for: the branches, tags and running jobs that need the kept versions, each with its kind and name.
     """
 
     type_key: str
