@@ -59,6 +59,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
     refused = shell.run("branch", "merge", "side", "--uri", place)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "'side' cannot be merged into 'main':\n  Person 'ann': divergent_update:" in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("  help: nothing was written; ")
     preview = shell.run("branch", "merge", "side", "--uri", place, "--preview")
     assert preview.exit_code == 1
     assert preview.stdout.splitlines() == [

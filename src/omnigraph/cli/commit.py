@@ -138,7 +138,7 @@ def first_line(text: str) -> str:
 def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch.
 
-    COMMIT_ID is the id of a commit, or the start of it.
+    COMMIT_ID is the id of a commit, the start of it, or a tag.
     """
     from omnigraph.cli.diff import DEFAULT_LIMIT, print_diff
     from omnigraph.commit.manifest import commit_json
@@ -194,7 +194,10 @@ def commit_changes(
     ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the exact changes of a commit since its first parent, in a fixed order."""
+    """Show the exact changes of a commit since its first parent, in a fixed order.
+
+    COMMIT_ID is the id of a commit, the start of it, or a tag.
+    """
     from omnigraph.engine.requests import ChangeOptions
 
     filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}

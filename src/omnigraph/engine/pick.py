@@ -274,8 +274,8 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     if parent is None and len(parents) > 1:
         raise InputError(
             f"commit {commit.id} is a merge, so it can be {verb} only relative to one of its parents",
-            hint=f"give the parent: 1 is {parents[0]}, the head of '{commit.branch}' before the merge, "
-            f"and 2 is {parents[1]}, the head of the merged branch",
+            hint=f"give the parent (--parent 1 or 2): 1 is {parents[0]}, the head of '{commit.branch}' before the "
+            f"merge, and 2 is {parents[1]}, the head of the merged branch",
         )
     name = parents[(parent or 1) - 1]
     before = find_ancestor(after, name)

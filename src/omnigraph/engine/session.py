@@ -127,7 +127,7 @@ class Session:
         return branch_name(self.default_branch if branch is None else branch)
 
     def commit_id(self, text: str | None) -> str | None:
-        """The id of a commit, given its id or the beginning of it. Unknown ids stay as they are.
+        """The id of a commit, given its id, the beginning of it, or a tag. Unknown ids stay as they are.
 
         Raises:
             InputError: several commits have ids with this beginning.

@@ -148,8 +148,11 @@ class Commits:
     def get(self, commit_id: str) -> Commit:
         """A commit of any branch.
 
+        Args:
+            commit_id: its id, the beginning of its id, or a tag.
+
         Raises:
-            NotFoundError: there is no such commit.
+            NotFoundError: there is no such commit and no such tag.
         """
         return lineage.find_commit(self._store, commit_id)
 
@@ -215,7 +218,7 @@ class Tags:
             branch: the branch whose head is tagged if no commit is given.
 
         Raises:
-            ConflictError: the name is taken.
+            ConflictError: a tag or a branch has the name.
         """
         self._session.require_writable()
         view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit).manifest

@@ -27,6 +27,9 @@ DEFAULT_MEMORY_LIMIT = 1 << 30
 SMALL_JOIN_VALUES = 50_000
 """Up to this number of values, a simple lookup is used, because it is faster than a parallel join."""
 
+ROW = "__row"
+"""The column with the number of a row among all rows of its type."""
+
 _JOIN_ROW_BYTES = 200
 """Approximate size of a row in a hash table, in bytes, without its value."""
 
@@ -153,14 +156,18 @@ def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 
 def wrong_values(rule: ValueRule, rows: pa.Table, other_columns: Sequence[str] = ()) -> pa.Table:
-    """The rows that break a rule: `id`, the property, and the columns of `other_columns`."""
+    """The rows that break a rule: `id`, the property, the columns of `other_columns`, and the row number `__row`."""
     chosen = rows.select(list(dict.fromkeys(["id", rule.property, *other_columns])))
-    wrong = [
-        batch.filter(mask)
-        for batch in chosen.to_batches()
-        if pc.any(mask := rule.violates(batch.column(rule.property))).as_py()
-    ]
-    return pa.Table.from_batches(wrong, chosen.schema)
+    schema = chosen.schema.append(pa.field(ROW, pa.int64()))
+    wrong = []
+    first = 0
+    for batch in chosen.to_batches():
+        mask = rule.violates(batch.column(rule.property))
+        if pc.any(mask).as_py():
+            numbers = pa.array(first + np.flatnonzero(mask.to_numpy(zero_copy_only=False)), pa.int64())
+            wrong.append(pa.RecordBatch.from_arrays([*batch.filter(mask).columns, numbers], schema=schema))
+        first += batch.num_rows
+    return pa.Table.from_batches(wrong, schema)
 
 
 # Checks of rows that share a value
