@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from omnigraph.changes.added_properties import AddedProperties
 from omnigraph.changes.diff import Diff, DiffFilter
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.requests import DiffRequest
@@ -22,7 +23,11 @@ def diff(session: Session, request: DiffRequest) -> Diff:
     """
     chosen = DiffFilter.given(request.types, request.ids, request.ops)
     before, after = (snapshot_named(session, one) for one in (request.before, request.after))
-    return Diff(session.reading, session.graph_state(before.manifest), session.graph_state(after.manifest), chosen)
+    added = AddedProperties(
+        session.store, lambda view: session.schemas.version_at(Snapshot(session.store, view)), after.manifest
+    )
+    first, second = (session.graph_state(one.manifest) for one in (before, after))
+    return Diff(session.reading, first, second, chosen, added)
 
 
 def snapshot_named(session: Session, name: At) -> Snapshot:
