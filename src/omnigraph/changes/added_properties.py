@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from omnigraph.changes.aligned_types import AddedProperty, TypePair
 from omnigraph.commit.manifest import Commit, Manifest, TableId, TablePin
 from omnigraph.commit.manifest_rows import RowKind, read_commits
+from omnigraph.commit.schema_files import archived_schemas
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
 from omnigraph.errors import VersionReclaimedError
-from omnigraph.lang.schema import AcceptedSchema, compile_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
 from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.write.rows.builder import default_value
@@ -43,13 +44,7 @@ class _Version:
 
     def property(self, table: TableId, number: int) -> Property | None:
         """The declaration of a property; None if the state does not have it."""
-        pin = self.pin(table)
-        if pin is None:
-            return None
-        kind, type_name = TypeKey.parse(pin.key)
-        numbers = self.accepted.identity(kind, type_name).properties
-        name = next((name for name, known in numbers.items() if known == number), None)
-        return None if name is None else self.accepted.catalog.declared(kind, type_name).properties[name]
+        return _declared(self.accepted, table, number)
 
     def enum_renames(self, table: TableId, prop: Property) -> list[tuple[str, str]]:
         """The old and new names of the values of an enum property that this schema has renamed."""
@@ -96,6 +91,7 @@ class AddedProperties:
         self._version_of = version_of
         self._after = after
         self._versions: dict[int, _Version | None] = {}
+        self._schemas: list[AcceptedSchema] | None = None
 
     def completed(self, pair: TypePair) -> TypePair:
         """The same type with the values of the properties that only the second state has."""
@@ -115,6 +111,8 @@ class AddedProperties:
             return AddedProperty(name, text=embed.source)
         if origin.declared.embed is not None:
             return None
+        if not origin.is_certain and not self._is_only_declaration(origin.declared, pair.id, number):
+            return None
         if origin.declared.default is None or origin.declared.type.nullable:
             return AddedProperty(name)
         if origin.declared.default.now:
@@ -127,6 +125,13 @@ class AddedProperties:
                 renames = version.enum_renames(pair.id, declared)
                 value = renamed_values(pa.array([value]), renames)[0] if renames else value
         return AddedProperty(name, value)
+
+    def _is_only_declaration(self, declared: Property, table: TableId, number: int) -> bool:
+        """Whether no schema that the graph has ever had fills a property in another way."""
+        if self._schemas is None:
+            self._schemas = list(archived_schemas(self._store.objects))
+        found = [_declared(schema, table, number) for schema in self._schemas]
+        return all(_filling(one) == _filling(declared) for one in found if one is not None)
 
     def _filled_with_time(self, origin: _Origin, table: TableId, name: str) -> AddedProperty | None:
         """The time that a property was filled with, from a row of the state that added it; None if it is unknown."""
@@ -178,3 +183,19 @@ class AddedProperties:
         found = {one.id: one for one in [*self._after.ledger.decoded(rows, read_commits), self._after.head]}
         changes = [one for one in found.values() if one.writer == WriterKind.SCHEMA_APPLY]
         return sorted(changes, key=lambda one: one.manifest_version, reverse=True)
+
+
+def _declared(schema: AcceptedSchema, table: TableId, number: int) -> Property | None:
+    """The declaration of a property by its identity; None if a schema does not have it."""
+    for kind, types in ((TypeKind.NODE, schema.catalog.nodes), (TypeKind.EDGE, schema.catalog.edges)):
+        for name, declared in types.items():
+            identity = schema.identity(kind, name)
+            if (identity.type_id, identity.incarnation) == (table.type_id, table.incarnation):
+                return next((declared.properties[p] for p, n in identity.properties.items() if n == number), None)
+    return None
+
+
+def _filling(prop: Property) -> tuple[object, ...]:
+    """The parts of a declaration that determine how a schema change fills a new property."""
+    default = None if prop.type.nullable else prop.default
+    return prop.embed is not None, default
