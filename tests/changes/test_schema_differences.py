@@ -323,3 +323,11 @@ def test_a_property_that_is_added_again_counts_as_new(tmp_path: Path) -> None:
             "property Hull.flag: String? added",
             "property Hull.flag: String? dropped",
         ]
+
+
+def test_times_of_a_type_that_had_the_property_from_the_start_are_not_filled_ones(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "at: DateTime @default(now())") as graph:
+        graph.load({"Hull": [{"name": name} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % "")
+        assert changed_in(graph, "main", "first") == {name: ["at"] for name in "abc"}

@@ -91,7 +91,6 @@ class AddedProperties:
         self._version_of = version_of
         self._after = after
         self._versions: dict[int, _Version | None] = {}
-        self._schemas: list[AcceptedSchema] | None = None
 
     def completed(self, pair: TypePair) -> TypePair:
         """The same type with the values of the properties that only the second state has."""
@@ -116,7 +115,7 @@ class AddedProperties:
         if origin.declared.default is None or origin.declared.type.nullable:
             return AddedProperty(name)
         if origin.declared.default.now:
-            return self._filled_with_time(origin, pair.id, name)
+            return self._filled_with_time(origin, pair.id, name, number)
         value = default_value(origin.declared, 0)
         if origin.declared.type.enum_values:
             for version in origin.later:
@@ -128,18 +127,21 @@ class AddedProperties:
 
     def _is_only_declaration(self, declared: Property, table: TableId, number: int) -> bool:
         """Whether no schema that the graph has ever had fills a property in another way."""
-        if self._schemas is None:
-            self._schemas = list(archived_schemas(self._store.objects))
         found = [_declared(schema, table, number) for schema in self._schemas]
         return all(_filling(one) == _filling(declared) for one in found if one is not None)
 
-    def _filled_with_time(self, origin: _Origin, table: TableId, name: str) -> AddedProperty | None:
+    def _is_younger_than_type(self, table: TableId, number: int) -> bool:
+        """Whether a schema change added a property to a type that existed before. Numbers are assigned in order."""
+        older = [schema for schema in self._schemas if schema.next_id <= number]
+        return any(_type(schema, table) is not None for schema in older)
+
+    def _filled_with_time(self, origin: _Origin, table: TableId, name: str, number: int) -> AddedProperty | None:
         """The time that a property was filled with, from a row of the state that added it; None if it is unknown."""
         pin = origin.version.pin(table)
         assert pin is not None
         if not origin.is_certain:
             return None
-        if pin.row_count == 0:
+        if pin.row_count == 0 or not self._is_younger_than_type(table, number):
             return AddedProperty(name)  # no row was filled
         try:
             rows = self._store.tables.at(pin.ref).scan(columns=[origin.declared.name], limit=1)
@@ -177,6 +179,11 @@ class AddedProperties:
         return self._versions[place]
 
     @cached_property
+    def _schemas(self) -> list[AcceptedSchema]:
+        """All schemas that the graph has ever had."""
+        return list(archived_schemas(self._store.objects))
+
+    @cached_property
     def _commits(self) -> list[Commit]:
         """The schema changes before the state, newest first. All were made on `main`, so their versions order them."""
         rows = self._after.ledger.read(filter=pc.field("object_type").isin(_KINDS))
@@ -185,14 +192,23 @@ class AddedProperties:
         return sorted(changes, key=lambda one: one.manifest_version, reverse=True)
 
 
-def _declared(schema: AcceptedSchema, table: TableId, number: int) -> Property | None:
-    """The declaration of a property by its identity; None if a schema does not have it."""
+def _type(schema: AcceptedSchema, table: TableId) -> tuple[TypeKind, str] | None:
+    """The kind and the name of a type by its identity; None if a schema does not have it."""
     for kind, types in ((TypeKind.NODE, schema.catalog.nodes), (TypeKind.EDGE, schema.catalog.edges)):
-        for name, declared in types.items():
+        for name in types:
             identity = schema.identity(kind, name)
             if (identity.type_id, identity.incarnation) == (table.type_id, table.incarnation):
-                return next((declared.properties[p] for p, n in identity.properties.items() if n == number), None)
+                return kind, name
     return None
+
+
+def _declared(schema: AcceptedSchema, table: TableId, number: int) -> Property | None:
+    """The declaration of a property by its identity; None if a schema does not have it."""
+    found = _type(schema, table)
+    if found is None:
+        return None
+    properties = schema.catalog.declared(*found).properties
+    return next((properties[p] for p, known in schema.identity(*found).properties.items() if known == number), None)
 
 
 def _filling(prop: Property) -> tuple[object, ...]:
