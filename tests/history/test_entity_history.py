@@ -324,11 +324,14 @@ def test_wrong_names_are_reported(graph: Graph) -> None:
 
 
 def _messages(graph: Graph, entity: str, branch: str = "main", **more: Any) -> list[str | None]:
-    return [one.commit and one.commit.message for one in graph.log("T", entity, branch=branch, **more)]
+    return [None if one.commit is None else one.commit.message for one in graph.log("T", entity, branch=branch, **more)]
 
 
 def _setters(graph: Graph, entity: str, branch: str = "main") -> dict[str, str | None]:
-    return {one.property: one.commit and one.commit.message for one in graph.blame("T", entity, branch=branch)}
+    return {
+        one.property: None if one.commit is None else one.commit.message
+        for one in graph.blame("T", entity, branch=branch)
+    }
 
 
 def _set(graph: Graph, entity: str, values: str, message: str, branch: str = "main") -> None:
@@ -427,8 +430,8 @@ def test_a_value_that_removed_commits_changed_and_changed_back_is_not_assigned_t
     graph.tags.create("v", commit=first)
     graph.cleanup(keep=1, orphans_older_than=NOW)
     with open(graph.uri) as fresh:
-        (age,) = fresh.blame("Person", "ann", "age")
-        assert (age.commit, age.after_commit, age.until_commit) == (None, None, last)
+        (blamed,) = fresh.blame("Person", "ann", "age")
+        assert (blamed.commit, blamed.after_commit, blamed.until_commit) == (None, None, last)
         [change] = fresh.log("Person", "ann")
         assert (change.commit, change.properties, change.after_commit, change.until_commit) == (None, (), first, last)
 

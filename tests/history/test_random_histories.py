@@ -282,7 +282,7 @@ class History:
         self.model.advance(columns=columns)
 
 
-ACTS = ("put",) * 8 + ("delete",) * 2 + ("create",) * 2 + ("merge",) * 4 + ("update",) * 3
+ACTS: tuple[str, ...] = ("put",) * 8 + ("delete",) * 2 + ("create",) * 2 + ("merge",) * 4 + ("update",) * 3
 ACTS += ("revert", "restore", "optimize", "reset") + ("change_schema",) * 3
 
 

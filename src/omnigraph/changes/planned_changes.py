@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.changes.added_properties import AddedProperties
 from omnigraph.changes.aligned_types import GraphState, SchemaDifference, TypePair, aligned_types, schema_changes
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import END_NAMES
@@ -53,7 +54,7 @@ class _PlannedType:
         self.pair = pair
         if overlay is not None and pair.after is not None:
             pin = replace(pair.after.pin, ref=overlay.overlaid_ref)
-            self.pair = TypePair(pair.before, replace(pair.after, pin=pin))
+            self.pair = replace(pair, after=replace(pair.after, pin=pin))
 
     @cached_property
     def rows(self) -> pa.Table:
@@ -87,6 +88,7 @@ class PlannedChanges:
         tables: the table storage.
         before: the state of the branch.
         adopted: the state whose tables the branch takes over.
+        added: the properties that schema changes before `adopted` have added.
         written: the changes that are written to these tables, by type key of `adopted`.
         aligned: the table storage that reads blobs for these changes, with the columns of `adopted`.
         left_out: entities that are not compared, by type key of `adopted`, because they have unresolved conflicts.
@@ -100,6 +102,7 @@ class PlannedChanges:
         tables: TableStorage,
         before: GraphState,
         adopted: GraphState,
+        added: AddedProperties,
         written: Mapping[str, Compared],
         aligned: TableStorage,
         left_out: Mapping[str, pa.Array] | None = None,
@@ -112,7 +115,7 @@ class PlannedChanges:
         self._tables = overlaid_tables(tables, list(self._overlays.values()))
         pairs = aligned_types(before, adopted)
         self.schema: tuple[SchemaDifference, ...] = tuple(schema_changes(pairs))
-        self._types = [self._planned(pair, left_out or {}) for pair in pairs]
+        self._types = [self._planned(added.completed(pair), left_out or {}) for pair in pairs]
 
     def _planned(self, pair: TypePair, left_out: Mapping[str, pa.Array]) -> _PlannedType:
         if pair.after is None:  # the key may be that of another type in the new state
@@ -166,7 +169,7 @@ class PlannedChanges:
         columns = Columns(plain, tuple(state.blobs))
         hashed = with_blob_hashes(self._tables, state.pin.ref, rows.select([*plain, ROW_ID]), columns).drop([ROW_ID])
         if is_old and pair.after is not None:
-            names = {column.before: column.after for column in pair.shared}
+            names = {column.before: column.after for column in pair.compared if column.before is not None}
             taken = set(names.values())
             kept = [name for name in hashed.column_names if name == ID or name in names or name not in taken]
             hashed = hashed.select(kept).rename_columns([names.get(name, name) for name in kept])

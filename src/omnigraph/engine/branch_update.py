@@ -183,6 +183,7 @@ class PrepareUpdate:
             tables,
             session.graph_state(view),
             session.graph_state(self.parent),
+            session.added_properties(self.parent),
             merged.tables,
             aligned,
             {key: pa.array(ids, pa.utf8()) for key, ids in left_out.items()},

@@ -172,7 +172,8 @@ class Commits:
             limit: the maximum number of commits.
             cursor: the cursor of the previous page.
         """
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        given: object = limit
+        if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
             raise InputError(f"limit must be a number of at least 1, not {shown(limit)}")
         page = lineage.newest_of(
             self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)

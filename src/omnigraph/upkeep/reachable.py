@@ -69,7 +69,7 @@ class Policy:
                 "cleanup needs a rule for the commits to keep",
                 hint="give keep or older_than (--keep, --older-than), or both",
             )
-        keep = self.keep
+        keep: object = self.keep
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 0):
             raise InputError(f"keep: {shown(keep)} is not a number of commits")
         for name, age in (("older_than", self.older_than), ("orphans_older_than", self.orphans)):
