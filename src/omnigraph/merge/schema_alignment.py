@@ -1,7 +1,7 @@
 """Aligns states with different schemas: converts all rows that a merge reads to the types and columns of the target.
 
 Types and properties are matched by their stable ids, not by their names. Numbers are converted to the type of the
-target, and enum values that the target renamed get their new names. A column that a version does not have is read as
+target, and enum values get the names that they have in the target. A column that a version does not have is read as
 null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side.
 """
 
@@ -23,8 +23,9 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID
-from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.merge.enum_values import EnumValues, Renaming, renaming
 from omnigraph.merge.equality import identical
 from omnigraph.storage.blobs import CELL, stored_blobs
 from omnigraph.storage.fragments import Fragment
@@ -49,9 +50,6 @@ class Schemas(Protocol):
 
 Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
-
-EnumRenames = Mapping[int, tuple[tuple[str, str], ...]]
-"""The old and new names of enum values, by the stable number of the property."""
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -167,13 +165,13 @@ class _Conversion:
         where: the name of the type, for messages.
         schema: the columns of the target.
         stored: the name of the stored column for each column of the target that this version has.
-        renames: for each column, the old and the new names of enum values.
+        renames: for each column, the conversion of enum values.
     """
 
     where: str
     schema: pa.Schema
     stored: Mapping[str, str]
-    renames: Mapping[str, tuple[tuple[str, str], ...]]
+    renames: Mapping[str, Renaming]
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -200,7 +198,7 @@ class _Conversion:
     def _values(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         kind = self.schema.field(name).type
         if name in self.renames:
-            chunks = [renamed_values(chunk, self.renames[name]) for chunk in column.chunks]
+            chunks = [self._renamed(name, chunk) for chunk in column.chunks]
             column = pa.chunked_array(chunks, column.type)
         if column.type == kind or isinstance(kind, pa.ExtensionType) or pa.types.is_struct(kind):
             return column
@@ -214,6 +212,17 @@ class _Conversion:
             f"values of {self.where}.{name} do not fit the type of this property in the target",
             hint="the target has an older schema: update it first with 'omnigraph branch update'",
         )
+
+    def _renamed(self, name: str, values: pa.Array) -> pa.Array:
+        change = self.renames[name]
+        items = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+        wrong = items.filter(pc.is_in(items, value_set=pa.array(change.refused, items.type)))
+        if len(wrong):
+            raise MergeSchemaError(
+                f"'{wrong[0].as_py()}' of {self.where}.{name} is another value in the schema of the target",
+                hint="values were renamed since; set the property to another value, and try again",
+            )
+        return renamed_values(values, change.pairs) if change.pairs else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,14 +286,20 @@ class AlignedTables:
         tables: the table storage.
         target: the state that rows are merged into.
         accepted: the schema of the target.
-        renames: the renamed enum values of properties.
+        others: the other states with their schemas.
     """
 
-    def __init__(self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames) -> None:
+    def __init__(
+        self,
+        tables: TableStorage,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        others: Sequence[tuple[Manifest, AcceptedSchema]],
+    ) -> None:
         self.stored = tables
         self._tables = tables
-        self._accepted = accepted
-        self._renames = renames
+        self._enums = _enums_of(accepted)
+        self._stored_enums = _enums_by_version([(target, accepted), *others])
         self._keys = {pin.ref.path: key for key, pin in pins(target).items()}
         self._schemas = {pin.ref.path: tables.at(pin.ref).schema() for pin in pins(target).values()}
         self._conversions: dict[TableRef, _Conversion] = {}
@@ -323,39 +338,49 @@ class AlignedTables:
         schema, stored = self._schemas[ref.path], self._tables.at(ref).schema()
         by_identity = {_identity(member): member.name for member in stored}
         columns = {member.name: by_identity[_identity(member)] for member in schema if _identity(member) in by_identity}
-        numbers = self._accepted.identity(kind, name).properties
-        renames: dict[str, tuple[tuple[str, str], ...]] = {}
-        for prop in self._accepted.catalog.declared(kind, name).properties.values():
-            allowed = prop.type.enum_values or ()
-            known = self._renames.get(numbers[prop.name], ())
-            pairs = tuple((old, new) for old, new in known if old not in allowed and new in allowed)
-            if pairs and prop.name in columns:
-                renames[prop.name] = pairs
+        renames: dict[str, Renaming] = {}
+        before = self._stored_enums[ref]
+        for number, (column, values) in self._enums.get((kind, name), {}).items():
+            if column in columns and number in before and (change := renaming(before[number][1], values)):
+                renames[column] = change
         return _Conversion(name, schema, columns, renames)
+
+
+_Enums = Mapping[int, tuple[str, EnumValues]]
+"""The name and the values of enum and String properties, by the stable number of the property."""
+
+
+def _enums_of(accepted: AcceptedSchema) -> dict[tuple[TypeKind, str], _Enums]:
+    """The enum and String properties of all types."""
+    found: dict[tuple[TypeKind, str], _Enums] = {}
+    for key, identity in accepted.identities.items():
+        if key[0] is not TypeKind.INTERFACE:
+            found[key] = {
+                identity.properties[prop.name]: (prop.name, values)
+                for prop in accepted.catalog.declared(*key).properties.values()
+                if (values := EnumValues(prop.type, identity.enum(prop.name))).is_text
+            }
+    return found
+
+
+def _enums_by_version(states: Sequence[tuple[Manifest, AcceptedSchema]]) -> dict[TableRef, _Enums]:
+    """The enum and String properties of table versions.
+
+    Several states can have the same version. Then no row has a value that means something else in one of them: a
+    rename of a stored value writes a new version, and only a value that no row has can be removed.
+    """
+    found: dict[TableRef, _Enums] = {}
+    for view, accepted in states:
+        enums = _enums_of(accepted)
+        for key, pin in pins(view).items():
+            found.setdefault(pin.ref, enums[TypeKey.parse(key)])
+    return found
 
 
 def stored_tables(tables: TableStorage) -> TableStorage:
     """The table storage itself, also if `tables` is that of an alignment."""
     given: object = tables
     return given.stored if isinstance(given, AlignedTables) else tables
-
-
-def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
-    """The enum values that some schemas rename: pairs of names, from old to new and from new to old.
-
-    Args:
-        versions: the source text and the accepted form of each schema.
-    """
-    found: dict[int, set[tuple[str, str]]] = {}
-    for text, accepted in versions:
-        compiled = compile_schema(text)
-        for kind, types in ((TypeKind.NODE, compiled.nodes), (TypeKind.EDGE, compiled.edges)):
-            for name, declared in types.items():
-                numbers = accepted.identity(kind, name).properties
-                for prop in declared.properties.values():
-                    for new, old in prop.enum_renames:
-                        found.setdefault(numbers[prop.name], set()).update({(old, new), (new, old)})
-    return {number: tuple(sorted(pairs)) for number, pairs in found.items()}
 
 
 def _identity(member: pa.Field) -> str:
@@ -374,13 +399,13 @@ def alignment_of(
         store: the graph.
         schemas: the schemas of states.
         target: the target.
-        others: the other states. Renamed enum values are found in the schema texts of the target and the last of them.
+        others: the other states.
         now: the value of `now()` in defaults, in milliseconds.
     """
     if all(view.schema_hash == target.schema_hash for view in others):
         return None
-    renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, others[-1])])
-    return Alignment(store.tables, target, schemas.of(target), renames, now)
+    states = [(view, schemas.version_at(Snapshot(store, view))[1]) for view in others]
+    return Alignment(store.tables, target, schemas.of(target), states, now)
 
 
 class Alignment:
@@ -390,18 +415,23 @@ class Alignment:
         tables: the table storage.
         target: the state that rows are merged into.
         accepted: the schema of the target.
-        renames: the renamed enum values of properties.
+        others: the other states with their schemas.
         now: the value of `now()` in defaults, in milliseconds.
     """
 
     def __init__(
-        self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames, now: int
+        self,
+        tables: TableStorage,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        others: Sequence[tuple[Manifest, AcceptedSchema]],
+        now: int,
     ) -> None:
         self._target = target
         self._accepted = accepted
         self._now = now
         self._keys = {pin.id: key for key, pin in pins(target).items()}
-        self._aligned = AlignedTables(tables, target, accepted, renames)
+        self._aligned = AlignedTables(tables, target, accepted, others)
 
     @property
     def tables(self) -> TableStorage:
