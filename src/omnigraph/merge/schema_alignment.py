@@ -9,7 +9,7 @@ null. Then `fill_lacking` fills it: a property that a side does not have counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
@@ -50,6 +50,9 @@ class Schemas(Protocol):
 
 Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
+
+IsChanged = Callable[[str, TableRef, TableRef], bool]
+"""Whether the second version of a table has rows that the first does not have. Args: the type key, the versions."""
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -469,16 +472,17 @@ class Alignment:
         """The properties of a version of a table that the target does not have."""
         return [f"{TypeKey.parse(key).name}.{column}" for column in self._aligned.left_out(ref)]
 
-    def left_out(self, base: Manifest | None, source: Manifest, name: str) -> list[str]:
+    def left_out(self, base: Manifest | None, source: Manifest, name: str, is_changed: IsChanged) -> list[str]:
         """The types and properties of the source that the target does not have, and that the source has changed.
 
         Args:
             base: the base; None if it is unknown.
             source: the state that is merged.
             name: its name in messages.
+            is_changed: whether the source has inserted or updated rows of a table.
 
         Raises:
-            MergeSchemaError: the target has dropped a type, and the source has changed entities of it.
+            MergeSchemaError: the target has dropped a type, and the source has inserted or updated entities of it.
         """
         before = {} if base is None else {pin.id: pin.ref for pin in pins(base).values()}
         found = []
@@ -491,7 +495,7 @@ class Alignment:
                 # Either the target has an older schema; or the base has dropped the type, too, and the source has only
                 # kept the rows from before.
                 found.append(TypeKey.parse(key).name)
-            elif pin.row_count:
+            elif pin.row_count and (pin.id not in before or is_changed(key, before[pin.id], pin.ref)):
                 raise MergeSchemaError(
                     f"'{name}' has changed entities of {TypeKey.parse(key).name}, which '{self._target.branch}' has "
                     "dropped",
