@@ -259,6 +259,41 @@ def test_changes_of_a_dropped_type_are_refused(graph: Graph) -> None:
     assert caught.value.types == ("node:City",)
 
 
+@pytest.mark.parametrize("how", ["undone", "optimized", "deleted"])
+@pytest.mark.parametrize("update", [False, True])
+def test_other_versions_with_the_same_rows_of_a_dropped_type_do_not_matter(
+    graph: Graph, how: str, update: bool
+) -> None:
+    write(graph, 'insert City { name: "oslo" }', "side")
+    if how == "undone":
+        for year in (1, 2000):
+            write(graph, f'update Lives set {{ since: {year} }} where id != ""', "side")
+    write(graph, 'delete City where name = "oslo"', "side")
+    if how == "optimized":
+        graph.optimize(branch="side")
+    if how == "deleted":
+        write(graph, 'insert Person { name: "dan" }', "side")
+        write(graph, 'delete City where name = "rome"', "side")
+    write(graph, 'insert Person { name: "cyd", age: 5 }', "side")
+    graph.schema.apply("node Person { name: String @key  age: I32? }", allow="drops")
+    if update:
+        graph.branches.update("side")
+        assert people(graph, "side", "Person")["cyd"] == {"age": 5}
+    graph.merge("side")
+    assert people(graph, type_="Person")["cyd"] == {"age": 5}
+    assert graph.verify().ok
+
+
+def test_rows_of_a_dropped_type_that_differ_from_the_base_are_refused_after_an_optimize(graph: Graph) -> None:
+    write(graph, 'update Lives set { since: 1 } where id != ""', "side")
+    graph.optimize(branch="side")
+    graph.schema.apply("node Person { name: String @key }\nnode City { name: String @key }", allow="drops")
+    with pytest.raises(MergeSchemaError, match=r"Lives.*has dropped"):
+        graph.merge("side")
+    with pytest.raises(MergeSchemaError, match=r"Lives.*has dropped"):
+        graph.branches.update("side")
+
+
 def test_an_unchanged_dropped_type_does_not_matter(graph: Graph) -> None:
     write(graph, 'insert Person { name: "cyd", age: 5 }', "side")
     graph.schema.apply("node Person { name: String @key }", allow="drops")

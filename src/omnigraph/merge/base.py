@@ -103,7 +103,9 @@ class Bases:
                 sorted(found.unknown),
                 hint="merge without a strategy, and resolve the conflicts of these types one by one",
             )
-        return found
+        # The caller aligns the stored state. The overlays already have the types and columns of the target.
+        stored = None if found.manifest is None else self._view(found.manifest.head.id)
+        return replace(found, manifest=stored)
 
     def _of(self, best: Sequence[str], depth: int = 0) -> State:
         if depth > MAX_DEPTH:
@@ -127,7 +129,10 @@ class Bases:
         return state
 
     def _aligned(self, view: Manifest) -> Manifest:
-        return view if self.alignment is None else self.alignment.view(view)
+        if self.alignment is None:
+            return view
+        self.alignment.include(view, self.schemas.version_at(Snapshot(self.store, view))[1])
+        return self.alignment.view(view)
 
     def _view(self, name: str) -> Manifest | None:
         try:

@@ -114,6 +114,10 @@ class Compared:
         """A copy with more rows to write. `inserted` is the number of those that the target does not have."""
         return self._with(rows, inserted)
 
+    def whole_rows(self, ids: pa.Array) -> pa.Table:
+        """Those of the rows to write that have these ids, with all columns."""
+        return self.rows.filter(pc.is_in(self.rows["id"], value_set=ids))
+
     # Methods that apply a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
