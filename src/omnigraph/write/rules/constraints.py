@@ -322,8 +322,8 @@ def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
-    """The rows of `others` that have the same tuple as a row of `rows`."""
-    # If there is one field, the rows of `others` were looked up by its values.
+    """The rows of `others` that have the same values in `fields` as a row of `rows`."""
+    # With one field, `others` has only rows with a value of `rows`, so the values need no second comparison.
     if others.num_rows == 0 or len(fields) == 1:
         return others
     # A join makes all columns nullable, so the original schema is set again.
