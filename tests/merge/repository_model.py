@@ -152,7 +152,7 @@ def is_boundary(before: Known, after: Known) -> bool:
 
 
 class DroppedTypeError(Exception):
-    """The source has entities of a type that the target has dropped.
+    """The source has inserted or updated entities of a type that the target has dropped.
 
     Args:
         certain: whether the source has changed them.
@@ -207,14 +207,18 @@ def aligned(
     rows are unknown in the base.
 
     Raises:
-        DroppedTypeError: the source has entities of a type that the target has dropped.
+        DroppedTypeError: the source has changed entities of a type that the target has dropped.
     """
     if base_shape == source_shape == target_shape:
         return base, source
     for one in source_shape.types:
         if target_shape.find(one.id) is None and one.number < target_shape.created and source[one.id]:
-            known = base_shape.find(one.id) is not None and not base.is_unknown(one.id)
-            raise DroppedTypeError(one.id, certain=not known or not same_rows(base.state[one.id], source[one.id]))
+            if base_shape.find(one.id) is None or base.is_unknown(one.id):
+                raise DroppedTypeError(one.id, certain=True)
+            before = base.state[one.id]
+            changed = any(not same(before.get(entity), row) for entity, row in source[one.id].items())
+            if changed or base_shape != source_shape:
+                raise DroppedTypeError(one.id, certain=changed)
     bases: State = {}
     sources: State = {}
     unknown: set[str] = set()
@@ -512,7 +516,8 @@ def merged(
             if side == "theirs":
                 _put(result, name, entity, s)
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
-    _settle(base, source, target, choices, strategy, done, settled, restoring=restoring)
+    in_parts = level == "property" or (level is None and EDGE in by_property)
+    _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)
     done.conflicts |= broken(result)
     return done
 
@@ -594,6 +599,7 @@ def _settle(
     settled: _Settled,
     *,
     restoring: bool,
+    in_parts: bool,
 ) -> None:
     """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
@@ -604,12 +610,19 @@ def _settle(
                 if row[end] not in before[name]:
                     if restoring and _omitted(before, target, edge, row, end):
                         settled.edges.add(edge)
-                        _put(done.state, EDGE, edge, target[EDGE].get(edge))
+                        _put(done.state, EDGE, edge, _returned(row, target[EDGE].get(edge), in_parts=in_parts))
                         done.omitted += 1
                         continue
-                    _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end])
+                    _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end], in_parts)
         if done.state == before:
             return
+
+
+def _returned(row: Row, other: Row | None, *, in_parts: bool) -> Row | None:
+    """An edge that gets the endpoints of a side; merged by property, the other properties stay."""
+    if other is None or not in_parts:
+        return other
+    return row | {end: other[end] for end in ENDS}
 
 
 def _omitted(before: State, target: State, edge: str, row: Row, end: str) -> bool:
@@ -675,9 +688,11 @@ def _orphan(
     row: Row,
     name: str,
     node: str,
+    in_parts: bool,
 ) -> None:
     result = done.state
-    brought = not same(row, target[EDGE].get(edge))
+    changed = not same(row, target[EDGE].get(edge))
+    brought = changed and node not in target[name]  # otherwise the source deleted the node
     side = choices.get((EDGE, edge))
     if side is None and (name, node) in settled.gone:
         side = "ours" if brought else "theirs"
@@ -692,7 +707,9 @@ def _orphan(
             settled.theirs.add((name, node))
     elif side == "ours":
         settled.edges.add(edge)
-        _put(result, EDGE, edge, target[EDGE].get(edge))
+        _put(result, EDGE, edge, _returned(row, target[EDGE].get(edge), in_parts=in_parts))
+    elif side == "theirs" and changed:
+        _put(result, EDGE, edge, _returned(row, source[EDGE][edge], in_parts=True))
     elif side == "theirs":
         settled.edges.add(edge)
         result[EDGE].pop(edge, None)
