@@ -245,7 +245,7 @@ class SparkRows:
                 and self.direct
                 and any(part.fragments or part.unfetched for part in change.parts)
             ):
-                # The fragments contain rows that later records replace. So the load starts again without direct fragments.
+                # The fragments contain rows that later records replace: start again without direct fragments.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
             self.duplicates.check(
