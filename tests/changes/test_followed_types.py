@@ -114,7 +114,8 @@ def test_a_page_token_keeps_the_types(graph: Graph) -> None:
     found += ids(page)
     insert(graph, "Port", "later")  # after the cut of the poll
     while page.next_page_token is not None or not page.caught_up:
-        page = graph.changes.poll(page_token=page.next_page_token, cursor=page.cursor, types="Ship", limit=2)
+        position: dict[str, Any] = {"page_token": page.next_page_token, "cursor": page.cursor}
+        page = graph.changes.poll(**position, types="Ship", limit=2)
         found += ids(page)
     assert found == [*"abcde"]
     assert ids(graph.changes.poll(cursor=page.cursor, types="Ship")) == ["later"]

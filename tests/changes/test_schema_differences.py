@@ -11,11 +11,19 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types, schema_changes
+from omnigraph.changes.aligned_types import (
+    AddedProperty,
+    GraphState,
+    TypePair,
+    TypeState,
+    aligned_types,
+    schema_changes,
+)
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import changed_names
 from omnigraph.changes.row_images import OPS, changes_of
 from omnigraph.commit.manifest import TableId, TablePin
+from omnigraph.embed.mock import MockEmbedder
 from omnigraph.lang.arrow import PROPERTY_ID
 from omnigraph.lang.schema import TypeKind, compile_schema, evolve
 from omnigraph.lang.types import Scalar, ValueType
@@ -80,10 +88,13 @@ class World:
         return TypeState(TypeKind.NODE, "T", pin, types, numbers)
 
     def changes(
-        self, before: tuple[TableRef, dict[str, int]], after: tuple[TableRef, dict[str, int]]
+        self,
+        before: tuple[TableRef, dict[str, int]],
+        after: tuple[TableRef, dict[str, int]],
+        added: tuple[AddedProperty, ...] = (),
     ) -> tuple[int, list[tuple[str, str, Sequence[str] | None]]]:
         """The number of candidates, and the changes."""
-        pair = TypePair(self.state(*before), self.state(*after))
+        pair = TypePair(self.state(*before), self.state(*after), added)
         rows = candidates(self.tables, pair)
         found: list[tuple[str, str, Sequence[str] | None]] = []
         for part in changes_of(self.tables, pair, rows):
@@ -110,7 +121,7 @@ def test_a_renamed_property_is_followed_and_no_row_is_read(world: World) -> None
     assert world.changes((world.ref, renamed), (before, FIRST)) == (2, [("p1", "update", ["n"])])
 
 
-def test_an_added_property_changes_no_row_and_no_row_is_read(world: World) -> None:
+def test_an_added_property_that_is_not_compared_changes_no_row_and_no_row_is_read(world: World) -> None:
     """Lance records an update of every row."""
     before = world.ref
     world.add(extra="7")
@@ -118,6 +129,42 @@ def test_an_added_property_changes_no_row_and_no_row_is_read(world: World) -> No
     assert world.changes((before, FIRST), (world.ref, added)) == (0, [])
     world.ref = world.put(world.ref, {"id": ["p1", "p2"], "n": [1, 9], "text": ["x", "x"], "extra": [8, 7]})
     assert world.changes((before, FIRST), (world.ref, added)) == (2, [("p2", "update", ["n"])])
+
+
+def test_an_added_property_is_compared_with_the_value_it_was_filled_with(world: World) -> None:
+    before = world.ref
+    world.add(extra="cast(7 as int)")
+    added = {**FIRST, "extra": 3}
+    filled = (AddedProperty("extra", pa.scalar(7, pa.int32())),)
+    assert world.changes((before, FIRST), (world.ref, added), filled)[1] == []
+    world.ref = world.put(world.ref, {"id": ["p1", "p2"], "n": [1, 9], "text": ["x", "x"], "extra": [8, 7]})
+    assert world.changes((before, FIRST), (world.ref, added), filled)[1] == [
+        ("p1", "update", ["extra"]),
+        ("p2", "update", ["n"]),
+    ]
+
+
+def test_an_added_nullable_property_reads_only_rows_that_were_written_since(world: World) -> None:
+    before = world.ref
+    side = world.tables.fork(before, "side")
+    dataset = world.tables.datasets.open_uncached(world.ref)
+    dataset.add_columns(pa.field("extra", pa.int32()))
+    world.ref = world.ref.at(int(dataset.version))
+    added, nulls = {**FIRST, "extra": 3}, (AddedProperty("extra"),)
+    assert world.changes((before, FIRST), (world.ref, added), nulls) == (0, [])
+    world.ref = world.put(world.ref, {"id": ["p1", "p2"], "n": [1, 1], "text": ["x", "x"], "extra": [8, None]})
+    wanted = (2, [("p1", "update", ["extra"])])
+    assert world.changes((before, FIRST), (world.ref, added), nulls) == wanted
+    assert world.changes((side, FIRST), (world.ref, added), nulls) == wanted
+
+
+def test_values_of_a_dropped_property_are_changes_only_in_the_other_direction(world: World) -> None:
+    before = world.ref
+    world.drop("text")
+    assert world.changes((before, FIRST), (world.ref, {"n": 1})) == (0, [])
+    nulls = (AddedProperty("text"),)
+    found = world.changes((world.ref, {"n": 1}), (before, FIRST), nulls)
+    assert found == (6, [(name, "update", ["text"]) for name in NAMES])
 
 
 def test_a_widened_property_changes_only_rows_with_another_value(world: World) -> None:
@@ -201,3 +248,86 @@ def _numbers(accepted: Any, key: str) -> tuple[int, int]:
     kind, _, name = key.partition(":")
     found = accepted.identity(TypeKind(kind), name)
     return found.type_id, found.incarnation
+
+
+# Whole graphs
+
+HULL = "node Hull { name: String @key  note: String?  %s }"
+
+
+def changed_in(graph: omnigraph.Graph, before: str, after: str) -> dict[str, list[str]]:
+    return {row["id"]: row["changed"] for row in graph.diff(before, after)["Hull"].updated().to_pylist()}
+
+
+def test_later_schemas_do_not_change_what_a_property_was_filled_with(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "") as graph:
+        graph.load({"Hull": [{"name": name} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % 'w: I32 @default(7)  kind: enum(big, small) @default("small")')
+        graph.mutate('query q() { update Hull set { w: 8 } where name = "a" }')
+        graph.mutate('query q() { update Hull set { note: "x" } where name = "b" }')
+        wanted = {"a": ["w"], "b": ["note"]}
+        assert changed_in(graph, "first", "main") == wanted
+        later = (
+            'w: I32 @default(8)  kind: enum(big, tiny @rename_from("small")) @default("tiny")',
+            'weight: I64? @rename_from("w")  kind: enum(big, tiny)? @default("big")',
+        )
+        graph.schema.apply(HULL % later[0])
+        assert changed_in(graph, "first", "main") == wanted
+        graph.schema.apply(HULL % later[1])
+        graph.optimize()
+        assert changed_in(graph, "first", "main") == {"a": ["weight"], "b": ["note"]}
+        assert graph.diff("first", "main")["Hull"].filled == {"kind": "tiny", "weight": 7}
+        graph.cleanup(keep=1)
+        # The commit that added them is removed, and later schemas fill them in another way: they are not compared.
+        assert changed_in(graph, "first", "main") == {"b": ["note"]}
+
+
+def test_a_property_that_all_schemas_fill_alike_is_compared_after_cleanup(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "") as graph:
+        graph.load({"Hull": [{"name": name} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % "w: I32 @default(7)  flag: String?  at: DateTime @default(now())")
+        graph.mutate('query q() { update Hull set { w: 8 } where name = "a" }')
+        graph.mutate(
+            'query q() { update Hull set { flag: "gr", at: datetime("2020-01-01T00:00:00Z") } where name = "b" }'
+        )
+        assert changed_in(graph, "first", "main") == {"a": ["w"], "b": ["at", "flag"]}
+        graph.cleanup(keep=1)
+        assert changed_in(graph, "first", "main") == {"a": ["w"], "b": ["flag"]}, "the time is no longer known"
+
+
+def test_a_new_computed_vector_changes_where_its_text_changes(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "", embedder=MockEmbedder()) as graph:
+        graph.load({"Hull": [{"name": name, "note": f"note {name}"} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % 'v: Vector(8)? @embed("note")')
+        assert changed_in(graph, "first", "main") == {}
+        graph.mutate('query q() { update Hull set { note: "other" } where name = "b" }')
+        assert changed_in(graph, "first", "main") == {"b": ["note", "v"]}
+        assert graph.diff("first", "main").stat().updates == 1
+
+
+def test_a_property_that_is_added_again_counts_as_new(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "flag: String?") as graph:
+        graph.load({"Hull": [{"name": name, "flag": "gr"} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % "")
+        assert changed_in(graph, "first", "main") == {}
+        assert changed_in(graph, "main", "first") == {name: ["flag"] for name in "abc"}
+        graph.schema.apply(HULL % "flag: String?")
+        graph.mutate('query q() { update Hull set { flag: "gr" } where name = "b" }')
+        assert changed_in(graph, "first", "main") == {"b": ["flag"]}
+        assert changed_in(graph, "main", "first") == {name: ["flag"] for name in "abc"}
+        assert [str(change) for change in graph.diff("first", "main").schema] == [
+            "property Hull.flag: String? added",
+            "property Hull.flag: String? dropped",
+        ]
+
+
+def test_times_of_a_type_that_had_the_property_from_the_start_are_not_filled_ones(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", HULL % "at: DateTime @default(now())") as graph:
+        graph.load({"Hull": [{"name": name} for name in "abc"]}, mode="append")
+        graph.tags.create("first")
+        graph.schema.apply(HULL % "")
+        assert changed_in(graph, "main", "first") == {name: ["at"] for name in "abc"}

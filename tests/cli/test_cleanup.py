@@ -34,13 +34,21 @@ def test_without_consent_cleanup_is_a_preview(shell: Shell, graph: str) -> None:
 def test_with_consent_cleanup_removes_versions(shell: Shell, graph: str) -> None:
     aged(shell, graph)
     done = shell.run("cleanup", "--uri", graph, "--keep", "1", "--older-than", "0s", "--confirm")
-    assert done.stdout.startswith(f"cleanup {graph} (keep 1, older than 0:00:00) — removed 4 versions (")
+    assert done.stdout.startswith(f"cleanup {graph} (keep 1, older than 0 seconds) — removed 4 versions (")
     assert done.stderr == f"omnigraph cleanup → {graph} (direct, local)\n"
     assert shell.run("cleanup", graph, "--keep", "1").stderr.startswith(
         f"cleanup {graph} (keep 1) — would remove 0 versions (0 bytes)"
     )
     old = shell.json("commit", "list", graph)["commits"][2]["graph_commit_id"]
     assert "no longer exists" in shell.fails("export", "--uri", graph, "--snapshot", str(old))
+
+
+@pytest.mark.parametrize(
+    ("age", "shown"),
+    [("1d", "1 day"), ("2w", "14 days"), ("36h", "36 hours"), ("60s", "1 minute"), ("90s", "90 seconds")],
+)
+def test_the_age_limit_is_shown_in_words(shell: Shell, graph: str, age: str, shown: str) -> None:
+    assert f" (older than {shown}) " in shell.run("cleanup", graph, "--older-than", age).stderr
 
 
 def test_cleanup_prints_json(shell: Shell, graph: str) -> None:

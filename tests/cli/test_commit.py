@@ -59,7 +59,7 @@ def test_a_commit_is_found_by_the_start_of_its_id(shell: Shell, graph: str) -> N
     for part in ("is the beginning of", first, second, "add Ben", "give more characters"):
         assert part in said
     assert "give at least 4 characters" in shell.fails("commit", "show", first[:3], "--uri", graph)
-    assert "there is no commit 'ZZZZZZ'" in shell.fails("commit", "show", "ZZZZZZ", "--uri", graph)
+    assert "there is no commit or tag 'ZZZZZZ'" in shell.fails("commit", "show", "ZZZZZZ", "--uri", graph)
     count = ("query", "--uri", graph, "-e", "query q() { match { $p: Person } return { count($p) as n } }", "--json")
     assert shell.json(*count[:-1], "--snapshot", first[:length])["rows"] == [{"n": 1}]
     shell.run("tag", "create", "v1", "--commit", first[:length], "--uri", graph)
@@ -153,4 +153,49 @@ def test_a_single_commit_can_be_shown(shell: Shell, graph: str) -> None:
         "kind": "Load",
         "counts": "node:Person=+1",
     }
-    assert "there is no commit 'nope'" in shell.fails("commit", "show", "nope", "--uri", graph)
+    assert "there is no commit or tag 'nope'" in shell.fails("commit", "show", "nope", "--uri", graph)
+
+
+def test_a_tag_names_a_commit_in_all_commands(shell: Shell, graph: str) -> None:
+    first = shell.add_person(graph, "Ann", message="add Ann")
+    shell.run("tag", "create", "q1", "--uri", graph)
+    assert shell.json("commit", "show", "q1", "--uri", graph)["graph_commit_id"] == first
+    assert shell.json("commit", "changes", "q1", "--uri", graph)["cause"]["graph_commit_id"] == first
+    text = 'query q() { update Person set { age: 3 } where name = "Ann" }'
+    shell.run("mutate", "--uri", graph, "-e", text, "--if-commit", "q1", "--unchanged-since", "q1")
+    said = shell.fails("mutate", "--uri", graph, "-e", text, "--unchanged-since", "q1", code=4)
+    assert first in said
+    restored = shell.json("restore", graph, "--type", "Person", "--id", "Ann", "--snapshot", "q1")
+    assert (restored["from_commit_id"], restored["changes"]["node:Person"]["updated"]) == (first, 1)
+    both = ("restore", graph, "--type", "Person", "--id", "Ann", "--snapshot", "q1", "--at", "q1")
+    assert "give --snapshot or --at, not both" in shell.fails(*both, code=2)
+
+
+def test_a_branch_in_the_place_of_a_commit_is_reported_with_its_head(shell: Shell, graph: str) -> None:
+    head = shell.add_person(graph, "Ann")
+    shell.run("branch", "create", "dev", "--uri", graph)
+    for command in (
+        ("commit", "show", "main"),
+        ("commit", "changes", "main"),
+        ("branch", "reset", "dev", "--to", "main"),
+        ("revert", "main"),
+        ("query", "-e", "query q() { match { $p: Person } return { $p.name } }", "--snapshot", "main"),
+    ):
+        said = shell.fails(*command, "--uri", graph)
+        assert "'main' is a branch, not a commit or tag" in said
+        assert f"its head is {head}" in said
+
+
+def test_a_commit_given_as_a_time_is_pointed_to_snapshot(shell: Shell, graph: str) -> None:
+    head = shell.add_person(graph, "Ann")
+    text = "query q() { match { $p: Person } return { $p.name } }"
+    said = shell.fails("query", "--uri", graph, "-e", text, "--at", head[:10], code=2)
+    assert "is not a time" in said
+    assert "use --snapshot" in said
+
+
+def test_only_similar_commands_are_suggested(shell: Shell) -> None:
+    assert "Did you mean 'branch'?" in shell.fails("brunch", code=2)
+    said = shell.fails("branch", "rename", "a", code=2)
+    assert "Did you mean" not in said
+    assert "Known: create, delete, list, merge, reset, update" in said

@@ -142,3 +142,31 @@ def test_colours_are_for_terminals_only(shell: Shell, changed: str, monkeypatch:
             print_diff(graph.diff("main", "draft"), 10)
             assert {color for _, color in lines} == {expected}
     assert any("\x1b[32m" in line for line, _ in lines)
+
+
+def test_values_of_a_new_property_are_shown_with_what_the_schema_change_filled_in(shell: Shell, changed: str) -> None:
+    with omnigraph.open(changed) as graph:
+        wider = graph.schema.source.replace(
+            "name: String @key", "name: String @key  mail: String?  rank: I32 @default(3)", 1
+        )
+        graph.schema.apply(wider)
+        graph.mutate('query q() { update Person set { mail: "a@b.c", rank: 4 } where name = "ann" }')
+        commit = graph.commits.list().commits[1].id
+    shown = shell.run("diff", "first", "main", "--uri", changed).stdout
+    assert shown.splitlines() == [
+        "1 change: 0 inserted, 1 updated, 0 deleted",
+        "  node:Person  ~1",
+        "  schema: property Person.mail: String? added",
+        "  schema: property Person.rank: I32 added",
+        "",
+        "node Person",
+        "~ ann",
+        '    mail: null → "a@b.c"',
+        "    rank: 3 → 4",
+    ]
+    no_match = shell.run("diff", "first", "main", "--uri", changed, "--id", "nobody").stdout
+    assert no_match.splitlines()[0] == "no changes of entities"
+    refused = shell.fails("commit", "changes", commit, "--uri", changed)
+    assert f"omnigraph commit show {commit} --changes" in refused
+    assert "baseline" not in refused
+    assert "no changes of entities" in shell.run("commit", "show", commit, "--changes", "--uri", changed).stdout

@@ -51,6 +51,20 @@ def test_commits_that_are_not_kept_are_named(shell: Shell, graph: str) -> None:
     last = shell.add_person(graph, "Cas")
     shell.run("cleanup", graph, "--keep", "1", "--confirm")
     said = shell.run("log", "Person", "Ann", "--uri", graph).stdout
-    assert said == f"before {last}: not kept\n"
-    assert f"before  {last}  not kept" in shell.run("blame", "Person", "Ann", "--uri", graph).stdout
+    assert said == f"in or before {last}: not kept\n"
+    assert f"in or before  {last}  not kept" in shell.run("blame", "Person", "Ann", "--uri", graph).stdout
     assert second not in said
+
+
+def test_commits_without_a_state_are_marked_and_errors_name_the_right_commit(shell: Shell, graph: str) -> None:
+    first, second = _life(shell, graph)
+    last = shell.add_person(graph, "Ben")
+    shell.run("cleanup", graph, "--keep", "2", "--confirm")
+    lines = shell.run("commit", "list", graph).stdout.splitlines()
+    assert ["not kept" in line for line in lines] == [False, False, True, True]
+    listed = shell.json("commit", "list", graph)["commits"]
+    assert [one.get("is_kept", True) for one in listed] == [True, True, False, False]
+    assert listed[0]["graph_commit_id"] == last
+    said = shell.fails("commit", "show", second, "--changes", "--uri", graph)
+    assert f"the changes of commit {second} cannot be shown: the state at commit {first} no longer exists" in said
+    assert "_versions" not in said

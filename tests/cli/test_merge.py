@@ -59,6 +59,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
     refused = shell.run("branch", "merge", "side", "--uri", place)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "'side' cannot be merged into 'main':\n  Person 'ann': divergent_update:" in refused.stderr
+    assert refused.stderr.splitlines()[-1].startswith("  help: nothing was written; ")
     preview = shell.run("branch", "merge", "side", "--uri", place, "--preview")
     assert preview.exit_code == 1
     assert preview.stdout.splitlines() == [
@@ -66,6 +67,7 @@ def test_conflicts_are_listed(shell: Shell, place: str) -> None:
         "  node:Person: 1 inserted, 0 updated, 0 deleted",
         "  conflict: Person 'ann': divergent_update: 'side' and 'main' have both changed it, and differ in age "
         '(base {"age": 1}, ours {"age": 3}, theirs {"age": 2})',
+        "  help: choose a side for all (--strategy) or for each (--resolve)",
         "",
         "node Person",
         '+ bob  age: 1, name: "bob"',
@@ -127,3 +129,20 @@ def test_the_engine_is_chosen_by_size(shell: Shell, place: str, monkeypatch: pyt
     monkeypatch.setenv(SPARK_THRESHOLD.name, "1")
     found = shell.json("branch", "merge", "side", "--uri", place, "--strategy", "theirs")
     assert (found["engine"], asked) == ("local", ["Spark"])
+
+
+def test_an_update_prints_the_schema_and_the_help_for_invalid_values(shell: Shell, place: str) -> None:
+    with omnigraph.open(place) as graph:
+        _do(graph, 'update Person set { age: 50 } where name = "bob"', "side")
+        graph.schema.apply(graph.schema.source.replace("age: I32?", "age: I32?  @range(age, 0..10)  note: String?"))
+    preview = shell.run("branch", "update", "side", "--uri", place, "--preview")
+    assert preview.exit_code == 1
+    lines = preview.stdout.splitlines()
+    assert lines[1:3] == ["  schema of main: 1 change", "  schema: property Person.note: String? added"]
+    assert lines[-1] == (
+        "  help: the schema does not allow the values of 'ours': choose 'theirs' for them (--strategy or --resolve), "
+        "or first change them on their branch"
+    )
+    done = shell.run("branch", "update", "side", "--uri", place, "--strategy", "theirs", "--quiet")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "  node:Person: 0 inserted, 0 updated, 1 deleted"

@@ -37,6 +37,16 @@ def test_tag_commands_print_json(shell: Shell, graph: str) -> None:
     assert shell.json("tag", "delete", "v1", "--uri", graph) == {"uri": graph, "name": "v1"}
 
 
+def test_a_tag_and_a_branch_cannot_have_the_same_name(shell: Shell, graph: str) -> None:
+    shell.run("branch", "create", "dev", "--uri", graph)
+    for name in ("main", "dev"):
+        assert f"'{name}' is the name of a branch" in shell.fails("tag", "create", name, "--uri", graph)
+    shell.run("tag", "create", "v1", "--uri", graph)
+    assert "'v1' is the name of a tag" in shell.fails("branch", "create", "v1", "--uri", graph)
+    assert [tag["name"] for tag in shell.json("tag", "list", graph)["tags"]] == ["v1"]
+    assert sorted(shell.json("branch", "list", graph)["branches"]) == ["dev", "main"]
+
+
 def test_invalid_tags_are_refused(shell: Shell, graph: str) -> None:
     shell.run("tag", "create", "v1", "--uri", graph)
     assert "tag 'v1' exists already" in shell.fails("tag", "create", "v1", "--uri", graph, "--quiet")

@@ -68,6 +68,7 @@ def test_conflicts_are_listed_and_resolved(shell: Shell, place: str) -> None:
     assert preview.exit_code == 1
     assert preview.stdout.startswith(f"would not revert commit {wrong} on main: 1 conflict has no decision\n")
     assert 'base {"age": 2}, ours {"age": 3}, theirs {"age": 1}' in preview.stdout
+    assert refused.stderr.splitlines()[-1] in preview.stdout.splitlines(), "the same help"
     found = shell.json("revert", wrong, "--uri", place, "--resolve", "Person/ann=theirs")
     assert found["resolved"] == 1
 
@@ -78,6 +79,7 @@ def test_a_merge_needs_a_parent(shell: Shell, place: str) -> None:
     refused = shell.run("revert", merge, "--uri", place)
     assert refused.exit_code == 1
     assert "is a merge" in refused.stderr
+    assert "--parent 1 or 2" in refused.stderr
     shell.json("revert", merge, "--uri", place, "--parent", "1")
     assert _names(place) == ["ann"]
     wrong = shell.run("revert", merge, "--uri", place, "--parent", "1", "--if-commit", merge)

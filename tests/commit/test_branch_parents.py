@@ -60,6 +60,8 @@ def test_a_branch_from_a_tag_of_a_branch_that_was_reset_stays_its_child(graph: G
     assert keys(graph, "d") == ["one", "two"]
     graph.branches.reset("c", start)
     assert parents(graph) == {"main": None, "c": "main", "d": "c"}
+    assert tag is not None
+    graph.tags.delete(tag)
 
 
 def test_a_child_that_was_reset_to_an_own_commit_keeps_its_parent(graph: Graph) -> None:

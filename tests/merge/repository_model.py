@@ -152,7 +152,7 @@ def is_boundary(before: Known, after: Known) -> bool:
 
 
 class DroppedTypeError(Exception):
-    """The source has entities of a type that the target has dropped.
+    """The source has inserted or updated entities of a type that the target has dropped.
 
     Args:
         certain: whether the source has changed them.
@@ -161,6 +161,40 @@ class DroppedTypeError(Exception):
     def __init__(self, name: str, *, certain: bool) -> None:
         super().__init__(name)
         self.certain = certain
+
+
+class MixedSchemasError(Exception):
+    """A virtual base whose ancestors have different schemas."""
+
+
+def keeps_both_sides(found: State, source: State, source_shape: Shape, target: State, shape: Shape, old: State) -> None:
+    """Check a merge whose base is not modelled: nothing that only one side has inserted is lost, and nothing is new.
+
+    Args:
+        found: the merged rows.
+        source: the rows of the source.
+        source_shape: the schema of the source.
+        target: the rows of the target.
+        shape: the schema of the target, and of the result.
+        old: the rows of the common ancestors.
+    """
+    for one in shape.types:
+        name, theirs = one.id, source_shape.find(one.id)
+        if theirs is None:
+            assert same_rows(found[name], target[name])
+            continue
+        shared = ["from", "to"] if name == EDGE else []
+        shared += [column.id for column in one.columns if theirs.has(column.id)]
+        for entity in {*found[name], *source[name], *target[name]}:
+            rows = [side.get(entity) for side in (found[name], source[name], target[name])]
+            result, given, present = ({c: row[c] for c in shared} if row else None for row in rows)
+            if given is not None and present is not None and same(given, present):
+                assert same(result, given), (name, entity)
+            elif (given is None) != (present is None) and entity not in old.get(name, {}):
+                assert same(result, given or present), (name, entity)
+            elif result is not None:
+                values = [row for row in (given, present) if row is not None]
+                assert all(any(_alike(result[c], row[c]) for row in values) for c in shared), (name, entity)
 
 
 def aligned(
@@ -173,14 +207,18 @@ def aligned(
     rows are unknown in the base.
 
     Raises:
-        DroppedTypeError: the source has entities of a type that the target has dropped.
+        DroppedTypeError: the source has changed entities of a type that the target has dropped.
     """
     if base_shape == source_shape == target_shape:
         return base, source
     for one in source_shape.types:
         if target_shape.find(one.id) is None and one.number < target_shape.created and source[one.id]:
-            known = base_shape.find(one.id) is not None and not base.is_unknown(one.id)
-            raise DroppedTypeError(one.id, certain=not known or not same_rows(base.state[one.id], source[one.id]))
+            if base_shape.find(one.id) is None or base.is_unknown(one.id):
+                raise DroppedTypeError(one.id, certain=True)
+            before = base.state[one.id]
+            changed = any(not same(before.get(entity), row) for entity, row in source[one.id].items())
+            if changed or base_shape != source_shape:
+                raise DroppedTypeError(one.id, certain=changed)
     bases: State = {}
     sources: State = {}
     unknown: set[str] = set()
@@ -358,12 +396,15 @@ class Repository:
         Args:
             best: the ancestors.
             level: the level of the merge.
-            shapes: the schemas of both heads. A virtual base across schemas is unknown.
+            shapes: the schemas of both heads.
             by_property: the types whose properties are combined by default.
             inner: whether it is the base of a merge of ancestors.
+
+        Raises:
+            MixedSchemasError: several ancestors have different schemas. The model has no base for them.
         """
         if (inner or len(best) > 1) and len({*shapes, *(self.commits[name].shape for name in best)}) > 1:
-            return Base({}, unknown=frozenset("*"))
+            raise MixedSchemasError
         lost = frozenset(name for commit in best for name in self.lost(commit))
         if lost:
             unknown = lost if len(best) == 1 else frozenset("*")
@@ -475,7 +516,8 @@ def merged(
             if side == "theirs":
                 _put(result, name, entity, s)
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
-    _settle(base, source, target, choices, strategy, done, settled, restoring=restoring)
+    in_parts = level == "property" or (level is None and EDGE in by_property)
+    _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)
     done.conflicts |= broken(result)
     return done
 
@@ -557,6 +599,7 @@ def _settle(
     settled: _Settled,
     *,
     restoring: bool,
+    in_parts: bool,
 ) -> None:
     """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
@@ -567,12 +610,19 @@ def _settle(
                 if row[end] not in before[name]:
                     if restoring and _omitted(before, target, edge, row, end):
                         settled.edges.add(edge)
-                        _put(done.state, EDGE, edge, target[EDGE].get(edge))
+                        _put(done.state, EDGE, edge, _returned(row, target[EDGE].get(edge), in_parts=in_parts))
                         done.omitted += 1
                         continue
-                    _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end])
+                    _orphan(source, target, choices, strategy, done, settled, edge, row, name, row[end], in_parts)
         if done.state == before:
             return
+
+
+def _returned(row: Row, other: Row | None, *, in_parts: bool) -> Row | None:
+    """An edge that gets the endpoints of a side; merged by property, the other properties stay."""
+    if other is None or not in_parts:
+        return other
+    return row | {end: other[end] for end in ENDS}
 
 
 def _omitted(before: State, target: State, edge: str, row: Row, end: str) -> bool:
@@ -638,9 +688,11 @@ def _orphan(
     row: Row,
     name: str,
     node: str,
+    in_parts: bool,
 ) -> None:
     result = done.state
-    brought = not same(row, target[EDGE].get(edge))
+    changed = not same(row, target[EDGE].get(edge))
+    brought = changed and node not in target[name]  # otherwise the source deleted the node
     side = choices.get((EDGE, edge))
     if side is None and (name, node) in settled.gone:
         side = "ours" if brought else "theirs"
@@ -655,7 +707,9 @@ def _orphan(
             settled.theirs.add((name, node))
     elif side == "ours":
         settled.edges.add(edge)
-        _put(result, EDGE, edge, target[EDGE].get(edge))
+        _put(result, EDGE, edge, _returned(row, target[EDGE].get(edge), in_parts=in_parts))
+    elif side == "theirs" and changed:
+        _put(result, EDGE, edge, _returned(row, source[EDGE][edge], in_parts=True))
     elif side == "theirs":
         settled.edges.add(edge)
         result[EDGE].pop(edge, None)
@@ -690,3 +744,38 @@ def counts(before: State, after: State, shape: Shape = FIRST_SHAPE) -> dict[str,
         if made or changed or gone:
             found[shape.of(name).key] = (made, changed, gone)
     return found
+
+
+def update_counts(
+    before: State, old: Shape, after: State, new: Shape
+) -> tuple[dict[str, tuple[int, int, int]], dict[str, int]]:
+    """The changes of a branch by an update that brings a new schema.
+
+    Returns:
+        The numbers of inserts, updates and deletes of each type, by type key. An update changes a property that both
+        schemas have. And by type key, the number of other entities with a value in a new property that is not its
+        default.
+    """
+    found: dict[str, tuple[int, int, int]] = {}
+    added: dict[str, int] = {}
+    for name in before.keys() | after.keys():
+        one, former = new.find(name), old.find(name)
+        newest = one or former
+        assert newest is not None
+        rows, earlier = after.get(name, {}) if one else {}, before.get(name, {}) if former else {}
+        both = rows.keys() & earlier.keys()
+        known = {column.id for column in former.columns} if former else set()
+        fresh = [column for column in one.columns if column.id not in known] if one else []
+        ends = {"from", "to"} if name == EDGE else set()
+        shared = ends | ({column.id for column in one.columns} & known if one else set())
+        changed = {entity for entity in both if not same(_only(rows[entity], shared), _only(earlier[entity], shared))}
+        numbers = len(rows.keys() - both), len(changed), len(earlier.keys() - both)
+        sums = found.get(newest.key, (0, 0, 0))
+        found[newest.key] = sums[0] + numbers[0], sums[1] + numbers[1], sums[2] + numbers[2]
+        set_values = (any(rows[entity].get(c.id) != c.default for c in fresh) for entity in both - changed)
+        added[newest.key] = added.get(newest.key, 0) + sum(set_values)
+    return found, added
+
+
+def _only(row: Row, names: set[str]) -> Row:
+    return {name: value for name, value in row.items() if name in names}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError
+from omnigraph import Graph, InputError, MergeConflictsError, MergeSchemaError, NotFoundError, PickConflictsError
 
 BEFORE = """
 node Person {
@@ -150,12 +150,148 @@ def test_an_enum_value_that_the_target_lacks_is_a_conflict(graph: Graph) -> None
     assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("value_constraint_violation", "cyd")]
 
 
+STRICT = BEFORE.replace("enum(open, closed)", "enum(open)").replace("age: I32?", "age: I32")
+
+
+@pytest.fixture
+def invalid(graph: Graph) -> Graph:
+    """The branch `side` has an insert and two updates that the schema of `main` no longer allows."""
+    write(graph, 'update Person set { status: "open" } where name = "ann"')
+    write(graph, 'update Person set { status: "open", age: 30 } where name = "ann"', "side")
+    write(graph, 'insert Person { name: "cyd", status: "open" }', "side")
+    write(graph, 'update Person set { status: "closed", nick: "b" } where name = "bob"', "side")
+    graph.load([{"edge": "Lives", "from": "cyd", "to": "rome", "data": {"id": "e"}}], mode="append", branch="side")
+    graph.schema.apply(STRICT, allow="validated")
+    return graph
+
+
+VALID = {"age": 40, "status": "open", "nick": None}
+WRONG = [("value_constraint_violation", "bob"), ("value_constraint_violation", "cyd")]
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["strategy", "resolutions"])
+def test_a_merge_takes_the_valid_side_of_an_invalid_value(invalid: Graph, *, by_name: bool) -> None:
+    def options(side: str) -> dict[str, Any]:
+        ids = ("bob", "cyd")
+        return {"resolutions": {("Person", name): side for name in ids}} if by_name else {"strategy": side}
+
+    for chosen in ({}, options("theirs")):
+        with pytest.raises(MergeConflictsError) as failed:
+            invalid.merge("side", **chosen)
+        assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == WRONG
+        assert "does not allow the values of 'theirs': choose 'ours'" in str(failed.value.hint)
+    receipt = invalid.merge("side", **options("ours"))
+    assert (receipt.total_conflicts, receipt.commit is not None) == (0, True)
+    # Without the node, its edge is left out, too. This is a conflict of its own if a strategy decides it.
+    assert receipt.resolved == (2 if by_name else 3)
+    found = people(invalid, type_="Person")
+    assert (set(found), found["bob"]) == ({"ann", "bob"}, dict(VALID))
+    assert invalid.snapshot().scan("edge:Lives").num_rows == 1
+    assert invalid.verify().ok
+
+
+def test_a_merge_by_property_keeps_the_other_changes_of_a_row_with_an_invalid_value(invalid: Graph) -> None:
+    receipt = invalid.merge("side", level="property", strategy="ours")
+    assert receipt.changes["node:Person"].to_json() == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert people(invalid, type_="Person")["bob"] == VALID | {"nick": "b"}
+    assert invalid.verify().ok
+
+
+def test_an_update_takes_the_valid_side_of_an_invalid_value(invalid: Graph) -> None:
+    with pytest.raises(MergeConflictsError) as failed:
+        invalid.branches.update("side", strategy="ours")
+    assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == WRONG
+    assert "does not allow the values of 'ours': choose 'theirs'" in str(failed.value.hint)
+    receipt = invalid.branches.update("side", resolutions={("Person", "bob"): "theirs", ("Person", "cyd"): "theirs"})
+    assert receipt.resolved == 2
+    assert receipt.changes["node:Person"].to_json() == {"inserted": 0, "updated": 1, "deleted": 1}
+    assert people(invalid, "side", "Person")["bob"] == VALID
+    assert invalid.verify(branch="side").ok
+
+
+def test_a_cherry_pick_takes_the_valid_side_of_an_invalid_value(invalid: Graph) -> None:
+    write(invalid, 'update Person set { status: "closed", age: 5 } where name = "ann"', "side")
+    commit = invalid.branch("side").head.id
+    with pytest.raises(PickConflictsError, match="value_constraint_violation"):
+        invalid.cherry_pick(commit, into="main", strategy="theirs")
+    assert invalid.cherry_pick(commit, into="main", strategy="ours").resolved == 1
+    assert people(invalid, type_="Person")["ann"]["age"] == 30
+
+
+def test_an_invalid_node_that_another_choice_restores_stays_a_conflict(graph: Graph) -> None:
+    """The choice for the edge restores its node, and the choice for the node leaves it out."""
+    write(graph, 'insert Person { name: "cyd", status: "closed" }')
+    graph.branches.create("other")
+    write(graph, 'update Person set { status: "open" } where name = "ann"')
+    write(graph, 'delete Person where name = "cyd"')
+    graph.load([{"edge": "Lives", "from": "cyd", "to": "rome", "data": {"id": "e"}}], mode="append", branch="other")
+    write(graph, 'update Person set { nick: "c" } where name = "cyd"', "other")
+    graph.schema.apply(BEFORE.replace("enum(open, closed)", "enum(open)"), allow="validated")
+    preview = graph.merge("other", preview=True, resolutions={("Person", "cyd"): "ours", ("Lives", "e"): "theirs"})
+    assert [(c.kind.value, c.entity_id) for c in preview.conflicts] == [("value_constraint_violation", "cyd")]
+
+
+def test_the_help_names_the_property_level_only_if_it_resolves_a_conflict(graph: Graph) -> None:
+    write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
+    write(graph, 'update Person set { nick: "b" } where name = "bob"')
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    assert "--level property" in str(failed.value.hint)
+    write(graph, 'update Person set { age: 42 } where name = "bob"')
+    with pytest.raises(MergeConflictsError) as failed:
+        graph.merge("side")
+    assert "--level property" not in str(failed.value.hint)
+    assert "--strategy" in str(failed.value.hint)
+
+
+def test_a_property_that_was_dropped_and_added_again_is_named_as_another_one(graph: Graph) -> None:
+    write(graph, 'update Person set { nick: "b" } where name = "bob"', "side")
+    graph.schema.apply(BEFORE.replace("    nick: String?\n", ""))
+    graph.schema.apply(BEFORE)
+    assert graph.merge("side").left_out == ("Person.nick (another property has this name now)",)
+
+
 def test_changes_of_a_dropped_type_are_refused(graph: Graph) -> None:
     write(graph, 'insert City { name: "oslo" }', "side")
     graph.schema.apply("node Person { name: String @key }", allow="drops")
     with pytest.raises(MergeSchemaError, match=r"City.*has dropped") as caught:
         graph.merge("side")
     assert caught.value.types == ("node:City",)
+
+
+@pytest.mark.parametrize("how", ["undone", "optimized", "deleted"])
+@pytest.mark.parametrize("update", [False, True])
+def test_other_versions_with_the_same_rows_of_a_dropped_type_do_not_matter(
+    graph: Graph, how: str, update: bool
+) -> None:
+    write(graph, 'insert City { name: "oslo" }', "side")
+    if how == "undone":
+        for year in (1, 2000):
+            write(graph, f'update Lives set {{ since: {year} }} where id != ""', "side")
+    write(graph, 'delete City where name = "oslo"', "side")
+    if how == "optimized":
+        graph.optimize(branch="side")
+    if how == "deleted":
+        write(graph, 'insert Person { name: "dan" }', "side")
+        write(graph, 'delete City where name = "rome"', "side")
+    write(graph, 'insert Person { name: "cyd", age: 5 }', "side")
+    graph.schema.apply("node Person { name: String @key  age: I32? }", allow="drops")
+    if update:
+        graph.branches.update("side")
+        assert people(graph, "side", "Person")["cyd"] == {"age": 5}
+    graph.merge("side")
+    assert people(graph, type_="Person")["cyd"] == {"age": 5}
+    assert graph.verify().ok
+
+
+def test_rows_of_a_dropped_type_that_differ_from_the_base_are_refused_after_an_optimize(graph: Graph) -> None:
+    write(graph, 'update Lives set { since: 1 } where id != ""', "side")
+    graph.optimize(branch="side")
+    graph.schema.apply("node Person { name: String @key }\nnode City { name: String @key }", allow="drops")
+    with pytest.raises(MergeSchemaError, match=r"Lives.*has dropped"):
+        graph.merge("side")
+    with pytest.raises(MergeSchemaError, match=r"Lives.*has dropped"):
+        graph.branches.update("side")
 
 
 def test_an_unchanged_dropped_type_does_not_matter(graph: Graph) -> None:
@@ -282,6 +418,54 @@ def test_an_entity_is_not_deleted_if_a_property_that_only_the_base_lacks_may_hav
     with pytest.raises(MergeConflictsError) as failed:
         thirds.merge("side", into="topic")
     assert [(c.kind.value, c.entity_id) for c in failed.value.conflicts] == [("delete_vs_update", "ann")]
+
+
+_ITEMS = "node Item { name: String @key  size: I32? }"
+
+
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        [],
+        [_ITEMS + " node Tag { name: String @key }"],
+        ["node Item { name: String @key  size: I32?  colour: String? }"],
+        ["node Item { name: String @key  weight: I32 @default(1) }"],
+        ['node Item { name: String @key  length: I32? @rename_from("size") }'],
+        ["node Item { name: String @key }", _ITEMS],
+    ],
+    ids=["same", "type", "nullable", "default", "rename", "again"],
+)
+@pytest.mark.parametrize("how", ["merge", "back", "update"])
+def test_several_bases_before_a_schema_change_lose_nothing(tmp_path: Path, schemas: list[str], how: str) -> None:
+    """Branches that merged each other have two bases. Rows that one side inserts later are no conflicts."""
+    graph = omnigraph.init(tmp_path / "graph", _ITEMS)
+
+    def insert(name: str, branch: str = "main") -> None:
+        graph.mutate(f'query q() {{ insert Item {{ name: "{name}" }} }}', branch=branch)
+
+    insert("first")
+    graph.branches.create("side")
+    insert("a")
+    insert("b", "side")
+    graph.branches.create("crossing")
+    graph.merge("side")
+    graph.merge("crossing", into="side")
+    for schema in schemas:
+        graph.schema.apply(schema)
+    insert("c")
+    insert("d", "side")
+    calls: dict[str, Any] = {
+        "merge": lambda **options: graph.merge("side", **options),
+        "back": lambda **options: graph.merge("main", into="side", **options),
+        "update": lambda **options: graph.branches.update("side", **options),
+    }
+    preview = calls[how](preview=True)
+    assert (len(preview.base_commits), preview.conflicts) == (2, ())
+    calls[how](strategy="ours")
+    names = graph.query(
+        "query q() { match { $i: Item } return { $i.name as n } }", branch="main" if how == "merge" else "side"
+    )
+    assert sorted(row["n"] for row in names.to_pylist()) == ["a", "b", "c", "d", "first"]
 
 
 def test_types_that_only_the_base_lacks_are_merged(graph: Graph) -> None:

@@ -114,6 +114,65 @@ def test_both_ends_of_an_edge_come_from_the_same_side(graph: Graph) -> None:
     assert (found["src"], found["dst"], found["weight"]) == ("z", "y", 7)
 
 
+ORPHANS = [
+    # The branch that moves the edge to z, the values that it and the other branch set, and the side that wins.
+    ("main", {}, {"weight": 9}, "ours", ("x", "z", 9, "k")),
+    ("main", {}, {"weight": 9}, "theirs", ("x", "y", 9, "k")),
+    ("main", {"kind": "m"}, {"weight": 9}, "theirs", ("x", "y", 9, "m")),
+    ("side", {"kind": "s"}, {"weight": 7}, "ours", ("x", "y", 7, "s")),
+    ("side", {"kind": "s"}, {"weight": 7}, "theirs", ("x", "z", 7, "s")),
+    ("side", {"weight": 9}, {}, "ours", ("x", "y", 9, "k")),
+    ("side", {}, {}, "ours", ("x", "y", 1, "k")),
+    ("side", {}, {"weight": 7}, "ours", ("x", "y", 7, "k")),
+]
+
+
+@pytest.mark.parametrize("by", ["strategy", "edge", "node"])
+@pytest.mark.parametrize(("mover", "moved", "values", "side", "expected"), ORPHANS)
+def test_a_choice_for_an_orphan_edge_decides_only_its_endpoints(
+    graph: Graph, mover: str, moved: dict[str, Any], values: dict[str, Any], side: str, expected: Any, by: str
+) -> None:
+    """One branch moves an edge to a node that the other deletes, and both set properties of the edge."""
+    other = "main" if mover == "side" else "side"
+    graph.load([_link("x", "z", **moved)], mode="merge", branch=mover)
+    if values:
+        graph.load([_link("x", "y", **values)], mode="merge", branch=other)
+    _put(graph, mover, {"z": {"a": 7}})  # so that the node is in conflict, too, and has a choice
+    graph.mutate('query q() { delete Doc where name = "z" }', branch=other)
+    listed = {(c.type_name, str(c.entity_id)) for c in graph.merge("side", preview=True).conflicts}
+    assert ("Doc", "z") in listed
+    if by == "strategy":
+        graph.merge("side", strategy=side)
+    else:
+        names = listed if by == "edge" else {("Doc", "z")}
+        graph.merge("side", resolutions=dict.fromkeys(names, side))
+    found = graph.entity("Links", "l")
+    assert found is not None
+    assert (found["src"], found["dst"], found["weight"], found["kind"]) == expected
+    assert (graph.entity("Doc", "z") is not None) == (expected[1] == "z")
+    assert graph.verify().ok
+
+
+def test_an_orphan_edge_of_both_sides_can_be_resolved_alone(graph: Graph) -> None:
+    graph.load([_link("x", "z")], mode="merge")
+    graph.load([_link("x", "y", weight=9)], mode="merge", branch="side")
+    graph.mutate('query q() { delete Doc where name = "z" }', branch="side")
+    (conflict,) = graph.merge("side", preview=True).conflicts
+    assert (conflict.kind.value, conflict.ours, conflict.theirs) == (
+        "orphan_edge",
+        {"src": "x", "dst": "z"},
+        {"src": "x", "dst": "y"},
+    )
+    receipt = graph.merge("side", resolutions={conflict: "theirs"})
+    assert {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()} == {
+        "node:Doc": (0, 0, 1),
+        "edge:Links": (0, 1, 0),
+    }
+    found = graph.entity("Links", "l")
+    assert found is not None
+    assert (found["src"], found["dst"], found["weight"]) == ("x", "y", 9)
+
+
 def test_constraints_are_checked_on_the_combined_row(graph: Graph) -> None:
     """Each side is valid, but the combined row has the values of another one."""
     _put(graph, "side", {"x": {"a": 2, "b": 8}})

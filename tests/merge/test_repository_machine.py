@@ -44,6 +44,7 @@ from tests.merge.repository_model import (
     DroppedTypeError,
     Found,
     Known,
+    MixedSchemasError,
     Repository,
     Row,
     Shape,
@@ -101,6 +102,7 @@ class Work:
         is_pick: whether it is a revert or a cherry-pick.
         restoring: whether it is a revert.
         is_update: whether it is a branch update. Then the branch is merged into its parent, and is called `ours`.
+        former: for a branch update, the state and the schema of the branch.
     """
 
     target: str
@@ -113,6 +115,7 @@ class Work:
     is_pick: bool = False
     restoring: bool = False
     is_update: bool = False
+    former: tuple[State, Shape] | None = None
 
     def merged(self, choices: Choice, strategy: str | None) -> model.Merged:
         if self.is_update:
@@ -416,10 +419,15 @@ class Machine:
         if self.known.shape(name) == self.known.shape(parent):
             self._merge(parent, name, strategy, level, lambda **options: self.graph.branches.update(name, **options))
             return
-        best, base = self.known.merge_base(name, parent, level)
+        try:
+            best, base = self.known.merge_base(name, parent, level)
+        except MixedSchemasError:
+            self._merge_mixed(lambda **options: self.graph.branches.update(name, **options), name, name, parent)
+            return
         self.say(f"update {name} from {parent}, strategy {strategy}, level {level}, bases {best}")
         heads = self.known.heads[name], self.known.heads[parent]
         forward = self.known.is_up_to_date(name, parent)
+        former = self.known.state(name), self.known.shape(name)
         if forward:  # the branch has nothing of its own
             base, best = model.Base(self.known.state(name)), [heads[0]]
         states = base, self._base_shape(best), self.known.state(name), self.known.shape(name)
@@ -429,10 +437,12 @@ class Machine:
             receipt = self.graph.branches.update(name, level=level, **options)
             outcome = "fast_forward" if self.known.is_up_to_date(name, parent) else "merged"
             assert (receipt.outcome, receipt.source) == (outcome, parent)
+            if receipt.commit is not None:
+                self._check_counts(receipt)
             return receipt
 
         if forward:
-            work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True)
+            work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True, former=former)
         else:
             try:
                 aligned = model.aligned(*states, *onto)
@@ -440,8 +450,15 @@ class Machine:
                 if self._refused(run, name, certain=error.certain):
                     return
                 raise
-            work = Work(name, *aligned, *onto, heads, level, is_update=True)
+            work = Work(name, *aligned, *onto, heads, level, is_update=True, former=former)
         self._act(run, work, strategy)
+
+    def _check_counts(self, receipt: Any) -> None:
+        """The counts of an update are those of a diff between the old and the new head of the branch."""
+        counts = {key: tuple(one.to_json().values()) for key, one in receipt.changes.items()}
+        diff = self.graph.diff(receipt.commit.parent, receipt.commit.id)
+        assert counts == {key: (one.inserts, one.updates, one.deletes) for key, one in diff.stat().types}
+        assert counts == {one.key: (one.inserted, one.updated, one.deleted) for one in receipt.commit.counts}
 
     def _base_shape(self, best: list[str]) -> Shape:
         return self.known.commits[best[0]].shape
@@ -625,7 +642,11 @@ class Machine:
             def call(**options: Any) -> Any:
                 return self.graph.merge(source, target, **options)
 
-        best, base = self.known.merge_base(source, target, level)
+        try:
+            best, base = self.known.merge_base(source, target, level)
+        except MixedSchemasError:
+            self._merge_mixed(call, target, source, target)
+            return
         self.say(f"merge {source} into {target}, strategy {strategy}, level {level}, bases {best}")
         if self.known.is_up_to_date(source, target):
             receipt = call(strategy=strategy, level=level)
@@ -649,6 +670,42 @@ class Machine:
             self._refused(run, target, certain=error.certain)
             return
         self._act(run, work, strategy)
+
+    def _merge_mixed(self, run: Callable[..., Any], changed: str, source: str, target: str) -> None:
+        """Merge two branches whose common ancestors have different schemas.
+
+        Args:
+            run: merges.
+            changed: the branch that gets the result.
+            source: the branch whose rows are merged.
+            target: the branch with the rows and the schema that they are merged into.
+        """
+        best = self.known.best([self.known.heads[source]], [self.known.heads[target]])
+        self.say(f"merge {source} into {target} for {changed}, bases {best} with different schemas")
+        if self.known.is_up_to_date(source, target) or self.known.is_forward(source, target):
+            return
+        try:
+            preview = run(preview=True)
+        except MergeSchemaError:
+            self.say("  refused")
+            return
+        if preview.conflicts:
+            with pytest.raises(MergeConflictsError):
+                run()
+            assert self.graph.branch(changed).head.id == self.known.heads[changed]
+            return
+        parents = self.known.heads[changed], self.known.heads[target if changed == source else source]
+        shape = self.known.shape(target)
+        self._commit(changed, run)
+        found = stored(self.graph.snapshot(branch=changed), shape)
+        old: State = {}
+        for commit in best:
+            for name, rows in self.known.commits[commit].state.items():
+                old.setdefault(name, {}).update(rows)
+        sides = self.known.state(source), self.known.shape(source), self.known.state(target), shape
+        model.keeps_both_sides(found, *sides, old)
+        self._record(changed, found, shape, self.known.heads[changed], parents[1])
+        self._check_branch(changed)
 
     def _act(self, run: Callable[..., Any], work: Work, strategy: str | None) -> None:
         """Run a merge, revert or cherry-pick: its preview, then itself, with choices if there are conflicts."""
@@ -708,7 +765,15 @@ class Machine:
         if work.is_pick:
             assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
-        assert changes == model.counts(work.onto, wanted.state, work.shape)
+        if work.former is None:
+            assert changes == model.counts(work.onto, wanted.state, work.shape)
+        elif not wanted.conflicts:
+            counts, added = model.update_counts(*work.former, wanted.state, work.shape)
+            for key, numbers in counts.items():
+                inserted, updated, deleted = changes.pop(key, (0, 0, 0))
+                assert (inserted, deleted) == (numbers[0], numbers[2])
+                assert numbers[1] <= updated <= numbers[1] + added[key]
+            assert changes == {}
 
     def _done(self, run: Callable[..., Any], work: Work, wanted: model.Merged, **options: Any) -> None:
         receipt = self._commit(work.target, lambda: run(**options))

@@ -195,7 +195,12 @@ def test_a_merge_from_an_old_branch_keeps_blobs_of_a_later_property(graph: Graph
 def test_a_restore_of_values_that_no_longer_fit_is_refused(graph: Graph) -> None:
     final = AFTER.replace(DONE, FINAL)
     graph.schema.apply(final)
-    with pytest.raises(ConstraintError, match="closed"):  # the schema texts no longer tell what became of the value
+    graph.restore("Human", "ann", "loaded")
+    assert (_row(graph, "ann") or {})["status"] == "final"
+    _do(graph, 'update Human set { status: "open" } where name = "ann"')
+    final = final.replace(f", {FINAL}", "")
+    graph.schema.apply(final)
+    with pytest.raises(ConstraintError, match="closed"):
         graph.restore("Human", "ann", "loaded")
     empty = _do(graph, 'insert Human { name: "cid" }')
     for name in ("ann", "bob", "cid"):

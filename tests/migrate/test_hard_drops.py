@@ -83,7 +83,12 @@ def test_a_hard_drop_keeps_what_branches_and_tags_need(graph: Graph) -> None:
     done = graph.schema.apply(NO_OLD, allow="data_loss")
     (drop,) = done.hard_drops
     assert drop.versions_kept > 0
-    assert "branches, tags" in done.warnings[0]
+    assert drop.kept_for == ("branch 'busy'", "branch 'idle'", "tag 'v1'")
+    assert done.warnings == [
+        f"node:Plant: {drop.versions_kept} older versions still have the dropped data, because branch 'busy', "
+        "branch 'idle' and tag 'v1' need them"
+    ]
+    assert done.to_json()["hard_drops"][0]["kept_for"] == list(drop.kept_for)
     assert content(graph, branch="idle") == before == content(graph, at="v1") == content(graph, at=head)
     assert content(graph, branch="busy") == later
     assert content(graph, at=early) == busy, "another branch keeps its history"

@@ -61,7 +61,8 @@ def test_a_refused_change_has_a_code_and_advice_and_no_effect(graph: Graph, edit
     with pytest.raises(PlanError) as refused:
         graph.schema.apply(edited(edit), allow="data_loss")
     assert refused.value.diagnostic == code
-    assert refused.value.message.startswith(f"[{code}] ")
+    assert str(refused.value).startswith(f"plan error: {code}: ")
+    assert str(refused.value).count(code) == refused.value.render().count(code) == 1
     assert refused.value.hint
     assert (content(graph), graph.snapshot().commit.id, files(graph)) == (before, head, stored)
     assert graph.schema.source == SCHEMA

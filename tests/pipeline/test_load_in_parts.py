@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from omnigraph.errors import (
     PreconditionFailedError,
     ReadSetChangedError,
 )
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, init
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.read.budget import Cancellation
 from omnigraph.write.load import LoadPhase, LoadProgress
@@ -191,3 +192,19 @@ def test_a_file_that_is_named_twice_is_read_twice(tmp_path: Path, indent: int | 
     expected = outcome(here, lambda: here.load([path, path], mode="append"))
     found = outcome(there, lambda: pipeline(there).load([path, path], mode="append", split_bytes=1_000))
     assert found.said == expected.said
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_bad_value_of_a_duplicate_key_is_reported_at_its_own_record(tmp_path: Path, mode: str) -> None:
+    schema = "node T { k: String @key  e: enum(a, b) }"
+    lines = ["k,e", "1,a", "2,c", *(f"x{i},b" for i in range(200)), "2,a", "2,d", "2,b"]
+    (tmp_path / "T.csv").write_text("\n".join(lines))
+    expected = [
+        *(f"T.csv, line {lines.index(bad) + 1}: T.e: '2': '{bad[-1]}' is not one of a, b" for bad in ("2,c", "2,d")),
+        f"T.csv, line {len(lines)}: T.k: '2': two records have this key",
+    ]
+    made = init(tmp_path / "duplicates", schema)
+    for load in (made.load, partial(pipeline(made).load, split_bytes=200)):
+        with pytest.raises(ConstraintError) as error:
+            load(tmp_path / "T.csv", mode=mode)
+        assert [str(violation) for violation in error.value.violations] == expected

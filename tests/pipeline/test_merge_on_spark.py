@@ -263,6 +263,37 @@ def test_properties_and_blobs_of_both_sides_are_combined_by_tasks(tmp_path: Path
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("strategy", ["ours", "theirs"])
+def test_orphan_edges_with_properties_of_both_sides_are_written_by_tasks(tmp_path: Path, strategy: str) -> None:
+    """Conflict resolution changes the endpoints of staged rows."""
+    schema = "node Ship { name: String @key }\nedge Meets: Ship -> Ship @merge(property) { year: I64?  note: String? }"
+
+    def put(graph: Graph, branch: str, to: str, year: int) -> None:
+        rows = [{"edge": "Meets", "from": "a", "to": to, "data": {"id": f"e{i}", "year": year}} for i in range(20)]
+        graph.load(rows, mode="merge", branch=branch)
+
+    found = []
+    for mover, other in (("main", "side"), ("side", "main")):
+        for tasks in (0, 3):
+            with omnigraph.init(tmp_path / f"{mover}{tasks}", schema) as graph:
+                graph.load([{"type": "Ship", "data": {"name": name}} for name in "abc"], mode="append")
+                put(graph, "main", "b", 1)
+                graph.branches.create("side")
+                put(graph, mover, "c", 1)
+                put(graph, other, "b", 2)
+                graph.mutate('query q() { update Meets set { note: "n" } where id = "e7" }', branch="side")
+                graph.mutate('query q() { delete Ship where name = "c" }', branch=other)
+                request = MergeRequest("side", "main", strategy)
+                options = SparkOptions(InProcess(), tasks=tasks, merge_threshold=1)
+                receipt = by_spark(graph, request, options) if tasks else merge(graph.session, request)
+                found.append((receipt.changes, receipt.resolved, b"".join(graph.export())))
+                rows = graph.snapshot().scan("edge:Meets", columns=["dst", "year", "note"]).to_pylist()
+                end = "c" if (mover == "main") == (strategy == "ours") else "b"
+                assert [(row["dst"], row["year"]) for row in rows] == [(end, 2)] * 20
+                assert [row["note"] for row in rows].count("n") == 1
+        assert found[-1] == found[-2]
+
+
 @pytest.mark.parametrize("threshold", [None, "1 B"])
 def test_a_revert_by_tasks_gives_the_same_graph(tmp_path: Path, threshold: str | None) -> None:
     found = []

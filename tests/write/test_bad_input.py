@@ -680,10 +680,33 @@ def test_constraint_violations_name_file_and_line(graph: Graph, tmp_path: Path) 
     assert error.value.render().splitlines()[:2] == [str(violation) for violation in error.value.violations]
 
 
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+def test_another_separator_in_a_csv_file_is_named(graph: Graph, tmp_path: Path, mark: str, word: str) -> None:
+    (tmp_path / "Person.csv").write_text(f"name{mark}pages\nbob{mark}3\n")
+    with pytest.raises(BadRowsError) as error:
+        graph.load(tmp_path / "Person.csv", mode="append")
+    assert f"{word} separate columns only if a mapping says so" in error.value.problems[0].message
+
+
 def test_a_duplicate_key_is_reported_at_the_second_record(graph: Graph) -> None:
     lines = "\n".join(['{"type": "Person", "data": {"name": "bob"}}', '{"type": "Note", "data": {"text": "x"}}'] * 2)
     with pytest.raises(ConstraintError, match=r"^line 3: Person\.name: 'bob': two records have this key"):
         graph.load(lines.encode(), mode="append")
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_a_bad_value_is_reported_at_its_own_record_if_the_key_occurs_twice(tmp_path: Path, mode: str) -> None:
+    schema = "node T { k: String @key  e: enum(a, b)  n: I32?  @range(n, 0..9) }"
+    (tmp_path / "T.csv").write_text("k,e,n\n1,a,\n2,c,\n2,a,\n2,d,77\n3,a,\n2,b,78\n")
+    with omnigraph.init(tmp_path / "graph", schema) as graph, pytest.raises(ConstraintError) as error:
+        graph.load(tmp_path / "T.csv", mode=mode)
+    assert [str(violation) for violation in error.value.violations] == [
+        "T.csv, line 3: T.e: '2': 'c' is not one of a, b",
+        "T.csv, line 5: T.e: '2': 'd' is not one of a, b",
+        "T.csv, line 5: T.n: '2': 77 is outside 0..9",
+        "T.csv, line 7: T.n: '2': 78 is outside 0..9",
+        "T.csv, line 7: T.k: '2': two records have this key",
+    ]
 
 
 def test_row_locations_are_those_of_the_winning_records(tmp_path: Path) -> None:

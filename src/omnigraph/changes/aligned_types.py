@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from omnigraph.commit.manifest import Manifest, TableId, TablePin
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
@@ -60,33 +62,62 @@ class TypeState:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedColumn:
-    """A column that both states have.
+class AddedProperty:
+    """A property that only the second state has.
 
     Attributes:
-        before: its name in the first state.
-        after: its name in the second state.
-        before_type: its type in the first state; None for the ends of an edge.
-        after_type: its type in the second state; None for the ends of an edge.
+        name: its name.
+        value: the value that the schema change has given to all rows; None for null.
+        text: for vectors that are computed from a text, the property with the text. Then the vectors are not compared:
+            they count as changed where the text has changed.
     """
 
-    before: str
+    name: str
+    value: pa.Scalar | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """A column to compare.
+
+    Attributes:
+        before: its name in the first state; None if it does not have the column.
+        after: its name in the second state.
+        before_type: its type in the first state; None for the ends of an edge, and without a name.
+        after_type: its type in the second state; None for the ends of an edge.
+        added: how the column was filled, if the first state does not have it.
+    """
+
+    before: str | None
     after: str
     before_type: ValueType | None = None
     after_type: ValueType | None = None
+    added: AddedProperty | None = None
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the values of a new column are computed from another one, so they are not compared."""
+        return self.added is not None and self.added.text is not None
 
     @property
     def is_blob(self) -> bool:
-        """Whether the column stores blobs in both states. The type of a property cannot change to or from Blob."""
+        """Whether the column stores blobs, in both states. The type of a property cannot change to or from Blob."""
         return self.after_type is not None and self.after_type.scalar is Scalar.BLOB
 
 
 @dataclass(frozen=True, slots=True)
 class TypePair:
-    """One type in both states; None in a state that does not have it. At least one state has it."""
+    """One type in both states; None in a state that does not have it. At least one state has it.
+
+    Attributes:
+        added: properties that only the second state has, and that are compared with the values that a schema change
+            filled them with.
+    """
 
     before: TypeState | None
     after: TypeState | None
+    added: tuple[AddedProperty, ...] = ()
 
     @property
     def newest(self) -> TypeState:
@@ -100,20 +131,20 @@ class TypePair:
         return self.newest.pin.id
 
     @property
-    def shared(self) -> tuple[SharedColumn, ...]:
-        """The columns to compare: the ends of edges, and the properties that both states have."""
+    def compared(self) -> tuple[ComparedColumn, ...]:
+        """The columns to compare: the ends of edges, the properties that both states have, and those in `added`."""
         if self.before is None or self.after is None:
             return ()
-        ends = [SharedColumn(end, end) for end in self.after.end_columns]
+        found = [ComparedColumn(end, end) for end in self.after.end_columns]
         names = {number: name for name, number in self.before.numbers.items()}
-        return (
-            *ends,
-            *(
-                SharedColumn(old, name, self.before.types[old], type_)
-                for name, type_ in self.after.types.items()
-                if (old := names.get(self.after.numbers[name])) is not None
-            ),
-        )
+        added = {one.name: one for one in self.added}
+        for name, type_ in self.after.types.items():
+            old = names.get(self.after.numbers[name])
+            if old is not None:
+                found.append(ComparedColumn(old, name, self.before.types[old], type_))
+            elif name in added:
+                found.append(ComparedColumn(None, name, None, type_, added[name]))
+        return tuple(found)
 
     @property
     def is_same_version(self) -> bool:

@@ -27,9 +27,15 @@ def candidates(tables: TableStorage, pair: TypePair, ids: pa.Array | None = None
         sides = [_all(tables, state.pin.ref if state else None) for state in (pair.before, pair.after)]
         return paired(*sides)
     before, after = pair.before.pin.ref, pair.after.pin.ref
-    names = [(ID, ID), *((one.before, one.after) for one in pair.shared)]
+    compared = [one for one in pair.compared if not one.is_computed]
+    names = [(ID, ID), *((one.before, one.after) for one in compared)]
     found = changed_rows(tables, before, after, names)
-    return paired(*(_compared(tables, before, after) if found is None else (found.before, found.after)))
+    if found is not None:
+        return paired(found.before, found.after)
+    if any(one.before is None for one in compared):
+        # The files of a fragment may be the same: a dropped column is still in its file.
+        return paired(_all(tables, before), _all(tables, after))
+    return paired(*_compared(tables, before, after))
 
 
 def _compared(tables: TableStorage, before: TableRef, after: TableRef) -> tuple[pa.Table, pa.Table]:

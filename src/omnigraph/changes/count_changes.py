@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
-from omnigraph.changes.row_images import blob_hashes, differs
+from omnigraph.changes.aligned_types import ComparedColumn, TypePair, TypeState
+from omnigraph.changes.row_images import blob_hashes, differs, filled
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.row_pairs import AFTER, BEFORE, ROW_ID, scans
 from omnigraph.storage.tables import TableStorage
@@ -43,18 +43,19 @@ def _count_updates(tables: TableStorage, pair: TypePair, rows: pa.Table) -> int:
     assert pair.before is not None
     assert pair.after is not None
     undecided = rows
-    for column in sorted(pair.shared, key=_cost):
+    for column in sorted((one for one in pair.compared if not one.is_computed), key=_cost):
         if undecided.num_rows == 0:
             break
-        left, right = (
-            _values(tables, state, name, undecided[side].combine_chunks(), column)
-            for state, name, side in ((pair.before, column.before, BEFORE), (pair.after, column.after, AFTER))
-        )
+        right = _values(tables, pair.after, column.after, undecided[AFTER].combine_chunks(), column)
+        if column.before is None:
+            left = filled(column, right)
+        else:
+            left = _values(tables, pair.before, column.before, undecided[BEFORE].combine_chunks(), column)
         undecided = undecided.filter(pa.array(~differs(left, right)))
     return int(rows.num_rows - undecided.num_rows)
 
 
-def _cost(column: SharedColumn) -> int:
+def _cost(column: ComparedColumn) -> int:
     """A sort key for columns. Cheap ones are compared first: fixed width, then texts, lists and vectors, and blobs."""
     type_ = column.after_type
     if type_ is None:
@@ -64,7 +65,7 @@ def _cost(column: SharedColumn) -> int:
     return 2 if type_.list or type_.is_vector else 1 if type_.scalar.value == "String" else 0
 
 
-def _values(tables: TableStorage, state: TypeState, name: str, row_ids: pa.Array, column: SharedColumn) -> pa.Array:
+def _values(tables: TableStorage, state: TypeState, name: str, row_ids: pa.Array, column: ComparedColumn) -> pa.Array:
     """The values of a column in the order of the row ids; for a blob, a hash of its content.
 
     Raises:

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from omnigraph.changes.added_properties import AddedProperties
 from omnigraph.changes.aligned_types import (
     GraphState,
     TypePair,
@@ -183,7 +184,7 @@ class Reading:
     def candidates(self, pair: TypePair) -> pa.Table:
         """The rows that may differ, from the cache if possible."""
         refs = [(state.pin.ref, tuple(state.columns)) for state in (pair.before, pair.after) if state is not None]
-        key = (pair.before is None, *refs, pair.shared)
+        key = (pair.before is None, *refs, tuple((one.before, one.after, one.is_computed) for one in pair.compared))
         found = self.known.get(key)
         return self.known.put(key, candidates(self.tables, pair)) if found is None else found
 
@@ -202,10 +203,13 @@ class TypeDiff:
         is_dropped: whether the type exists only in the first state.
     """
 
-    def __init__(self, reading: Reading, pair: TypePair, chosen: DiffFilter, budget: int) -> None:
+    def __init__(
+        self, reading: Reading, pair: TypePair, chosen: DiffFilter, budget: int, added: AddedProperties
+    ) -> None:
         self._reading = reading
         self._tables = reading.tables
-        self._pair = pair
+        self._states = pair
+        self._added = added
         self._filter = chosen
         self._budget = budget
         self.key = pair.newest.key
@@ -224,9 +228,30 @@ class TypeDiff:
         return f"{self.kind.value} {self.name}{renamed}{' (dropped)' if self.is_dropped else ''}"
 
     @property
-    def pair(self) -> TypePair:
-        """The type in both states."""
-        return self._pair
+    def is_same_version(self) -> bool:
+        """Whether both states have the same version of the table."""
+        return self._states.is_same_version
+
+    @property
+    def old_names(self) -> dict[str, str]:
+        """The names in the first state of the properties that both states have, by their names in the second state."""
+        return {column.after: column.before for column in self._pair.compared if column.before is not None}
+
+    @property
+    def filled(self) -> dict[str, Any]:
+        """The properties that only the second state has, with the values that a schema change has filled in.
+
+        The first state counts as having these values.
+        """
+        values = {column.after: column.added.value for column in self._pair.compared if column.added is not None}
+        return {
+            name: None if value is None else readable(pa.array([value]))[0].as_py() for name, value in values.items()
+        }
+
+    @cached_property
+    def _pair(self) -> TypePair:
+        """The type in both states, with the values of added properties. They are looked up only if they are needed."""
+        return self._added.completed(self._states)
 
     @cached_property
     def _candidates(self) -> pa.Table:
@@ -368,6 +393,7 @@ class Diff:
         before: GraphState,
         after: GraphState,
         chosen: DiffFilter,
+        added: AddedProperties,
         *,
         budget: int = MEMORY_BYTES,
     ) -> None:
@@ -376,7 +402,7 @@ class Diff:
         pairs = aligned_types(before, after)
         keys = _chosen_keys(pairs, chosen.types)
         self._types = [
-            TypeDiff(reading, pair, chosen, budget) for pair in pairs if keys is None or pair.newest.key in keys
+            TypeDiff(reading, pair, chosen, budget, added) for pair in pairs if keys is None or pair.newest.key in keys
         ]
         self.schema = tuple(
             change for change in schema_changes(pairs) if keys is None or f"{change.kind}:{change.type_name}" in keys
@@ -386,7 +412,7 @@ class Diff:
         return f"<Diff {self.before.manifest.head.id} {self.after.manifest.head.id}>"
 
     def __iter__(self) -> Iterator[TypeDiff]:
-        return (one for one in self._types if not one.pair.is_same_version)
+        return (one for one in self._types if not one.is_same_version)
 
     def __getitem__(self, name: str) -> TypeDiff:
         """The changes of one type, by its name or key in either state.

@@ -194,7 +194,10 @@ class Feed:
             raise ParentlessCommitError(commit.id)
         before = self._state(self._parent(commit, view.manifest), commit)
         chosen.check_types(before, view)
-        changes = CommitChanges(self._reading, commit, before, view, chosen)
+        try:
+            changes = CommitChanges(self._reading, commit, before, view, chosen)
+        except SchemaBoundaryError as error:
+            raise SchemaBoundaryError(error.commit_id, error.type_name, in_feed=False) from None
         return commit_page(changes, self._binding(view, chosen), page_token, limits)
 
     def _parent(self, commit: Commit, view: Manifest) -> Commit:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.changes.aligned_types import SharedColumn, TypePair, TypeState
+from omnigraph.changes.aligned_types import ComparedColumn, TypePair, TypeState
 from omnigraph.errors import CorruptionError
 from omnigraph.merge.equality import Mask, identical
 from omnigraph.merge.sides import Columns, with_blob_hashes
@@ -49,7 +49,7 @@ class ChangedRows:
         ops: the kind of each change, as an index into `OPS`.
         before: the rows before the change, with the stored columns of the type in the first state; null for an insert.
         after: the rows after the change, with the stored columns of the type in the second state; null for a delete.
-        changed: for each column that both states have, the mask of the updates that changed it.
+        changed: for each compared column, the mask of the updates that changed it.
     """
 
     pair: TypePair
@@ -57,7 +57,7 @@ class ChangedRows:
     ops: Ops
     before: pa.Table
     after: pa.Table
-    changed: tuple[tuple[SharedColumn, Mask], ...]
+    changed: tuple[tuple[ComparedColumn, Mask], ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -237,7 +237,12 @@ def _compared(
 ) -> ChangedRows:
     had, has = (candidates[name].is_valid().to_numpy() for name in (BEFORE, AFTER))
     both = had & has
-    changed = [(column, _differs(tables, pair, column, before, after, both)) for column in pair.shared]
+    masks = {
+        column.after: _differs(tables, pair, column, before, after, both)
+        for column in pair.compared
+        if not column.is_computed
+    }
+    changed = [(column, masks[name]) for column in pair.compared if (name := _deciding(column)) in masks]
     any_changed = np.any([mask for _, mask in changed], axis=0) if changed else np.zeros(len(both), bool)
     inserted, updated, deleted = (OPS.index(op) for op in (ChangeOp.INSERT, ChangeOp.UPDATE, ChangeOp.DELETE))
     ops = np.where(both, updated, np.where(has, inserted, deleted)).astype(np.int8)
@@ -246,23 +251,38 @@ def _compared(
     return found.filter(~both | any_changed)
 
 
+def _deciding(column: ComparedColumn) -> str:
+    """The column that decides whether a column has changed: the text of computed vectors, or the column itself."""
+    text = None if column.added is None else column.added.text
+    return column.after if text is None else text
+
+
 def _differs(
-    tables: TableStorage, pair: TypePair, column: SharedColumn, before: pa.Table, after: pa.Table, both: Mask
+    tables: TableStorage, pair: TypePair, column: ComparedColumn, before: pa.Table, after: pa.Table, both: Mask
 ) -> Mask:
     """Mask of the rows in which a column differs."""
     found = np.zeros(len(both), bool)
     if not both.any():
         return found
     chosen = pa.array(np.flatnonzero(both))
-    if column.is_blob:
-        assert pair.before is not None
-        assert pair.after is not None
-        left = blob_hashes(tables, pair.before, column.before, before.take(chosen))
-        right = blob_hashes(tables, pair.after, column.after, after.take(chosen))
-    else:
-        left, right = _array(before, column.before).take(chosen), _array(after, column.after).take(chosen)
+
+    def values(state: TypeState | None, name: str, rows: pa.Table) -> pa.Array:
+        assert state is not None
+        if column.is_blob:
+            return blob_hashes(tables, state, name, rows.take(chosen))
+        return _array(rows, name).take(chosen)
+
+    right = values(pair.after, column.after, after)
+    left = filled(column, right) if column.before is None else values(pair.before, column.before, before)
     found[both] = differs(left, right)
     return found
+
+
+def filled(column: ComparedColumn, values: pa.Array) -> pa.Array:
+    """The values of a column that only the second state has, in the first state. `values` are the later ones."""
+    assert column.added is not None
+    value = column.added.value
+    return pa.nulls(len(values), values.type) if value is None else pa.repeat(value, len(values))
 
 
 def differs(left: pa.Array, right: pa.Array) -> Mask:

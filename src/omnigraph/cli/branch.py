@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -274,19 +275,31 @@ def update(
     if as_json:
         print_json({"uri": uri, **receipt.to_json()})
     else:
-        _print_receipt(receipt)
+        _print_receipt(receipt, "theirs")
     if not receipt.is_clean:
         raise SystemExit(1)
 
 
-def _print_receipt(receipt: MergeReceipt) -> None:
+def _print_receipt(receipt: MergeReceipt, valid: str = "ours") -> None:
+    """Print a receipt. `valid` is the side whose values the new schema allows."""
     if receipt.conflicts:
         count = conflict_count(receipt.total_conflicts)
         click.echo(f"would not merge {receipt.source} into {receipt.target}: {count} no decision")
     else:
         done = "would merge" if receipt.preview else "merged"
         click.echo(f"{done} {receipt.source} into {receipt.target}: {receipt.outcome.value}")
-    print_changes(receipt, receipt.target)
+    for change in _schema_lines(receipt):
+        click.echo(f"  {change}")
+    print_changes(receipt, receipt.target, valid)
     print_previewed(receipt)
     if receipt.branch_deleted:
         click.echo(f"deleted branch {receipt.source}")
+
+
+def _schema_lines(receipt: MergeReceipt) -> Iterator[str]:
+    if receipt.schema_changes is not None:
+        count = len(receipt.schema_changes)
+        number = "" if count == 0 else ": 1 change" if count == 1 else f": {count} changes"
+        yield f"schema of {receipt.source}{number}"
+    for change in receipt.schema_changes or ():
+        yield f"schema: {change}"

@@ -98,7 +98,16 @@ def _members(uri: str, keep: int | None, older_than: timedelta | None, report: C
 
 def _policy(keep: int | None, older_than: timedelta | None) -> str:
     rules = [] if keep is None else [f"keep {keep}"]
-    return ", ".join(rules + ([] if older_than is None else [f"older than {older_than}"]))
+    return ", ".join(rules + ([] if older_than is None else [f"older than {_shown_age(older_than)}"]))
+
+
+def _shown_age(age: timedelta) -> str:
+    """A duration in the largest unit that fits: `1 day`, `36 hours`."""
+    seconds = int(age.total_seconds())
+    units = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    name = next((name for name, length in units.items() if seconds and seconds % length == 0), "second")
+    count = seconds // units[name]
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _kept_reason(load: LoadAtWork) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -16,12 +16,14 @@ from omnigraph.cli.changes import filter_options, limit_option, print_cause, pri
 from omnigraph.cli.output import JSON, iso_time, print_json, print_members, quoted
 from omnigraph.cli.scope import address, address_options, open_to_read
 from omnigraph.cli.streams import write_stdout
-from omnigraph.errors import cut
+from omnigraph.errors import VersionReclaimedError, cut
 from omnigraph.errors.source import printable
 
 if TYPE_CHECKING:
     from omnigraph.changes.commit_page import ChangePage
+    from omnigraph.changes.diff import Diff
     from omnigraph.commit.manifest import Commit
+    from omnigraph.graph import Graph
 
 
 @click.group()
@@ -61,16 +63,19 @@ def list_commits(
     """List the commits of a branch, newest first.
 
     Shows the start of each id, the time in UTC, the kind of write, the number of inserted (+), updated (~) and deleted
-    (-) entities, the actor and the message. The start of an id is accepted wherever a commit id is.
+    (-) entities, the actor and the message. The start of an id is accepted wherever a commit id is. The state of a
+    commit with the mark "not kept" can no longer be read.
     """
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri, uri_option, store)) as graph:
         page = graph.commits.list(branch=branch, actor=actor, limit=limit, cursor=cursor)
     if as_json:
-        print_json({"commits": [commit_json(found) for found in page.commits], "cursor": page.cursor})
+        marks = {found: {"is_kept": False} for found in page.removed}
+        commits = [commit_json(found) | marks.get(found.id, {}) for found in page.commits]
+        print_json({"commits": commits, "cursor": page.cursor})
         return
-    for line in full_lines(page.commits) if full else history_lines(page.commits):
+    for line in full_lines(page.commits) if full else history_lines(page.commits, page.removed):
         click.echo(line)
     if page.cursor is not None:
         click.echo(f"there are more: add --cursor {page.cursor}", err=True)
@@ -87,8 +92,8 @@ def full_lines(commits: Sequence[Commit]) -> Iterator[str]:
         yield " ".join(parts)
 
 
-def history_lines(commits: Sequence[Commit]) -> Iterator[str]:
-    """One line per commit for people: short id, time, kind, counts, actor and the first line of the message."""
+def history_lines(commits: Sequence[Commit], removed: Collection[str] = ()) -> Iterator[str]:
+    """One line per commit for people: short id, time, kind, counts, actor, mark and the first line of the message."""
     from omnigraph.commit.lineage import short_ids
 
     short = short_ids([found.id for found in commits])
@@ -99,11 +104,12 @@ def history_lines(commits: Sequence[Commit]) -> Iterator[str]:
             found.writer or "",
             shown_counts(found),
             found.actor or "",
+            "not kept" if found.id in removed else "",
             first_line(found.message or ""),
         )
         for found in commits
     ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(5)]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width]
         yield printable("  ".join([*cells, row[-1]]).rstrip())
@@ -114,7 +120,7 @@ def shown_counts(commit: Commit) -> str:
     totals = commit.totals
     if totals is None:
         return ""
-    nothing = "schema" if commit.writer == "SchemaApply" else "no rows"
+    nothing = "schema" if commit.writer in ("SchemaApply", "BranchUpdate") else "no rows"
     signs = (("+", totals.inserted), ("~", totals.updated), ("-", totals.deleted))
     return " ".join(f"{sign}{count}" for sign, count in signs if count) or nothing
 
@@ -132,14 +138,14 @@ def first_line(text: str) -> str:
 def show(commit_id: str, uri_option: str | None, store: str | None, changes: bool, as_json: bool) -> None:
     """Show one commit of any branch.
 
-    COMMIT_ID is the id of a commit, or the start of it.
+    COMMIT_ID is the id of a commit, the start of it, or a tag.
     """
     from omnigraph.cli.diff import DEFAULT_LIMIT, print_diff
     from omnigraph.commit.manifest import commit_json
 
     with open_to_read(address(uri_option, store)) as graph:
         found = graph.commits.get(commit_id)
-        diff = graph.diff(found.parent, found.id) if changes and found.parent is not None else None
+        diff = _changes_of(graph, found) if changes and found.parent is not None else None
         members = commit_json(found)
         if as_json:
             if diff is None:
@@ -157,6 +163,17 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
                 click.echo("the first commit has no parent, so it has no changes")
             else:
                 print_diff(diff, DEFAULT_LIMIT)
+
+
+def _changes_of(graph: Graph, commit: Commit) -> Diff:
+    """The changes of a commit since its first parent."""
+    assert commit.parent is not None
+    try:
+        return graph.diff(commit.parent, commit.id)
+    except VersionReclaimedError as error:
+        raise VersionReclaimedError(
+            f"the changes of commit {commit.id} cannot be shown: {error.message}", hint=error.hint
+        ) from error
 
 
 @commit.command("changes")
@@ -177,7 +194,10 @@ def commit_changes(
     ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the exact changes of a commit since its first parent, in a fixed order."""
+    """Show the exact changes of a commit since its first parent, in a fixed order.
+
+    COMMIT_ID is the id of a commit, the start of it, or a tag.
+    """
     from omnigraph.engine.requests import ChangeOptions
 
     filters: ChangeOptions = {"kinds": kinds or None, "types": types or None, "ops": ops or None}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from omnigraph.errors import conflict_help
+
 if TYPE_CHECKING:
     from omnigraph.merge.pick_receipt import PickReceipt
     from omnigraph.merge.receipt import MergeReceipt
@@ -79,8 +81,14 @@ def print_previewed(receipt: MergeReceipt | PickReceipt | RestoreReceipt) -> Non
         echo(f"\n… and {total - len(receipt.previewed):,} more changes")
 
 
-def print_changes(receipt: MergeReceipt | PickReceipt, branch: str) -> None:
-    """Print the changes of each type, and the conflicts of a preview. `branch` is the branch that changes."""
+def print_changes(receipt: MergeReceipt | PickReceipt, branch: str, valid: str = "ours") -> None:
+    """Print the changes of each type, and the conflicts of a preview.
+
+    Args:
+        receipt: the receipt.
+        branch: the branch that changes.
+        valid: the side whose values the schema allows, if a value violates it.
+    """
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
     if receipt.edges_kept:
@@ -91,3 +99,5 @@ def print_changes(receipt: MergeReceipt | PickReceipt, branch: str) -> None:
         click.echo(f"  conflict: {conflict} ({conflict.values})")
     if receipt.total_conflicts > len(receipt.conflicts):
         click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
+    if receipt.conflicts:
+        click.echo(f"  help: {conflict_help(receipt.conflicts, valid)}")

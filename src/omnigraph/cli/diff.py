@@ -92,9 +92,8 @@ def print_diff(diff: Diff, limit: int) -> None:
 
 def _summary(diff: Diff) -> Iterator[str]:
     stat = diff.stat()
-    if not stat.types and not diff.schema:
-        yield "no changes"
-        return
+    if not stat.types:
+        yield "no changes of entities" if diff.schema else "no changes"
     total = stat.total
     if stat.types:
         count = "1 change" if total.total == 1 else f"{total.total:,} changes"
@@ -113,11 +112,12 @@ def _counts(counts: ChangeCounts) -> str:
 
 def _lines(one: TypeDiff, limit: int) -> Iterator[str]:
     """The first changes of a type, one line each; for an update, one more line per changed property."""
-    shown = 0
+    shown, old_names, filled = 0, one.old_names, one.filled
     for batch in one.batches():
         for row in batch.slice(0, limit - shown).to_pylist():
-            old_names = {column.after: column.before for column in one.pair.shared}
-            yield from change_lines(row["op"], row["id"], row["before"], row["after"], row["changed"], old_names)
+            yield from change_lines(
+                row["op"], row["id"], row["before"], row["after"], row["changed"], old_names, filled
+            )
         shown += batch.num_rows
         if shown >= limit:
             return
@@ -130,6 +130,7 @@ def change_lines(
     after: Mapping[str, Any] | None,
     changed: Sequence[str],
     old_names: Mapping[str, str] | None = None,
+    filled: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """The lines of one change.
 
@@ -140,6 +141,7 @@ def change_lines(
         after: the values after; None for a delete.
         changed: the changed properties of an update.
         old_names: the names in `before` of the properties of `after`, if they differ.
+        filled: the old values of properties that `before` does not have.
     """
     image = after or before or {}
     ends = f" {_id(image['from'])} -> {_id(image['to'])}" if "from" in image else ""
@@ -154,7 +156,8 @@ def change_lines(
         return
     yield click.style(heading, _COLORS[op])
     for name in changed:
-        old = (before or {})[(old_names or {}).get(name, name)]
+        known = name not in (filled or {})
+        old = (before or {})[(old_names or {}).get(name, name)] if known else (filled or {})[name]
         new = (after or {})[name]
         yield f"    {name}: {click.style(_value(old), 'red')} → {click.style(_value(new), 'green')}"
 

@@ -90,11 +90,11 @@ def _blame_lines(values: Iterable[BlamedValue]) -> Iterator[str]:
     short = _short(value.commit for value in values)
     rows = []
     for value in values:
-        origin = ["before", value.until_commit, "not kept"]
+        origin = ["in or before", value.until_commit, "not kept"]
         if value.commit is not None:
             origin = [short[value.commit.id], _time(value.commit), value.commit.actor or "-"]
         elif value.after_commit is not None:
-            origin = ["between", f"{value.after_commit} and {value.until_commit}", "not kept"]
+            origin = ["after", f"{value.after_commit}, in or before {value.until_commit}", "not kept"]
         rows.append((*origin, value.property, _text(value.value)))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     for row in rows:
@@ -110,14 +110,17 @@ def _log_lines(log: EntityLog) -> Iterator[str]:
             after = "" if change.after is None else _text(change.after.get(name))
             arrow = " → " if before and after else ""
             yield printable(f"    {name}: {before}{arrow}{after}")
+    for merge in log.incomplete_merges:
+        yield f"merged by {merge}: not all commits are kept"
     if log.kept_from is not None:
-        yield f"before {log.kept_from}: not kept"
+        yield f"in or before {log.kept_from}: not kept"
 
 
 def _headline(change: LoggedChange, short: dict[str, str]) -> str:
     sign = _SIGNS[change.operation.value]
     if change.commit is None:
-        return f"{sign} {change.operation.value} between {change.after_commit} and {change.until_commit}: not kept"
+        since, until = change.after_commit, change.until_commit
+        return f"{sign} {change.operation.value} after {since}, in or before {until}: not kept"
     commit = change.commit
     parts = [f"{sign} {short[commit.id]}", _time(commit), change.operation.value]
     parts += [commit.actor] if commit.actor else []

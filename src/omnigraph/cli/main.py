@@ -45,6 +45,7 @@ from omnigraph.cli.upkeep import status, upkeep
 from omnigraph.cli.verify import verify
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.errors import cut
+from omnigraph.lang.names import did_you_mean
 
 CAPABILITIES = {
     "any": (
@@ -108,6 +109,8 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except click.NoSuchOption as error:
             raise (_flag_error(error) or error) from None
+        except _NO_SUCH_COMMAND as error:
+            raise _command_error(error) from None
         except click.UsageError as error:
             raise (_extra_argument_error(error) or error) from None
         except (click.ClickException, click.Abort, click.exceptions.Exit, SystemExit, GeneratorExit):
@@ -127,6 +130,19 @@ def _check_text(args: Sequence[str], ctx: click.Context) -> None:
         except UnicodeEncodeError:
             found = cut(arg.encode(errors="surrogateescape").decode(errors="replace"))
             raise click.UsageError(f"argument {position} is not UTF-8: '{found}'", ctx) from None
+
+
+_NO_SUCH_COMMAND = getattr(click, "NoSuchCommand", ())
+"""The error of an unknown command, which click has since 8.4. Earlier releases suggest no other command."""
+
+
+def _command_error(error: click.UsageError) -> click.UsageError:
+    """The error about an unknown command, with a suggestion only if a command has a similar name."""
+    name, group = error.command_name, None if error.ctx is None else error.ctx.command  # type: ignore[attr-defined]
+    known = sorted(group.commands) if isinstance(group, click.Group) else []
+    hint = did_you_mean(name, known)
+    message = f"No such command '{cut(name)}'." + (f" {hint[0].upper()}{hint[1:]}" if hint else "")
+    return click.UsageError(message, error.ctx)
 
 
 def _flag_error(error: click.NoSuchOption) -> click.UsageError | None:
@@ -155,8 +171,9 @@ def _extra_argument_error(error: click.UsageError) -> click.UsageError | None:
 
 _LEGEND = "\n".join(
     [
-        "\b\nCapabilities:",
+        "\b\nCapabilities (any: needs a graph, direct: its storage, local: only local files):",
         *(f"  {name:<8}{', '.join(str(c.name) for c in commands)}" for name, (_, commands) in CAPABILITIES.items()),
+        "\nA write prints its target on stderr. (direct, local) means: without a server, on a disk of this machine.",
         f"\n{', '.join(GLOBAL_FLAGS)}: before or after a command that takes them.",
     ]
 )

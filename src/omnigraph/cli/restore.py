@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
     from omnigraph.merge.restore_receipt import RestoreReceipt
 
-_ENTITY_OPTIONS = ("--id", "--at", "--branch", "--edges", "--preview", "--if-commit", "--idempotency-key", "--message")
+_ENTITY_OPTIONS = (
+    "--id",
+    "--at",
+    "--snapshot",
+    "--branch",
+    "--edges",
+    "--preview",
+    "--if-commit",
+    "--idempotency-key",
+    "--message",
+)
 
 
 @click.command()
@@ -30,6 +40,7 @@ _ENTITY_OPTIONS = ("--id", "--at", "--branch", "--edges", "--preview", "--if-com
 @click.option("--type", "type_name", metavar="TYPE", help="Restore entities of this node or edge type.")
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Id of an entity to restore. Repeatable.")
 @click.option("--at", metavar="COMMIT|TAG|TIME", help="State to take the rows from. A time refers to the branch.")
+@click.option("--snapshot", metavar="ID", help="State to take the rows from: a commit or tag, as in other commands.")
 @click.option("--branch", metavar="BRANCH", help="Branch that gets the commit.  [default: main]")
 @click.option("--edges", is_flag=True, help="Also give the nodes the edges that they have in that state.")
 @click.option("--preview", is_flag=True, help="Show the changes, and write nothing.")
@@ -47,6 +58,7 @@ def restore(
     type_name: str | None,
     ids: tuple[str, ...],
     at: str | None,
+    snapshot: str | None,
     branch: str | None,
     edges: bool,
     preview: bool,
@@ -71,7 +83,7 @@ def restore(
     deleted, nodes with their edges.
     """
     if type_name is None:
-        given = (ids, at, branch, edges, preview, if_commit, idempotency_key, message)
+        given = (ids, at, snapshot, branch, edges, preview, if_commit, idempotency_key, message)
         given_names = [name for name, value in zip(_ENTITY_OPTIONS, given, strict=True) if value]
         if given_names:
             raise click.UsageError(f"{given_names[0]} restores single entities: give --type, too")
@@ -81,8 +93,11 @@ def restore(
         return
     if dest is not None:
         raise click.UsageError("entities are restored in one graph: omit DEST")
-    if not ids or at is None:
-        raise click.UsageError("give the entities (--id) and the state to take their rows from (--at)")
+    if at is not None and snapshot is not None:
+        raise click.UsageError("give --snapshot or --at, not both")
+    wanted = snapshot if at is None else at
+    if not ids or wanted is None:
+        raise click.UsageError("give the entities (--id) and the state to take their rows from (--at or --snapshot)")
     options = {
         "branch": branch,
         "edges": edges,
@@ -95,7 +110,8 @@ def restore(
     uri = address(source, uri_option, store)
     with open_to_read(uri) if preview else open_to_write(uri, actor, quiet=quiet) as graph:
         try:
-            receipt = graph.restore(type_name, list(ids), _state(graph, at), **options)
+            state = _state(graph, wanted) if snapshot is None else snapshot
+            receipt = graph.restore(type_name, list(ids), state, **options)
         except PreconditionFailedError as error:
             if as_json:
                 print_json(precondition_json(error))

@@ -104,7 +104,10 @@ def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"'{text}' is not a time: write 2026-03-14 or 2026-03-14T09:30:00Z") from None
+        message = (
+            f"'{text}' is not a time: write 2026-03-14 or 2026-03-14T09:30:00Z; for a commit or tag, use --snapshot"
+        )
+        raise click.BadParameter(message) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

@@ -190,7 +190,7 @@ def _withdraw(store: Store, ref: BranchRef) -> bool:
 
 
 def _finish_deletion(store: Store, name: str) -> bool:
-    """Finish an interrupted deletion: remove the reference if the manifest is closed."""
+    """Finish an interrupted deletion: remove the reference of the branch if its manifest is marked as deleted."""
     ref = store.find_branch(name)
     if ref is None or not store.is_closed(ref):
         return False

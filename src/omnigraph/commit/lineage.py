@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.manifest_rows import RowKind, read_commits
-from omnigraph.commit.refs import list_tag_refs
+from omnigraph.commit.ref_names import is_tag_name
+from omnigraph.commit.refs import find_tag, list_tag_refs
 from omnigraph.commit.store import Store
 from omnigraph.errors import BranchNotFoundError, InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.lang.names import did_you_mean
@@ -41,6 +42,18 @@ def commits(view: Manifest) -> Iterator[Commit]:
         yield from reversed(view.ledger.decoded(own, read_commits, [index]))
 
 
+def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
+    """The ids of the commits whose state is not kept. Lists the versions of the manifest, and reads none."""
+    versions: dict[str | None, set[int]] = {}
+    removed = set()
+    for commit in commits:
+        if commit.ledger not in versions:
+            versions[commit.ledger] = set(store.manifest.versions(commit.ledger))
+        if commit.manifest_version not in versions[commit.ledger]:
+            removed.add(commit.id)
+    return frozenset(removed)
+
+
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
     """Find a commit in the history of a manifest."""
     if view.head.id == commit_id:
@@ -59,17 +72,20 @@ def find_ancestor(view: Manifest, commit_id: str) -> Commit | None:
 
 
 def full_commit_id(store: Store, text: str) -> str:
-    """The id of the commit whose id starts with a text. Returns the text itself if no commit matches.
+    """The id of the commit that a tag names, or whose id starts with a text. Returns the text itself if none matches.
 
-    Finds the commits of all branches, the commits that were merged into them, and the histories of tags. Returns the
-    name of a tag as it is.
+    Finds the commits of all branches, the commits that were merged into them, and the histories of tags.
 
     Raises:
         InputError: several commits match.
     """
-    if not SHORTEST_PREFIX <= len(text) < _ID_LENGTH or _PREFIX.fullmatch(text) is None:
+    is_prefix = _PREFIX.fullmatch(text) is not None
+    if is_prefix and len(text) == _ID_LENGTH:
         return text
-    if text in list_tag_refs(store.objects):  # the name of a tag is never the beginning of an id
+    tag = find_tag(store.objects, text) if is_tag_name(text) else None
+    if tag is not None:  # the name of a tag is never the beginning of an id
+        return tag.commit_id
+    if not is_prefix or not SHORTEST_PREFIX <= len(text) < _ID_LENGTH:
         return text
     prefix = text.upper()
     found: dict[str, Commit] = {}
@@ -132,20 +148,19 @@ def newest_of(store: Store, branch: str, read: Callable[[Manifest], T]) -> T:
                 raise
 
 
-def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit:
+def find_commit(store: Store, commit_id: str) -> Commit:
     """Find a commit on any branch, or in the history of a tag.
 
     Args:
         store: the graph.
-        commit_id: its id, or the beginning of its id.
-        or_tag: whether the caller also accepts a tag. If so, the error suggests the most similar tag name.
+        commit_id: its id, the beginning of its id, or a tag.
 
     Raises:
         NotFoundError: no branch and no tag has it.
         InputError: several commits have ids with this beginning.
     """
     if not isinstance(commit_id, str):
-        raise InputError(f"{shown(commit_id)} is not a commit", hint="give the id of a commit")
+        raise InputError(f"{shown(commit_id)} is not a commit", hint="give the id of a commit, or a tag")
     commit_id = full_commit_id(store, commit_id)
     for branch in store.branch_names():
         with suppress(BranchNotFoundError):  # deleted during the search
@@ -154,13 +169,16 @@ def find_commit(store: Store, commit_id: str, *, or_tag: bool = False) -> Commit
                 return found
     for found in _of_tags(store, lambda view: [one for one in [find_ancestor(view, commit_id)] if one is not None]):
         return found
+    if commit_id in store.branch_names():
+        raise NotFoundError(
+            f"'{cut(commit_id)}' is a branch, not a commit or tag",
+            hint=f"its head is {store.capture(commit_id).head.id}",
+        )
     hint = "it may belong to a deleted branch; 'commit list' shows the commits"
     if len(commit_id) < SHORTEST_PREFIX and _PREFIX.fullmatch(commit_id):
         hint = f"give at least {SHORTEST_PREFIX} characters of the id of a commit"
-    if or_tag:
-        near = did_you_mean(commit_id, list_tag_refs(store.objects))
-        raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
-    raise NotFoundError(f"there is no commit '{commit_id}'", hint=hint)
+    near = did_you_mean(commit_id, list_tag_refs(store.objects))
+    raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:

@@ -108,7 +108,7 @@ def _same_directory(left: str, right: str) -> bool:
 
 
 def read_stamp(store: Store) -> LocationStamp:
-    """Read the stamp. A missing or unreadable stamp has no locations, and is written again."""
+    """Read the file with the known locations of the graph. If it is missing or unreadable, the result has none."""
     try:
         members = orjson.loads(store.objects.get(STAMP_PATH).data)
         if "places" not in members:  # written by an older release

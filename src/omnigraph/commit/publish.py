@@ -84,7 +84,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # without the lease, the staged schema files would never be removed
+            held.check()  # a writer that has lost its lease must not leave staged schema files behind
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
@@ -192,7 +192,7 @@ def _sidecar(store: Store, request: WriteRequest, prepared: Prepared, view: Mani
         idempotency_key=request.idempotency_key,
         ledger=view.ledger.branch,
         generation=1 + max(generation_of(store, view), prepared.merged_generation),
-        counts=staging.counts,
+        counts=staging.counts if prepared.counts is None else prepared.counts,
     )
     return Sidecar(
         operation,

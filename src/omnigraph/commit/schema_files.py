@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -125,6 +125,18 @@ def archived_contract(objects: ObjectStore, schema_hash: str) -> tuple[str, Acce
         return source.decode(), accepted
     except (CatalogError, UnicodeDecodeError):
         raise DamagedFileError(str(objects.uri), source_path, "it does not match the compiled schema") from None
+
+
+def archived_schemas(objects: ObjectStore) -> Iterator[AcceptedSchema]:
+    """All schemas that the graph has ever had, in no order.
+
+    Raises:
+        DamagedFileError: a file of one of them is missing or damaged.
+    """
+    for name in sorted({info.path.rpartition("/")[2].partition(".")[0] for info in objects.list(ARCHIVE)}):
+        found = archived_contract(objects, name)
+        if found is not None:
+            yield found[1]
 
 
 def _archive_paths(schema_hash: str) -> tuple[str, str]:

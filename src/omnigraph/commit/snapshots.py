@@ -199,7 +199,7 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
                 f"tag '{tag.name}' names a commit that no longer exists", hint="its files were removed"
             )
         return Snapshot(store, found)
-    return Snapshot(store, store.manifest_of(find_commit(store, commit_id, or_tag=True)))
+    return Snapshot(store, store.manifest_of(find_commit(store, commit_id)))
 
 
 def at_version(store: Store, branch: str, version: int) -> Snapshot:

@@ -214,15 +214,14 @@ class Store:
         Raises:
             VersionReclaimedError: cleanup has removed it.
         """
-        hint = "cleanup has removed it; a tag keeps a commit readable"
+        message = f"the state at commit {commit.id} no longer exists"
+        hint = "cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup"
         try:
             view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
         except VersionReclaimedError as error:
-            raise VersionReclaimedError(
-                f"commit {commit.id} no longer exists", hint=f"{hint} ({error.message})"
-            ) from error
+            raise VersionReclaimedError(message, hint=hint) from error
         if view is None or view.head.id != commit.id:
-            raise VersionReclaimedError(f"commit {commit.id} no longer exists", hint=hint)
+            raise VersionReclaimedError(message, hint=hint)
         return view
 
     def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:

@@ -29,10 +29,12 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     reads the references. So either cleanup sees the tag and keeps its versions, or this check sees the removal list.
 
     Raises:
-        ConflictError: the name exists.
+        ConflictError: a tag or a branch has the name.
         VersionReclaimedError: cleanup has removed the commit's version, or is about to.
     """
     name = tag_name(name)
+    if name in store.branch_names():  # commands that take a branch, a commit or a tag would find only the branch
+        raise ConflictError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
     guard = ReferenceGuard(store, store.manifest_of(commit))
     ref = TagRef(name, commit.id, commit.branch, commit.ledger, commit.manifest_version, now_micros())
     reach(Failpoint.TAG_CREATE_CHECKED)

@@ -197,7 +197,7 @@ def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:
-    """The forks of a transaction branch according to its manifest; None if it cannot be read."""
+    """The table branches (forks) that a transaction made, from its manifest; None if the manifest cannot be read."""
     with suppress(OmnigraphError):
         view = store.capture(name)
         pinned = [(pin.ref.path, pin.ref.branch or "") for pin in view.tables.values()]

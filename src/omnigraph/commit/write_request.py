@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.commit.commit_metadata import LONGEST_NAME, LONGEST_TEXT, check_actor, check_text, checked_labels
-from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.manifest import MAIN, Manifest, TypeCounts
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
@@ -34,6 +34,7 @@ class Prepared:
         needs: table versions that must exist when the commit is published: for a merge, those of its base and source.
         adopt: for a branch update, the state of the parent. The branch takes over its tables and its schema, and the
             writes apply to these tables.
+        counts: the number of changed entities by type, for the commit; None if they are those of the writes.
         on_head: the writes are valid only for the head that they were prepared on.
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
     """
@@ -45,6 +46,7 @@ class Prepared:
     ancestors: pa.Table | None = None
     needs: Collection[TableRef] = ()
     adopt: Manifest | None = None
+    counts: tuple[TypeCounts, ...] | None = None
     on_head: bool = False
     matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
 

@@ -1,20 +1,24 @@
 """Branch update: brings the schema and the rows of the parent into a branch, as one commit.
 
 With equal schemas this is a merge of the parent. Otherwise the branch takes over the tables of the parent, and the
-changes that the branch has made since the base are written on top of them, in the schema of the parent. So the cost
-depends on the changes of the branch, and not on the size of the tables.
+changes that the branch has made since the base are written on top of them, in the schema of the parent. The receipt
+and the commit count the rows that differ between the old and the new head of the branch. So the cost depends on the
+changes of both sides, and not on the size of the tables.
 """
 
 # See docs/decisions/0196-a-branch-update-adopts-tables.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 
 import orjson
+import pyarrow as pa
 
+from omnigraph.changes.planned_changes import PlannedChanges
 from omnigraph.commit.ancestors import History, generation_of
 from omnigraph.commit.branch_parents import parent_of
 from omnigraph.commit.lineage import find_idempotent
@@ -32,12 +36,12 @@ from omnigraph.engine.engines import Engine
 from omnigraph.engine.merge import merge
 from omnigraph.engine.requests import BranchUpdateRequest, MergeRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import InputError, MergeConflictsError, PreconditionFailedError, ReadSetChangedError
-from omnigraph.merge.choices import Choices
+from omnigraph.errors import Conflict, InputError, MergeConflictsError, PreconditionFailedError, ReadSetChangedError
+from omnigraph.merge.choices import Choices, Strategy
 from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge, Merged
 from omnigraph.merge.property_level import merge_level
-from omnigraph.merge.receipt import LABEL, MergeOutcome, MergeReceipt, earlier_receipt
+from omnigraph.merge.receipt import LABEL, MergedChanges, MergeOutcome, MergeReceipt, earlier_receipt
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -45,8 +49,8 @@ from omnigraph.write.spill import memory_budget
 def update_branch(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
     """Bring the schema and the rows of the parent into a branch.
 
-    The receipt is that of a merge of the parent into the branch. If the schema changes, its `changes` are the changes
-    of the branch that were written again on top of the parent.
+    The receipt is that of a merge of the parent into the branch: its `changes` are those between the old and the new
+    head of the branch.
 
     Raises:
         BranchNotFoundError: there is no such branch.
@@ -150,9 +154,11 @@ class PrepareUpdate:
         view = untracked(view)
         work = self._work(view)
         merged = work.against(parent)
-        self.receipt = receipt = self.receipt_of(view, merged)
         if merged.total:
-            raise MergeConflictsError(parent.branch, view.branch, receipt.conflicts, merged.total)
+            conflicts = swapped_sides(merged.conflicts)
+            raise MergeConflictsError(parent.branch, view.branch, conflicts, merged.total, valid=Strategy.THEIRS)
+        planned = self._planned(view, merged)
+        self.receipt = receipt = self.receipt_of(view, merged, planned)
         history = History(store, parent, view)
         return Prepared(
             work.writes(merged, parent),
@@ -162,6 +168,25 @@ class PrepareUpdate:
             history.missing_in_target(history.common()),
             state_refs(parent) | merged.base_refs,
             adopt=parent,
+            counts=planned.counts,
+        )
+
+    def _planned(self, view: Manifest, merged: Merged) -> PlannedChanges:
+        """The changes of the branch, without entities that have unresolved conflicts."""
+        session, tables = self.session, self.session.store.tables
+        aligned = tables if merged.alignment is None else merged.alignment.tables
+        left_out: dict[str, list[str]] = {}
+        for one in merged.conflicts:
+            if one.entity_id is not None:
+                left_out.setdefault(one.type_key, []).append(one.entity_id)
+        return PlannedChanges(
+            tables,
+            session.graph_state(view),
+            session.graph_state(self.parent),
+            session.added_properties(self.parent),
+            merged.tables,
+            aligned,
+            {key: pa.array(ids, pa.utf8()) for key, ids in left_out.items()},
         )
 
     def _work(self, view: Manifest) -> Merge:
@@ -172,27 +197,33 @@ class PrepareUpdate:
 
     def previewed(self, view: Manifest) -> MergeReceipt:
         """The receipt of a preview."""
-        work = self._work(untracked(view))
-        merged = work.against(self.parent)
-        return replace(self.receipt_of(view, merged), previewed=work.previewed(merged, self.parent))
+        view = untracked(view)
+        merged = self._work(view).against(self.parent)
+        planned = self._planned(view, merged)
+        return replace(self.receipt_of(view, merged, planned), previewed=planned.previewed())
 
-    def receipt_of(self, view: Manifest, merged: Merged) -> MergeReceipt:
+    def receipt_of(self, view: Manifest, merged: Merged, planned: PlannedChanges) -> MergeReceipt:
         """The receipt, without a commit."""
         nothing_own = merged.outcome is MergeOutcome.ALREADY_UP_TO_DATE
-        conflicts = tuple(replace(one, ours=one.theirs, theirs=one.ours) for one in merged.conflicts)
         return MergeReceipt(
             self.parent.branch,
             view.branch,
             MergeOutcome.FAST_FORWARD if nothing_own else MergeOutcome.MERGED,
             self.parent.head.id,
             merged.bases,
-            merged.changes,
+            {one.key: MergedChanges(one.inserted, one.updated, one.deleted) for one in planned.counts},
             merged.resolved,
             merged.edges_kept,
-            conflicts,
+            swapped_sides(merged.conflicts),
             merged.total,
             self.request.preview,
             self.session.actor,
             engine=Engine.LOCAL.value,
             left_out=merged.left_out,
+            schema_changes=tuple(map(str, planned.schema)),
         )
+
+
+def swapped_sides(conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
+    """The conflicts of a merge of the branch into its parent, with the branch as `ours`."""
+    return tuple(replace(one, ours=one.theirs, theirs=one.ours) for one in conflicts)

@@ -22,7 +22,8 @@ def diff(session: Session, request: DiffRequest) -> Diff:
     """
     chosen = DiffFilter.given(request.types, request.ids, request.ops)
     before, after = (snapshot_named(session, one) for one in (request.before, request.after))
-    return Diff(session.reading, session.graph_state(before.manifest), session.graph_state(after.manifest), chosen)
+    first, second = (session.graph_state(one.manifest) for one in (before, after))
+    return Diff(session.reading, first, second, chosen, session.added_properties(after.manifest))
 
 
 def snapshot_named(session: Session, name: At) -> Snapshot:

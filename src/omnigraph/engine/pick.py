@@ -274,17 +274,17 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     if parent is None and len(parents) > 1:
         raise InputError(
             f"commit {commit.id} is a merge, so it can be {verb} only relative to one of its parents",
-            hint=f"give the parent: 1 is {parents[0]}, the head of '{commit.branch}' before the merge, "
-            f"and 2 is {parents[1]}, the head of the merged branch",
+            hint=f"give the parent (--parent 1 or 2): 1 is {parents[0]}, the head of '{commit.branch}' before the "
+            f"merge, and 2 is {parents[1]}, the head of the merged branch",
         )
     name = parents[(parent or 1) - 1]
     before = find_ancestor(after, name)
     try:
         if before is None:
-            raise VersionReclaimedError(f"commit {name} no longer exists")
+            raise VersionReclaimedError(f"the state at commit {name} no longer exists")
         return _Change(commit, after, store.manifest_of(before))
     except VersionReclaimedError as error:
         raise VersionReclaimedError(
-            f"commit {commit.id} cannot be {verb}: its parent {name} no longer exists",
-            hint="cleanup has removed it; tags and a larger number of kept commits keep states readable",
+            f"commit {commit.id} cannot be {verb}: the state at its parent {name} no longer exists",
+            hint="cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup",
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from omnigraph.changes.added_properties import AddedProperties
 from omnigraph.changes.aligned_types import GraphState
 from omnigraph.changes.diff import Reading
 from omnigraph.changes.feed import Feed
@@ -127,7 +128,7 @@ class Session:
         return branch_name(self.default_branch if branch is None else branch)
 
     def commit_id(self, text: str | None) -> str | None:
-        """The id of a commit, given its id or the beginning of it. Unknown ids stay as they are.
+        """The id of a commit, given its id, the beginning of it, or a tag. Unknown ids stay as they are.
 
         Raises:
             InputError: several commits have ids with this beginning.
@@ -191,6 +192,10 @@ class Session:
     def graph_state(self, view: Manifest) -> GraphState:
         """A state of the graph with its schema."""
         return GraphState(view, self.schemas.at(Snapshot(self.store, view)))
+
+    def added_properties(self, view: Manifest) -> AddedProperties:
+        """The properties that schema changes before a state have added, with the values that they filled in."""
+        return AddedProperties(self.store, lambda one: self.schemas.version_at(Snapshot(self.store, one)), view)
 
     def view_of(self, snapshot: Snapshot) -> View:
         """The columns and topologies of a snapshot."""

@@ -57,6 +57,7 @@ from omnigraph.errors.merge import (
     MergeSchemaError,
     PickConflictsError,
     TransactionConflictError,
+    conflict_help,
 )
 from omnigraph.errors.query import BudgetExceededError, CancelledError, ExecutionError, ParameterError
 from omnigraph.errors.source import Location, SourceText, Span, cut, printable, shown
@@ -162,6 +163,7 @@ __all__ = [
     "Violation",
     "WriteTimeoutError",
     "WriteUndoneError",
+    "conflict_help",
     "cut",
     "printable",
     "report_for",

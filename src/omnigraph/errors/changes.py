@@ -39,8 +39,13 @@ class SchemaBoundaryError(ConflictError):
     code = "schema_boundary"
     reason = "schema_boundary"
 
-    def __init__(self, commit_id: str, type_name: str) -> None:
-        super().__init__(f"commit {commit_id} changes the schema of {type_name}", hint=_BASELINE)
+    def __init__(self, commit_id: str, type_name: str, *, in_feed: bool = True) -> None:
+        hint = f"{_BASELINE}; or leave the commit out, with the start 'after:{commit_id}'"
+        if not in_feed:
+            hint = (
+                f"show its changes as a diff: 'omnigraph commit show {commit_id} --changes', or 'graph.diff' in Python"
+            )
+        super().__init__(f"commit {commit_id} changes the schema of {type_name}", hint=hint)
         self.commit_id = commit_id
         self.type_name = type_name
 

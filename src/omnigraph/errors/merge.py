@@ -87,6 +87,39 @@ class Conflict:
 _WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLATION)
 
 
+def conflict_help(conflicts: Sequence[Conflict], valid: str = "ours", otherwise: str = "change a branch") -> str:
+    """How to resolve conflicts, for the options of the command line.
+
+    Args:
+        conflicts: the conflicts.
+        valid: the side whose values the schema allows, if a value violates it: `ours` or `theirs`.
+        otherwise: the step if choosing a side cannot resolve a conflict.
+    """
+    kinds = {conflict.kind for conflict in conflicts}
+    parts = []
+    if any(_is_combinable(conflict) for conflict in conflicts):
+        parts.append("combine changes of different properties with --level property")
+    if kinds - {*_WITHOUT_SIDES, ConflictKind.VALUE_CONSTRAINT_VIOLATION}:
+        parts.append("choose a side for all (--strategy) or for each (--resolve)")
+    if ConflictKind.VALUE_CONSTRAINT_VIOLATION in kinds:
+        other = "theirs" if valid == "ours" else "ours"
+        parts.append(
+            f"the schema does not allow the values of '{other}': choose '{valid}' for them (--strategy or --resolve), "
+            "or first change them on their branch"
+        )
+    if kinds & {*_WITHOUT_SIDES}:
+        parts.append(f"choosing a side cannot resolve a unique or cardinality violation: {otherwise} first")
+    return "; ".join(parts)
+
+
+def _is_combinable(conflict: Conflict) -> bool:
+    """Whether the sides have changed different properties of an entity."""
+    base, ours, theirs = conflict.base, conflict.ours, conflict.theirs
+    if conflict.kind is not ConflictKind.DIVERGENT_UPDATE or base is None or ours is None or theirs is None:
+        return False
+    return all(base.get(name) in (ours[name], theirs.get(name)) for name in ours)
+
+
 class MergeConflictsError(ConflictError):
     """A merge has conflicts that neither a strategy nor a resolution decides. The target is unchanged.
 
@@ -97,17 +130,16 @@ class MergeConflictsError(ConflictError):
 
     code = "merge_conflicts"
 
-    _hint_without_sides = (
-        "nothing was written; choosing a side cannot solve this: change one of the branches, and merge again"
-    )
-    _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or reconcile the branches"
+    _hint: str | None = None
+    _otherwise = "change one of the branches"
 
-    def __init__(self, source: str, target: str, conflicts: Sequence[Conflict], total: int) -> None:
+    def __init__(
+        self, source: str, target: str, conflicts: Sequence[Conflict], total: int, *, valid: str = "ours"
+    ) -> None:
         named = "; ".join(str(conflict) for conflict in conflicts[:_SUMMARY])
         more = f"; and {total - _SUMMARY:,} more" if total > _SUMMARY else ""
         self._summary = self._summarised(source, target)
-        chosen = any(conflict.kind not in _WITHOUT_SIDES for conflict in conflicts)
-        hint = self._hint if chosen else self._hint_without_sides
+        hint = self._hint or f"nothing was written; {conflict_help(conflicts, valid, self._otherwise)}"
         super().__init__(f"{self._summary}: {named}{more}", hint=hint)
         self.source = source
         self.target = target
@@ -143,7 +175,6 @@ class TransactionConflictError(MergeConflictsError):
 
     code = "transaction_conflict"
     _hint = "nothing of it is visible; run the whole block again, so that it reads the current state"
-    _hint_without_sides = _hint
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict], total: int, expected: str, actual: str) -> None:
         super().__init__("the transaction", branch, conflicts, total)
@@ -163,8 +194,7 @@ class PickConflictsError(MergeConflictsError):
         commit: the commit to revert or to pick.
     """
 
-    _hint_without_sides = "nothing was written; choosing a side cannot solve this: change the branch, and try again"
-    _hint = "nothing was written; choose for all (--strategy), for each (--resolve), or change the branch"
+    _otherwise = "change the branch"
 
     def __init__(self, verb: str, commit: str, branch: str, conflicts: Sequence[Conflict], total: int) -> None:
         self.verb = verb

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omnigraph.errors.family import InputError
 from omnigraph.errors.source import cut, printable
@@ -60,6 +60,8 @@ class Violation:
         other_id: for `unique`, the entity with the same value.
         described: the values of a new entity whose id was generated, because the user cannot know the id; else empty.
         place: the location of the entity in the input, if known: `people.csv, line 3`.
+        row: for `value`, the position of the row among the rows of its type in the write, counted from 0, if known. It
+            tells records with the same id apart.
     """
 
     kind: str
@@ -69,6 +71,7 @@ class Violation:
     other_id: str = ""
     described: str = ""
     place: str = ""
+    row: int | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         entity = self.described or f"'{cut(self.entity_id)}'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Unpack
 
@@ -122,10 +122,17 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class CommitPage:
-    """A page of commits, newest first, and the cursor of the next page; None for the last page."""
+    """A page of commits, newest first.
+
+    Attributes:
+        commits: the commits.
+        cursor: the cursor of the next page; None for the last page.
+        removed: the ids of listed commits whose state is not kept. Their entries stay in the history.
+    """
 
     commits: tuple[Commit, ...]
     cursor: str | None
+    removed: frozenset[str] = frozenset()
 
 
 class Commits:
@@ -141,8 +148,11 @@ class Commits:
     def get(self, commit_id: str) -> Commit:
         """A commit of any branch.
 
+        Args:
+            commit_id: its id, the beginning of its id, or a tag.
+
         Raises:
-            NotFoundError: there is no such commit.
+            NotFoundError: there is no such commit and no such tag.
         """
         return lineage.find_commit(self._store, commit_id)
 
@@ -164,10 +174,11 @@ class Commits:
         """
         given: object = limit
         if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
-            raise InputError(f"limit must be a number of at least 1, not {shown(given)}")
-        return lineage.newest_of(
+            raise InputError(f"limit must be a number of at least 1, not {shown(limit)}")
+        page = lineage.newest_of(
             self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
         )
+        return replace(page, removed=lineage.removed_of(self._store, page.commits))
 
 
 def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor: str | None) -> CommitPage:
@@ -208,7 +219,7 @@ class Tags:
             branch: the branch whose head is tagged if no commit is given.
 
         Raises:
-            ConflictError: the name is taken.
+            ConflictError: a tag or a branch has the name.
         """
         self._session.require_writable()
         view = self._store.capture(branch) if commit is None else snapshots.at_commit(self._store, commit).manifest

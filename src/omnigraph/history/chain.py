@@ -1,16 +1,21 @@
 """The commits that lead to a commit, and the readable states of one entity along them.
 
 Lance records for each row the table version that wrote it last. So the search goes from a state of the entity directly
-to the commit that wrote it, and does not read the commits in between. Commits that cleanup has removed are skipped. If
-the entity changed in such a range of commits, the change is assigned to the only commit in it that changed the type. If
-there are several, the commit is unknown.
+to the commit that wrote it, and does not read the commits in between. A schema change and a branch update can change
+rows without such a record: a branch update points the branch at tables of its parent, whose version numbers are not
+comparable. So the search compares the entity before and after each of these commits.
+
+Commits that cleanup has removed are skipped. If the entity changed in such a range of commits, the change is assigned
+to the only commit in it that changed the type. If there are several, the commit is unknown.
 """
 
 # See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,16 +26,19 @@ from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
 from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
-from omnigraph.history.rows import EntityRow, changed_properties, read_row
+from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean
+from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.storage.table_ref import TableRef
 
 _KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
+_UNRECORDED = frozenset({WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE})
+"""Writes that can change entities without an entry in the counts and in the row versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of the entity between two readable commits that follow each other.
+    """A difference of the entity between two readable commits that follow each other.
 
     Attributes:
         commit: the commit that made the change; None if it is unknown because cleanup has removed commits.
@@ -39,6 +47,9 @@ class Step:
         before: the entity before the change; None if it did not exist.
         after: the entity after the change; None if it was deleted.
         properties: the properties that changed.
+        new: the properties after the change whose values are new, also if a property was added and is null.
+        may_have_more: whether removed commits may have changed other properties, and changed them back.
+        is_linear: whether there is no merge among the commits that may have made the change.
     """
 
     commit: Commit | None
@@ -47,6 +58,14 @@ class Step:
     before: EntityRow | None
     after: EntityRow | None
     properties: tuple[str, ...]
+    new: tuple[str, ...] = ()
+    may_have_more: bool = False
+    is_linear: bool = True
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the entity changed. A new property that is null is no change."""
+        return bool(self.properties) or (self.before is None) != (self.after is None)
 
 
 @dataclass(slots=True)
@@ -65,7 +84,7 @@ class Chain:
     kept_from: Commit | None = None
 
     def steps(self) -> Iterator[Step]:
-        """The changes of the entity, newest first."""
+        """The changes of the entity, and the commits that added a property to it, newest first."""
         start = 0
         while True:
             places = [i for i, one in enumerate(self.commits) if i >= start and self.entity.is_kept(one)]
@@ -83,9 +102,14 @@ class Chain:
                 yield from self._end_of_history(places[-1], newer, after)
                 return
             changed = () if before is after is None else changed_properties(before, after)
-            if changed or (before is None) != (after is None):
-                made = self._made_by(self.commits[places[last - 1] : places[last]])
-                yield Step(made, newer, older, before, after, changed)
+            between = self.commits[places[last - 1] : places[last]]
+            possible = between if len(between) == 1 else [one for one in between if self.entity.may_change(one)]
+            more = len(possible) > 1 and after is not None and self._may_be_written(between, older, after)
+            made = possible[0] if len(possible) == 1 else None
+            linear = all(one.merged_parent is None for one in possible)
+            step = Step(made, newer, older, before, after, changed, new_values(before, after), more, linear)
+            if step.is_change or step.new or more:
+                yield step
             start = places[last]
 
     def _end(self, places: Sequence[int]) -> int:
@@ -93,19 +117,24 @@ class Chain:
         row = self.entity.row(self.commits[places[0]])
         return self._next_deletion(places) if row is None else self._last_written(places, row) + 1
 
+    def may_miss_changes(self) -> bool:
+        """Whether commits at either end, whose states are not readable, may have changed the entity."""
+        kept = [i for i, one in enumerate(self.commits) if self.entity.is_kept(one)]
+        first, last = (kept[0], kept[-1]) if kept else (0, 0)
+        unread = (*self.commits[:first], *self.commits[last:-1])
+        return not self.is_whole or any(self.entity.may_change(one) for one in unread)
+
     def _end_of_history(self, place: int, oldest: Commit, row: EntityRow | None) -> Iterator[Step]:
         if place < len(self.commits) - 1 or not self.is_whole:
             self.kept_from = oldest
         elif row is not None and oldest.parent is None:
-            yield Step(oldest, oldest, None, None, row, changed_properties(None, row))
+            yield Step(oldest, oldest, None, None, row, changed_properties(None, row), new_values(None, row))
 
     def _last_written(self, places: Sequence[int], row: EntityRow) -> int:
         """The position of the oldest readable commit with the same version of the row."""
-        pin = self.entity.pin(self.commits[places[0]])
-        assert pin is not None
-        if self.entity.is_restored(pin.ref, row.written):
+        if self.entity.is_restored(self._ref(self.commits[places[0]]), row.written):
             return 0  # restored rows have old version numbers, so these cannot be used to skip commits
-        low, high = 0, len(places) - 1
+        low, high = 0, self._comparable(places)
         while low < high:
             middle = (low + high + 1) // 2
             found = self.entity.pin(self.commits[places[middle]])
@@ -115,6 +144,11 @@ class Chain:
                 high = middle - 1
         return low
 
+    def _comparable(self, places: Sequence[int]) -> int:
+        """The position of the oldest readable commit whose row versions can be compared with those of the first."""
+        first = next((i for i in range(places[0], len(self.commits)) if self.commits[i].writer in _UNRECORDED), None)
+        return len(places) - 1 if first is None else bisect_right(places, first) - 1
+
     def _next_deletion(self, places: Sequence[int]) -> int:
         """The position of the readable commit before the newest deletion that may have removed the entity."""
         for last in range(1, len(places)):
@@ -122,12 +156,17 @@ class Chain:
                 return last
         return len(places)
 
-    def _made_by(self, between: Sequence[Commit]) -> Commit | None:
-        """The commit that made a change, among the commits since the last readable one; None if it is not clear."""
-        if len(between) == 1:
-            return between[0]
-        possible = [commit for commit in between if self.entity.may_change(commit)]
-        return possible[0] if len(possible) == 1 else None
+    def _may_be_written(self, between: Sequence[Commit], older: Commit, row: EntityRow) -> bool:
+        """Whether commits after a readable one may have written the row."""
+        pin = self.entity.pin(older)
+        if pin is None or any(one.writer == WriterKind.BRANCH_UPDATE for one in between):
+            return True
+        return row.written > pin.ref.version or self.entity.is_restored(self._ref(between[0]), row.written)
+
+    def _ref(self, commit: Commit) -> TableRef:
+        pin = self.entity.pin(commit)
+        assert pin is not None
+        return pin.ref
 
 
 @dataclass(slots=True)
@@ -157,17 +196,31 @@ class EntityHistory:
     def of(cls, store: Store, view: Manifest, key: str, entity_id: str) -> EntityHistory:
         """The history of an entity up to a state."""
         table = next((pin.id for pin in view.tables.values() if pin.key == key), None)
+        known = _ancestors(view)
         if table is None:
-            raise NotFoundError(f"the graph has no type {cut(key)}", hint=did_you_mean(key, view.tables))
-        rows = view.ledger.read(filter=pc.field("object_type").isin(_KINDS))
-        known = {commit.id: commit for commit in view.ledger.decoded(rows, read_commits)}
-        known.setdefault(view.head.id, view.head)
+            hint = _present_name(store, view, key, known) or did_you_mean(key, view.tables)
+            raise NotFoundError(f"the graph has no type {cut(key)}", hint=hint)
         found = cls(store, view, table, entity_id, known)
         found._states[view.head.id] = view
         # If the schema has changed, earlier commits may have recorded their counts under another name of the type.
         if all(commit.writer != WriterKind.SCHEMA_APPLY for commit in known.values()):
             found._key = key
         return found
+
+    def present_name(self, property: str) -> str | None:
+        """A hint with the present name of a property, if the given one is its former name."""
+        row = self.row(self.view.head)
+        names = {} if row is None else row.by_identity()
+        for commit in self.chain(self.view.head).commits:
+            if commit.writer not in _UNRECORDED or (before := self.known.get(commit.parent or "")) is None:
+                continue
+            with suppress(VersionReclaimedError):
+                pin = self.pin(before)
+                fields = {} if pin is None else property_ids(self.store.tables.at(pin.ref).schema())
+                if property in fields:
+                    found = names.get(fields[property])
+                    return f"commit {commit.id} dropped it" if found is None else f"it is now named {found}"
+        return None
 
     def chain(self, start: Commit, until: Collection[str] = ()) -> Chain:
         """The commits from `start` back to the first one that is in `until`, or to the first commit of the graph."""
@@ -245,7 +298,32 @@ class EntityHistory:
         return self._may(commit, deletes=True)
 
     def _may(self, commit: Commit, *, deletes: bool) -> bool:
-        if commit.counts is None:
+        if commit.counts is None or commit.writer in _UNRECORDED:
             return True
         counts = [one for one in commit.counts if self._key in (None, one.key)]
         return any(one.deleted if deletes else one.inserted or one.updated or one.deleted for one in counts)
+
+
+def _ancestors(view: Manifest) -> dict[str, Commit]:
+    """All ancestors of the head of a state, and the head itself, by id."""
+    rows = view.ledger.read(filter=pc.field("object_type").isin(_KINDS))
+    known = {commit.id: commit for commit in view.ledger.decoded(rows, read_commits)}
+    known.setdefault(view.head.id, view.head)
+    return known
+
+
+def _present_name(store: Store, view: Manifest, key: str, known: Mapping[str, Commit]) -> str | None:
+    """A hint for a type key that an earlier state had: its present name, or the commit that dropped the type."""
+    present = {pin.id: name for name, pin in view.tables.items()}
+    at: Commit | None = view.head
+    while at is not None:
+        before = known.get(at.parent or "")
+        if at.writer in _UNRECORDED and before is not None:
+            with suppress(VersionReclaimedError):
+                pin = store.manifest_of(before).tables.get(key)
+                if pin is not None and pin.id in present:
+                    return f"it is now named {TypeKey.parse(present[pin.id]).name}"
+                if pin is not None:
+                    return f"commit {at.id} dropped it; give an earlier state"
+        at = before
+    return None

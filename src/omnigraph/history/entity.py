@@ -12,7 +12,7 @@ from omnigraph.commit.manifest import Commit, Manifest, commit_json
 from omnigraph.commit.store import Store
 from omnigraph.errors import InputError, NotFoundError, VersionReclaimedError, cut, shown
 from omnigraph.history.chain import Chain, EntityHistory, Step
-from omnigraph.history.rows import EntityRow, changed_properties
+from omnigraph.history.rows import EntityRow
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import BlobInfo
 
@@ -27,13 +27,13 @@ class EntityOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """One change of an entity.
+    """One change of an entity. Without a commit, one or more changes by removed commits, with their joint effect.
 
     Attributes:
         commit: the commit that made the change; None if it is unknown because cleanup has removed commits.
         operation: `insert`, `update` or `delete`.
         properties: the properties that changed.
-        before: all values before the change; None for an insert.
+        before: all values before the change; None for an insert. Renamed properties have their name after the change.
         after: all values after the change; None for a delete.
         after_commit: the last readable commit before the change; None for the first commit of the graph.
         until_commit: the first readable commit with the change.
@@ -71,14 +71,16 @@ class EntityLog:
         type_key: `node:<Type>` or `edge:<Type>`.
         entity_id: the entity.
         changes: its changes.
-        kept_from: the oldest commit that could be read, if cleanup has removed older ones. Changes before it are
-            unknown.
+        kept_from: the oldest commit that could be read, if cleanup has removed older ones. Changes in it and before it
+            are unknown.
+        incomplete_merges: listed merges whose merged commits are not all readable. They may have more changes.
     """
 
     type_key: str
     entity_id: str
     changes: tuple[LoggedChange, ...]
     kept_from: str | None
+    incomplete_merges: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[LoggedChange]:
         return iter(self.changes)
@@ -93,6 +95,7 @@ class EntityLog:
             "id": self.entity_id,
             "changes": [change.to_json() for change in self.changes],
             "kept_from": self.kept_from,
+            "incomplete_merges": list(self.incomplete_merges),
         }
 
 
@@ -104,7 +107,8 @@ class BlamedValue:
         property: the property.
         value: its value. A blob is represented by its metadata.
         commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
-        after_commit: the last readable commit with another value; None if there is none.
+        after_commit: the last readable commit with another value; None if there is none, or if the commit is unknown
+            and a merge may have brought an older value.
         until_commit: the first readable commit with this value.
         merged_by: the merge commit that brought the value to the branch; None if it was set on the branch itself.
     """
@@ -149,33 +153,59 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
         view: the state.
         key: the type key.
         entity_id: the entity.
-        follow: for a change that came with a merge, also list the changes by commits of the merged branch.
+        follow: if a merge changed the entity, also list the changes by commits of the merged branch.
 
     Raises:
         NotFoundError: the graph has no such type, or the entity never existed in the readable history.
     """
     history = EntityHistory.of(store, view, key, entity_id)
     chain = history.chain(view.head)
-    changes = tuple(_changes(history, chain, follow=follow))
+    incomplete: list[str] = []
+    changes = tuple(_changes(history, chain, incomplete) if follow else map(_change, _real(chain)))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
     if not changes and history.row(view.head) is None:
         where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
         raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
-    return EntityLog(key, entity_id, changes, kept_from)
+    return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete))
+
+
+def _real(chain: Chain) -> Iterator[Step]:
+    return (step for step in chain.steps() if step.is_change or step.may_have_more)
 
 
 def _changes(
-    history: EntityHistory, chain: Chain, *, follow: bool, merged_by: str | None = None
+    history: EntityHistory,
+    chain: Chain,
+    incomplete: list[str],
+    known: frozenset[str] = frozenset(),
+    merged_by: str | None = None,
 ) -> Iterator[LoggedChange]:
-    for step in chain.steps():
+    """The changes along a chain, each merge followed by the changes that it brought.
+
+    Args:
+        history: the entity.
+        chain: the commits.
+        incomplete: receives merges whose merged commits are not all readable.
+        known: commits that are listed elsewhere: the ancestors of the first parents of the merges that led here.
+        merged_by: the merge that led here.
+    """
+    for step in _real(chain):
         yield _change(step, merged_by)
-        source = _merged_source(history, step) if follow else None
-        if source is not None and step.commit is not None:
-            until = history.ancestors(step.commit.parent)
-            yield from _changes(history, history.chain(source, until), follow=True, merged_by=step.commit.id)
+        merge = step.commit
+        if merge is None or merge.merged_parent is None:
+            continue
+        source = history.known.get(merge.merged_parent)
+        if source is None:
+            incomplete.append(merge.id)
+            continue
+        until = known | history.ancestors(merge.parent)
+        merged = history.chain(source, until)
+        yield from _changes(history, merged, incomplete, until, merge.id)
+        if merged.may_miss_changes():
+            incomplete.append(merge.id)
 
 
-def _change(step: Step, merged_by: str | None) -> LoggedChange:
+def _change(step: Step, merged_by: str | None = None) -> LoggedChange:
     if step.before is None:
         operation = EntityOperation.INSERT
     else:
@@ -184,29 +214,12 @@ def _change(step: Step, merged_by: str | None) -> LoggedChange:
         step.commit,
         operation,
         step.properties,
-        None if step.before is None else dict(step.before.values),
+        None if step.before is None else step.before.named_as(step.after or step.before),
         None if step.after is None else dict(step.after.values),
         None if step.older is None else step.older.id,
         step.newer.id,
         merged_by,
     )
-
-
-def _merged_source(history: EntityHistory, step: Step) -> Commit | None:
-    """The head that a merge took the entity from; None if no merge made the change, or cleanup has removed the head."""
-    commit = step.commit
-    if commit is None or commit.merged_parent is None:
-        return None
-    source = history.known.get(commit.merged_parent)
-    if source is None or not history.is_kept(source):
-        return None
-    try:
-        row = history.row(source)
-    except VersionReclaimedError:
-        return None
-    if row is None or step.after is None:
-        return source if row is step.after else None
-    return None if changed_properties(row, step.after) else source
 
 
 def blame(
@@ -235,7 +248,8 @@ def blame(
     if not isinstance(property, str | None):
         raise InputError(f"{shown(property)} is not the name of a property")
     if property is not None and property not in row.values:
-        raise InputError(f"{key} has no property '{cut(property)}'", hint=did_you_mean(property, row.values))
+        hint = history.present_name(property) or did_you_mean(property, row.values)
+        raise InputError(f"{key} has no property '{cut(property)}'", hint=hint)
     wanted = list(row.values) if property is None else [property]
     found = _origins(history, history.chain(view.head), row, wanted, follow=follow)
     return tuple(BlamedValue(name, row.values[name], *found[name]) for name in wanted)
@@ -261,15 +275,20 @@ def _origins(
         if step.after is None:
             break
         names = step.after.by_identity()
-        changed = {step.after.identities.get(name, name) for name in step.properties}
+        changed = {step.after.identities.get(name, name) for name in step.new}
         if step.before is None:
             changed = set(identities)
         settled = [identity for identity in identities if identity in changed]
-        origin = (step.commit, None if step.older is None else step.older.id, step.newer.id, merged_by)
+        # A merge can bring a value that is older than the last state with another value.
+        older = step.older if step.commit is not None or step.is_linear else None
+        origin = (step.commit, None if older is None else older.id, step.newer.id, merged_by)
         taken = _from_source(history, step, [names[i] for i in settled if i in names]) if follow else {}
         for identity in settled:
             found[identities[identity]] = taken.get(names.get(identity, ""), origin)
             del identities[identity]
+        if step.may_have_more:
+            found |= dict.fromkeys(identities.values(), (None, None, step.newer.id, merged_by))
+            return found
         if not identities:
             break
     oldest = chain.kept_from or chain.commits[-1]
@@ -279,15 +298,17 @@ def _origins(
 
 
 def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> dict[str, _Origin]:
-    """The origins of values that a merge took from the merged branch."""
+    """The origins of values that a merge took from the merged branch; unknown if the branch is not readable."""
     commit = step.commit
-    source = None if commit is None or commit.merged_parent is None else history.known.get(commit.merged_parent)
-    if commit is None or source is None or step.after is None or not history.is_kept(source):
+    if commit is None or commit.merged_parent is None or step.after is None:
         return {}
+    source = history.known.get(commit.merged_parent)
     try:
+        if source is None or not history.is_kept(source):
+            raise VersionReclaimedError(f"the states of commit {commit.merged_parent} were removed")
         row = history.row(source)
     except VersionReclaimedError:
-        return {}
+        return dict.fromkeys(names, (None, None, step.newer.id, commit.id))
     if row is None:
         return {}
     there = row.by_identity()

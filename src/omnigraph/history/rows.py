@@ -45,6 +45,13 @@ class EntityRow:
             return here == there and (here.size is None or self._same_bytes(name, other, other_name, here.size))
         return same_value(here, there)
 
+    def named_as(self, other: EntityRow) -> dict[str, Any]:
+        """The values, with renamed properties under the name that they have in another version."""
+        names = other.by_identity()
+        found = {name: value for name, value in self.values.items() if self.identities.get(name, name) not in names}
+        kept = {names[i]: self.values[name] for i, name in self.by_identity().items() if i in names}
+        return found | kept
+
     def _same_bytes(self, name: str, other: EntityRow, other_name: str, size: int) -> bool:
         for start in range(0, size, _BLOB_CHUNK):
             end = min(start + _BLOB_CHUNK, size)
@@ -68,8 +75,12 @@ def read_row(table: TableView, entity_id: str) -> EntityRow | None:
     values: dict[str, Any] = {name: readable(row[name].combine_chunks())[0].as_py() for name in schema.names}
     for name in stored_blobs(schema):
         values[name] = blob_info(row[name][0].as_py())
-    identities = {field.name: identity for field in schema if (identity := _identity(field)) is not None}
-    return EntityRow(values, identities, row[_LAST_WRITTEN][0].as_py(), row[_ROW_ID][0].as_py(), table)
+    return EntityRow(values, property_ids(schema), row[_LAST_WRITTEN][0].as_py(), row[_ROW_ID][0].as_py(), table)
+
+
+def property_ids(schema: pa.Schema) -> dict[str, str]:
+    """The stable id of each property that has one, by its name."""
+    return {field.name: identity for field in schema if (identity := _identity(field)) is not None}
 
 
 def _identity(field: pa.Field) -> str | None:
@@ -107,7 +118,17 @@ def changed_properties(before: EntityRow | None, after: EntityRow | None) -> tup
         for identity, name in newer.items()
         if (not after.same(name, before, older[identity]) if identity in older else after.values[name] is not None)
     ]
-    return (*changed, *(name for identity, name in older.items() if _is_lost(identity, name, newer, before)))
+    lost = (name for identity, name in older.items() if _is_lost(identity, name, newer, before))
+    return tuple(dict.fromkeys((*changed, *lost)))
+
+
+def new_values(before: EntityRow | None, after: EntityRow | None) -> tuple[str, ...]:
+    """The properties of the later version whose values differ, or that the earlier version lacks."""
+    if before is None or after is None:
+        return () if after is None else tuple(after.values)
+    older = before.by_identity()
+    names = after.by_identity().items()
+    return tuple(name for i, name in names if i not in older or not after.same(name, before, older[i]))
 
 
 def _is_lost(identity: str, name: str, newer: Mapping[str, str], before: EntityRow) -> bool:

@@ -8,7 +8,13 @@ from difflib import get_close_matches
 from omnigraph.errors import cut
 
 _LONGEST = 1000
-"""Maximum compared length of a name. A caller may pass the content of a whole file as a name by mistake."""
+"""Longer names get no suggestion. A caller may pass the content of a whole file as a name by mistake."""
+
+_SIMILAR = 0.7
+"""Minimum similarity of a suggested name. With 0.6, `Stored` would be suggested for `more`."""
+
+_SIMILAR_START = 0.6
+"""Minimum similarity of a suggested name that begins with the same letter: `weight` for `wait`."""
 
 
 def did_you_mean(written: str, known: Iterable[str]) -> str | None:
@@ -16,15 +22,26 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
 
     >>> did_you_mean("lable", ["label", "rank"])
     "did you mean 'label'?"
+    >>> did_you_mean("more", ["Stored", "Asset"])
+    'known: Asset, Stored'
     """
     names = sorted(set(known))
     by_folded = {name.casefold(): name for name in reversed(names)}
-    near = get_close_matches(written[:_LONGEST].casefold(), by_folded, n=1, cutoff=0.6)
+    folded = written[:_LONGEST].casefold()
+    near = get_close_matches(folded, by_folded, n=1, cutoff=_SIMILAR)
+    if not near:
+        begins = [name for name in by_folded if _first_letter(name) == _first_letter(folded)]
+        near = get_close_matches(folded, begins, n=1, cutoff=_SIMILAR_START)
     if near:
         return f"did you mean '{cut(by_folded[near[0]])}'?"
     if 0 < len(names) <= 8:
         return "known: " + ", ".join(map(cut, names))
     return None
+
+
+def _first_letter(name: str) -> str:
+    """The first letter of a name, or of the property in a name such as `$s.taxon`."""
+    return name.rpartition(".")[2].lstrip("$")[:1]
 
 
 def nearest(written: str, known: Iterable[str]) -> str | None:

@@ -114,12 +114,20 @@ class Compared:
         """A copy with more rows to write. `inserted` is the number of those that the target does not have."""
         return self._with(rows, inserted)
 
+    def whole_rows(self, ids: pa.Array) -> pa.Table:
+        """Those of the rows to write that have these ids, with all columns."""
+        return self.rows.filter(pc.is_in(self.rows["id"], value_set=ids))
+
     # Methods that apply a resolved conflict
 
     def without_rows(self, ids: pa.Array, *, inserted: int) -> Compared:
         """A copy without the rows with these ids. `inserted` is the number of those that the target does not have."""
         kept = self.rows.filter(pc.invert(pc.is_in(self.rows["id"], value_set=ids)))
         return replace(self, rows=kept, inserted=self.inserted - inserted)
+
+    def with_values(self, rows: pa.Table) -> Compared:
+        """A copy with other values of the rows to write. The target has all rows whose values differ."""
+        return replace(self, rows=rows)
 
     def with_rows(self, rows: pa.Table) -> Compared:
         """A copy with more rows to write. The target has none of them."""

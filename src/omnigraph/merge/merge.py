@@ -23,16 +23,17 @@ from omnigraph.errors import Conflict, MergeSchemaError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.base import UNKNOWN, Bases
 from omnigraph.merge.changes import change_of
-from omnigraph.merge.choices import Choices
+from omnigraph.merge.choices import Choice, Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
+from omnigraph.merge.invalid_values import InvalidValues
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.preview import PreviewedChange, previewed
 from omnigraph.merge.property_level import Levels, MergeLevel
 from omnigraph.merge.receipt import MergedChanges, MergeOutcome
 from omnigraph.merge.restored_edges import Decisions, EdgeRestorer
 from omnigraph.merge.schema_alignment import Alignment, Schemas, alignment_of
-from omnigraph.merge.sides import differing_fragments
+from omnigraph.merge.sides import Columns, Versions, differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import Tables, ThreeWay
 from omnigraph.storage.table_ref import TableRef
@@ -150,7 +151,7 @@ class Merge:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None
         levels = self._levels(target)
-        bases = Bases(self._store, history, self._schemas, self._comparer, self._memory, levels, by_strategy)
+        bases = Bases(self._store, history, self._schemas, self._comparer, self._memory, levels, by_strategy, self.now)
         base_state = bases.of(common.best) if common.is_certain else UNKNOWN
         return self._merged(MergeOutcome.MERGED, common.best, base_state, target, new_commits)
 
@@ -267,10 +268,27 @@ class _Comparison:
         self.alignment = alignment = alignment_of(merge._store, merge._schemas, target, others, merge.now)
         if alignment is None:
             return
-        self.left_out = tuple(alignment.left_out(base.manifest, source, merge._name))
+        self.left_out = tuple(alignment.left_out(base.manifest, source, merge._name, self._is_changed))
         self._tables, self._source = alignment.tables, alignment.view(source)
         if base.manifest is not None:
             self._base = State(alignment.view(base.manifest), base.overlays, base.unknown)
+
+    def _is_changed(self, key: str, before: TableRef, after: TableRef) -> bool:
+        """Whether the source has inserted or updated rows of a table since the base.
+
+        Other versions may have the same rows: after an optimize, or if changes were undone. If base and source have
+        different schemas, their rows are not compared, and count as changed.
+        """
+        tables, base = self._merge._store.tables, self._base
+        if base.manifest is None or base.manifest.schema_hash != self._source.schema_hash:
+            return True
+        if key in base.overlays or base.is_unknown(key) or not tables.at(before).exists():
+            return True
+        stored = tables.at(after).schema()
+        columns = Columns.of(stored)
+        versions = Versions(key, before, after, before, columns, columns.schema(stored))
+        found = LocalComparer(tables, self._merge._memory.limit).compare(versions, Choice(), ["id"])
+        return found.updated > 0 or found.inserted > 0
 
     def _compared(self) -> dict[str, Compared]:
         merge, target, budget = self._merge, self._target, self._merge._memory.limit
@@ -294,8 +312,11 @@ class _Comparison:
         snapshot = Snapshot(self._merge._store, target)
         decisions = Decisions.of(self.tables, self._choices)
         restorer = EdgeRestorer(self._tables, self._base, source, target, accepted, self.alignment)
+        invalid = InvalidValues(self._tables, target, accepted, self._choices, decisions)
         while True:
             self.edges_kept += restorer.restore(self.tables, decisions)
+            if self.alignment is not None:
+                invalid.resolve(self.tables)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
             unchanged = restorer.unchanged_table
             orphans = Orphans(self._tables, unchanged, target, accepted, self.tables, self._choices, decisions)
@@ -311,6 +332,9 @@ class _Comparison:
             for key, ids in orphans.named.items():
                 self.named.setdefault(key, set()).update(ids)
             self.tables.update(orphans.tables)
+        self.resolved += invalid.resolved
+        for key, names in invalid.named.items():
+            self.named.setdefault(key, set()).update(names)
         for rows, describe in wrong:
             self.found.add_violations(rows, describe, changes)
 

@@ -4,6 +4,10 @@ One branch deleted a node, and the other branch has an edge to it. If the branch
 is restored from this branch. If the branch that deleted the node wins, the edge is deleted. If the caller chose a side
 for the node itself, and this deletes the node, the edge is deleted, too, and this is no conflict.
 
+A merge by property can take the endpoints of an edge from one side and its properties from the other. The side with the
+endpoints counts as the side with the edge. If the other side wins, and it has the edge, too, the edge gets its
+endpoints. The other properties stay combined.
+
 A revert that restores a node also restores its edges. An edge whose other node no longer exists is not restored.
 """
 
@@ -22,6 +26,7 @@ from omnigraph.errors import Violation
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.merge.choices import Choices, Strategy
+from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Compared
 from omnigraph.merge.equality import Mask
 from omnigraph.merge.restored_edges import Decisions
@@ -95,9 +100,9 @@ class Orphans:
             return rows
         choice = self._choices.of(key)
         theirs, ours = choice.of(rows["id"], Strategy.THEIRS), choice.of(rows["id"], Strategy.OURS)
-        from_source = self._from_source(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = node_key(declared.from_type if end == "src" else declared.to_type)
+        from_source = self._from_source(key, rows["id"]) & ~self._deleted_by_source(node, rows[end])
         # A choice for the edge itself has precedence over a choice for the node, and this over the strategy.
         deleted = _in(rows[end], self._decisions.deleted.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
         ours, theirs = np.where(deleted, from_source, ours), np.where(deleted, ~from_source, theirs)
@@ -142,13 +147,28 @@ class Orphans:
         compared = self._before.get(key)
         return np.zeros(len(ids), bool) if compared is None else _in(ids, compared.rows["id"])
 
+    def _deleted_by_source(self, key: str, ids: pa.ChunkedArray) -> Mask:
+        """Mask of the nodes that the source deleted. An edge to such a node has the endpoints of the target."""
+        compared = self._before.get(key)
+        return np.zeros(len(ids), bool) if compared is None else _in(ids, compared.deleted)
+
     def _drop_source_edges(self, key: str, ids: pa.Array) -> None:
         if len(ids):
             compared = self.tables[key]
             dropped = compared.rows["id"].filter(pc.is_in(compared.rows["id"], value_set=ids))
-            known = self._storage.at(self._target.tables[key].ref).lookup("id", dropped, columns=["id"]).num_rows
-            self.tables[key] = compared.without_rows(ids, inserted=len(dropped) - known)
+            known = self._storage.at(self._target.tables[key].ref).lookup("id", dropped, columns=["id"])["id"]
+            without = compared.without_rows(ids, inserted=len(dropped) - len(known))
+            self.tables[key] = without.with_more(self._with_ends_of_target(compared, known), 0)
             self._decisions.add(self._decisions.edges, key, ids)
+
+    def _with_ends_of_target(self, compared: Compared, ids: pa.ChunkedArray) -> pa.Table:
+        """Edges with the endpoints of the target, and properties of the source. Empty if whole rows are merged."""
+        versions = compared.versions
+        if versions.groups is None or len(ids) == 0:
+            return versions.schema.empty_table()
+        target = versions.target_rows(self._storage, ids.combine_chunks())
+        rows = _with_ends(compared.whole_rows(ids.combine_chunks()), target)
+        return rows.filter(pc.is_in(rows["id"], value_set=classify(target, rows, target)["id"]))
 
     def _restore_nodes(self, key: str, ids: pa.Array) -> pa.Array:
         """Restore nodes that the target deleted from the source. Returns the ids of all nodes that the merge writes."""
@@ -168,9 +188,17 @@ class Orphans:
             self._decisions.add(self._decisions.ours, key, ids)
 
     def _delete_edges(self, key: str, ids: pa.Array) -> None:
-        if len(ids):
-            self.tables[key] = self._table(key).with_deleted(ids)
-            self._decisions.add(self._decisions.edges, key, ids)
+        """Delete edges of the target. Those with properties of both sides get the endpoints of the source instead."""
+        if len(ids) == 0:
+            return
+        compared = self._table(key)
+        combined = _in(ids, compared.rows["id"])
+        if combined.any():
+            both, ids = ids.filter(pa.array(combined)), ids.filter(pa.array(~combined))
+            rows = _with_ends(compared.whole_rows(both), compared.versions.source_rows(self._storage, both))
+            compared = compared.without_rows(both, inserted=0).with_more(rows, 0)
+        self.tables[key] = compared.with_deleted(ids)
+        self._decisions.add(self._decisions.edges, key, ids)
 
     def _table(self, key: str) -> Compared:
         """The changes of a table; an empty change if the source did not change it."""
@@ -179,10 +207,18 @@ class Orphans:
         return self.tables[key]
 
 
+def _with_ends(rows: pa.Table, ends: pa.Table) -> pa.Table:
+    """Edges with the endpoints that they have in another table. Both tables have the same edges."""
+    places = pc.index_in(rows["id"], value_set=ends["id"]).combine_chunks()
+    for name in ("src", "dst"):
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), ends[name].take(places))
+    return rows
+
+
 def _ids(rows: pa.Table, name: str, mask: Mask) -> pa.Array:
     return rows[name].filter(pa.array(mask)).combine_chunks()
 
 
-def _in(values: pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
+def _in(values: pa.Array | pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
     found: Mask = pc.is_in(values, value_set=others).to_numpy(zero_copy_only=False)
     return found

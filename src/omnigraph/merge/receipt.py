@@ -66,6 +66,8 @@ class MergeReceipt:
         left_out: types and properties that the source has changed, and that the schema of the target does not have.
             Their values are not merged.
         previewed: the first changes of a preview, with their values; at most 100.
+        schema_changes: the changes of the schema of the target by a branch update, one text each; None if the schema
+            stays the same. A change of constraints alone is not listed.
     """
 
     source: str
@@ -86,6 +88,7 @@ class MergeReceipt:
     engine: str = "local"
     left_out: tuple[str, ...] = ()
     previewed: tuple[PreviewedChange, ...] = ()
+    schema_changes: tuple[str, ...] | None = None
 
     @property
     def base_commit(self) -> str | None:
@@ -111,6 +114,7 @@ class MergeReceipt:
             "resolved": self.resolved,
             "edges_kept": self.edges_kept,
             "left_out": list(self.left_out),
+            **({} if self.schema_changes is None else {"schema_changes": list(self.schema_changes)}),
             **({"previewed": [change.to_json() for change in self.previewed]} if self.preview else {}),
             "merge_conflicts": [conflict.to_json() for conflict in self.conflicts],
             "total_conflicts": self.total_conflicts,
@@ -138,6 +142,8 @@ class MergeReceipt:
             members["edges_kept"] = self.edges_kept
         if self.left_out:
             members["left_out"] = list(self.left_out)
+        if self.schema_changes is not None:
+            members["schema_changes"] = list(self.schema_changes)
         if digest is not None:
             members["request"] = digest
         return LABEL, orjson.dumps(members).decode()
@@ -172,4 +178,5 @@ def earlier_receipt(
         actor=commit.actor,
         commit=commit,
         left_out=tuple(stored.get("left_out", ())),
+        schema_changes=tuple(stored["schema_changes"]) if "schema_changes" in stored else None,
     )

@@ -1,7 +1,7 @@
 """Aligns states with different schemas: converts all rows that a merge reads to the types and columns of the target.
 
 Types and properties are matched by their stable ids, not by their names. Numbers are converted to the type of the
-target, and enum values that the target renamed get their new names. A column that a version does not have is read as
+target, and enum values get the names that they have in the target. A column that a version does not have is read as
 null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side.
 """
 
@@ -9,7 +9,7 @@ null. Then `fill_lacking` fills it: a property that a side does not have counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
@@ -22,11 +22,12 @@ from omnigraph.commit.read_set import pins
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
-from omnigraph.lang.arrow import PROPERTY_ID
-from omnigraph.lang.schema import AcceptedSchema, TypeKind, compile_schema
+from omnigraph.lang.arrow import PROPERTY_ID, arrow_schema
+from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.merge.enum_values import EnumValues, Renaming, renaming
 from omnigraph.merge.equality import identical
-from omnigraph.storage.blobs import CELL, stored_blobs
+from omnigraph.storage.blobs import CELL, row_schema, stored_blobs
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.table_view import TableView
@@ -50,10 +51,12 @@ class Schemas(Protocol):
 Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
 
-EnumRenames = Mapping[int, tuple[tuple[str, str], ...]]
-"""The old and new names of enum values, by the stable number of the property."""
+IsChanged = Callable[[str, TableRef, TableRef], bool]
+"""Whether the second version of a table has rows that the first does not have. Args: the type key, the versions."""
 
 _NOTHING: frozenset[str] = frozenset()
+_SCAN_ROWS = 1 << 16
+"""Number of rows that a scan reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +170,13 @@ class _Conversion:
         where: the name of the type, for messages.
         schema: the columns of the target.
         stored: the name of the stored column for each column of the target that this version has.
-        renames: for each column, the old and the new names of enum values.
+        renames: for each column, the conversion of enum values.
     """
 
     where: str
     schema: pa.Schema
     stored: Mapping[str, str]
-    renames: Mapping[str, tuple[tuple[str, str], ...]]
+    renames: Mapping[str, Renaming]
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -200,7 +203,7 @@ class _Conversion:
     def _values(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         kind = self.schema.field(name).type
         if name in self.renames:
-            chunks = [renamed_values(chunk, self.renames[name]) for chunk in column.chunks]
+            chunks = [self._renamed(name, chunk) for chunk in column.chunks]
             column = pa.chunked_array(chunks, column.type)
         if column.type == kind or isinstance(kind, pa.ExtensionType) or pa.types.is_struct(kind):
             return column
@@ -215,6 +218,17 @@ class _Conversion:
             hint="the target has an older schema: update it first with 'omnigraph branch update'",
         )
 
+    def _renamed(self, name: str, values: pa.Array) -> pa.Array:
+        change = self.renames[name]
+        items = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+        wrong = items.filter(pc.is_in(items, value_set=pa.array(change.refused, items.type)))
+        if len(wrong):
+            raise MergeSchemaError(
+                f"'{wrong[0].as_py()}' of {self.where}.{name} is another value in the schema of the target",
+                hint="values were renamed since; set the property to another value, and try again",
+            )
+        return renamed_values(values, change.pairs) if change.pairs else values
+
 
 @dataclass(frozen=True, slots=True)
 class AlignedView:
@@ -227,7 +241,8 @@ class AlignedView:
         return self._conversion.schema
 
     def lookup(self, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
-        rows = self._view.lookup(by, values, columns=self._conversion.read(columns))
+        stored = self._conversion.stored.get(by, by)
+        rows = self._view.lookup(stored, values, columns=self._conversion.read(columns))
         return self._conversion.converted(rows, columns)
 
     def read_fragments(
@@ -277,17 +292,28 @@ class AlignedTables:
         tables: the table storage.
         target: the state that rows are merged into.
         accepted: the schema of the target.
-        renames: the renamed enum values of properties.
+        others: the other states with their schemas.
     """
 
-    def __init__(self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames) -> None:
+    def __init__(
+        self,
+        tables: TableStorage,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        others: Sequence[tuple[Manifest, AcceptedSchema]],
+    ) -> None:
         self.stored = tables
         self._tables = tables
-        self._accepted = accepted
-        self._renames = renames
+        self._enums = _enums_of(accepted)
+        self._stored_enums = _enums_by_version([(target, accepted), *others])
         self._keys = {pin.ref.path: key for key, pin in pins(target).items()}
         self._schemas = {pin.ref.path: tables.at(pin.ref).schema() for pin in pins(target).values()}
         self._conversions: dict[TableRef, _Conversion] = {}
+
+    def include(self, view: Manifest, accepted: AcceptedSchema) -> None:
+        """Add another state, with its schema."""
+        for ref, enums in _enums_by_version([(view, accepted)]).items():
+            self._stored_enums.setdefault(ref, enums)
 
     def at(self, ref: TableRef) -> AlignedView:
         return AlignedView(self._tables.at(ref), self._conversion(ref))
@@ -323,39 +349,49 @@ class AlignedTables:
         schema, stored = self._schemas[ref.path], self._tables.at(ref).schema()
         by_identity = {_identity(member): member.name for member in stored}
         columns = {member.name: by_identity[_identity(member)] for member in schema if _identity(member) in by_identity}
-        numbers = self._accepted.identity(kind, name).properties
-        renames: dict[str, tuple[tuple[str, str], ...]] = {}
-        for prop in self._accepted.catalog.declared(kind, name).properties.values():
-            allowed = prop.type.enum_values or ()
-            known = self._renames.get(numbers[prop.name], ())
-            pairs = tuple((old, new) for old, new in known if old not in allowed and new in allowed)
-            if pairs and prop.name in columns:
-                renames[prop.name] = pairs
+        renames: dict[str, Renaming] = {}
+        before = self._stored_enums[ref]
+        for number, (column, values) in self._enums.get((kind, name), {}).items():
+            if column in columns and number in before and (change := renaming(before[number][1], values)):
+                renames[column] = change
         return _Conversion(name, schema, columns, renames)
+
+
+_Enums = Mapping[int, tuple[str, EnumValues]]
+"""The name and the values of enum and String properties, by the stable number of the property."""
+
+
+def _enums_of(accepted: AcceptedSchema) -> dict[tuple[TypeKind, str], _Enums]:
+    """The enum and String properties of all types."""
+    found: dict[tuple[TypeKind, str], _Enums] = {}
+    for key, identity in accepted.identities.items():
+        if key[0] is not TypeKind.INTERFACE:
+            found[key] = {
+                identity.properties[prop.name]: (prop.name, values)
+                for prop in accepted.catalog.declared(*key).properties.values()
+                if (values := EnumValues(prop.type, identity.enum(prop.name))).is_text
+            }
+    return found
+
+
+def _enums_by_version(states: Sequence[tuple[Manifest, AcceptedSchema]]) -> dict[TableRef, _Enums]:
+    """The enum and String properties of table versions.
+
+    Several states can have the same version. Then no row has a value that means something else in one of them: a
+    rename of a stored value writes a new version, and only a value that no row has can be removed.
+    """
+    found: dict[TableRef, _Enums] = {}
+    for view, accepted in states:
+        enums = _enums_of(accepted)
+        for key, pin in pins(view).items():
+            found.setdefault(pin.ref, enums[TypeKey.parse(key)])
+    return found
 
 
 def stored_tables(tables: TableStorage) -> TableStorage:
     """The table storage itself, also if `tables` is that of an alignment."""
     given: object = tables
     return given.stored if isinstance(given, AlignedTables) else tables
-
-
-def enum_renames(versions: Sequence[tuple[str, AcceptedSchema]]) -> EnumRenames:
-    """The enum values that some schemas rename: pairs of names, from old to new and from new to old.
-
-    Args:
-        versions: the source text and the accepted form of each schema.
-    """
-    found: dict[int, set[tuple[str, str]]] = {}
-    for text, accepted in versions:
-        compiled = compile_schema(text)
-        for kind, types in ((TypeKind.NODE, compiled.nodes), (TypeKind.EDGE, compiled.edges)):
-            for name, declared in types.items():
-                numbers = accepted.identity(kind, name).properties
-                for prop in declared.properties.values():
-                    for new, old in prop.enum_renames:
-                        found.setdefault(numbers[prop.name], set()).update({(old, new), (new, old)})
-    return {number: tuple(sorted(pairs)) for number, pairs in found.items()}
 
 
 def _identity(member: pa.Field) -> str:
@@ -374,13 +410,50 @@ def alignment_of(
         store: the graph.
         schemas: the schemas of states.
         target: the target.
-        others: the other states. Renamed enum values are found in the schema texts of the target and the last of them.
+        others: the other states.
         now: the value of `now()` in defaults, in milliseconds.
     """
     if all(view.schema_hash == target.schema_hash for view in others):
         return None
-    renames = enum_renames([schemas.version_at(Snapshot(store, view)) for view in (target, others[-1])])
-    return Alignment(store.tables, target, schemas.of(target), renames, now)
+    states = [(view, schemas.version_at(Snapshot(store, view))[1]) for view in others]
+    return Alignment(store.tables, target, schemas.of(target), states, now)
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedRows:
+    """The rows of an earlier state for constraint checks, read with the columns of the target.
+
+    Attributes:
+        tables: the aligned tables.
+        view: the earlier state, with types named as in the target.
+        accepted: the schema of the target.
+    """
+
+    tables: AlignedTables
+    view: Manifest
+    accepted: AcceptedSchema
+
+    def scan(self, key: str, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
+        pin = pins(self.view).get(key)
+        if pin is None:
+            return self._none(key, columns)
+        table = self.tables.at(pin.ref)
+        names = list(columns or table.schema().names)
+        numbers = [part.number for part in table.fragments()]
+        schema = pa.schema([table.schema().field(name) for name in names])
+        rows = pa.Table.from_batches(table.read_fragments(numbers, columns=names, batch_rows=_SCAN_ROWS), schema)
+        return rows if filter is None else rows.filter(filter)
+
+    def lookup(self, key: str, by: str, values: pa.ChunkedArray, *, columns: Sequence[str]) -> pa.Table:
+        pin = pins(self.view).get(key)
+        if pin is None or by in self.tables.lacking(pin.ref):
+            return self._none(key, columns)
+        return self.tables.at(pin.ref).lookup(by, values, columns=columns)
+
+    def _none(self, key: str, columns: Sequence[str] | None) -> pa.Table:
+        """No rows: the earlier state does not have the type, or none of its rows has a value in the column."""
+        schema = row_schema(arrow_schema(self.accepted, *TypeKey.parse(key)))
+        return pa.schema([schema.field(name) for name in columns or schema.names]).empty_table()
 
 
 class Alignment:
@@ -390,23 +463,36 @@ class Alignment:
         tables: the table storage.
         target: the state that rows are merged into.
         accepted: the schema of the target.
-        renames: the renamed enum values of properties.
+        others: the other states with their schemas.
         now: the value of `now()` in defaults, in milliseconds.
     """
 
     def __init__(
-        self, tables: TableStorage, target: Manifest, accepted: AcceptedSchema, renames: EnumRenames, now: int
+        self,
+        tables: TableStorage,
+        target: Manifest,
+        accepted: AcceptedSchema,
+        others: Sequence[tuple[Manifest, AcceptedSchema]],
+        now: int,
     ) -> None:
         self._target = target
         self._accepted = accepted
         self._now = now
         self._keys = {pin.id: key for key, pin in pins(target).items()}
-        self._aligned = AlignedTables(tables, target, accepted, renames)
+        self._aligned = AlignedTables(tables, target, accepted, others)
 
     @property
     def tables(self) -> TableStorage:
         """The table storage for the merge, with the read methods that a merge needs."""
         return cast(TableStorage, self._aligned)
+
+    def rows(self, view: Manifest) -> AlignedRows:
+        """The rows of an aligned state, for constraint checks."""
+        return AlignedRows(self._aligned, view, self._accepted)
+
+    def include(self, view: Manifest, accepted: AcceptedSchema) -> None:
+        """Add another state, so that its tables can be read."""
+        self._aligned.include(view, accepted)
 
     def view(self, view: Manifest) -> Manifest:
         """A state with types named as in the target. Types that the target does not have are left out."""
@@ -437,18 +523,23 @@ class Alignment:
 
     def lacks(self, key: str, ref: TableRef) -> list[str]:
         """The properties of a version of a table that the target does not have."""
-        return [f"{TypeKey.parse(key).name}.{column}" for column in self._aligned.left_out(ref)]
+        now = set(self._aligned.at(ref).schema().names)
+        name = TypeKey.parse(key).name
+        return [
+            f"{name}.{column}{_ANOTHER_PROPERTY if column in now else ''}" for column in self._aligned.left_out(ref)
+        ]
 
-    def left_out(self, base: Manifest | None, source: Manifest, name: str) -> list[str]:
+    def left_out(self, base: Manifest | None, source: Manifest, name: str, is_changed: IsChanged) -> list[str]:
         """The types and properties of the source that the target does not have, and that the source has changed.
 
         Args:
             base: the base; None if it is unknown.
             source: the state that is merged.
             name: its name in messages.
+            is_changed: whether the source has inserted or updated rows of a table.
 
         Raises:
-            MergeSchemaError: the target has dropped a type, and the source has changed entities of it.
+            MergeSchemaError: the target has dropped a type, and the source has inserted or updated entities of it.
         """
         before = {} if base is None else {pin.id: pin.ref for pin in pins(base).values()}
         found = []
@@ -461,7 +552,7 @@ class Alignment:
                 # Either the target has an older schema; or the base has dropped the type, too, and the source has only
                 # kept the rows from before.
                 found.append(TypeKey.parse(key).name)
-            elif pin.row_count:
+            elif pin.row_count and (pin.id not in before or is_changed(key, before[pin.id], pin.ref)):
                 raise MergeSchemaError(
                     f"'{name}' has changed entities of {TypeKey.parse(key).name}, which '{self._target.branch}' has "
                     "dropped",
@@ -476,5 +567,7 @@ class Alignment:
         """Whether a type is newer than the schema of the target: its number is larger, and numbers are never reused."""
         return identity.type_id >= self._accepted.next_id or identity.incarnation >= self._accepted.next_id
 
+
+_ANOTHER_PROPERTY = " (another property has this name now)"
 
 NO_LACKING: Lacking = (_NOTHING, _NOTHING, _NOTHING)

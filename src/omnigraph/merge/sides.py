@@ -116,6 +116,10 @@ class Versions:
         base, target = (self._lookup(tables, ref, ids) for ref in (self.base, self.target))
         return self.completed(base, source, target)[1]
 
+    def target_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
+        """The rows of the target with the given ids. The target has the columns of all rows."""
+        return self._lookup(tables, self.target, ids)
+
     def _lookup(self, tables: TableStorage, ref: TableRef, ids: pa.Array) -> pa.Table:
         rows = lookup_rows(tables, ref, ids, self.columns)
         return rows.select(self.schema.names).cast(self.schema)

@@ -192,8 +192,13 @@ class ThreeWay:
             if not versions.unknown:
                 assert before is not None
                 base = self._base.rows(self._tables, key, before.ref, some, columns)
-            found = compare_rows(base, source, target, choice, versions.groups, undecided, unknown=versions.unknown)
-            collected.add(found)
+            base, source, target = versions.completed(base, source, target)
+            unclear = versions.undecided(base, source, target)
+            if len(unclear):
+                base = base.filter(pc.invert(pc.is_in(base["id"], value_set=unclear)))
+            both = pa.concat_arrays([undecided, unclear])
+            rows = base, source, target
+            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown))
         return collected.compared()
 
 

@@ -99,15 +99,28 @@ class HardDrop:
         versions_kept: number of older versions that still exist, because a branch, tag, merge or running job needs
             them. These versions still contain the dropped data.
         error: why the removal failed; None if it succeeded. If it failed, `cleanup` removes the remaining versions.
+        kept_for: the branches, tags and running jobs that need the kept versions, each with its kind and name.
     """
 
     type_key: str
     versions_removed: int
     versions_kept: int
     error: str | None = None
+    kept_for: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__} | {"kept_for": list(self.kept_for)}
+
+
+_MOST_NAMED = 8
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Names in a sentence, the first few only."""
+    named = list(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        named.append(f"{len(names) - _MOST_NAMED:,} more")
+    return ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +148,8 @@ class SchemaReceipt:
         """Warnings about dropped data that still exists in earlier commits, although its removal was requested."""
         found = [f"{each.type_key}: {each.error}" for each in self.hard_drops if each.error is not None]
         found += [
-            f"{each.type_key}: {each.versions_kept} older versions still have the dropped data, because branches, "
-            "tags or running jobs need them"
+            f"{each.type_key}: {each.versions_kept} older versions still have the dropped data, because "
+            f"{_listed(each.kept_for) or 'later merges or running jobs'} need{'s' * (len(each.kept_for) == 1)} them"
             for each in self.hard_drops
             if each.error is None and each.versions_kept
         ]

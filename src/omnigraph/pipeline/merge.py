@@ -63,11 +63,13 @@ class StagedComparison(Compared):
 
     Attributes:
         parts: the staged rows.
-        extra: rows that were added after the comparison, with all columns.
+        extra: rows that were added after the comparison, with all columns. They replace staged rows with the same id.
+        staging: reads the staged rows.
     """
 
     parts: tuple[StagedPart, ...] = ()
     extra: pa.Table | None = None
+    staging: Staging | None = None
 
     def _with(self, rows: pa.Table, inserted: int) -> StagedComparison:
         if rows.num_rows == 0:
@@ -75,6 +77,16 @@ class StagedComparison(Compared):
         extra = rows if self.extra is None else pa.concat_tables([self.extra, rows])
         known = pa.concat_tables([self.rows, rows.select(self.rows.column_names)])
         return replace(self, rows=known, inserted=self.inserted + inserted, extra=extra)
+
+    def whole_rows(self, ids: pa.Array) -> pa.Table:
+        assert self.staging is not None
+        added = self.versions.schema.empty_table() if self.extra is None else self.extra
+        found = [added.filter(pc.is_in(added["id"], value_set=ids))]
+        staged = ids.filter(pc.invert(pc.is_in(ids, value_set=found[0]["id"])))
+        for part in self.parts:
+            rows = self.staging.table(part.path, self.versions.schema.names)
+            found.append(rows.filter(pc.is_in(rows["id"], value_set=staged)))
+        return pa.concat_tables(found)
 
 
 class SparkComparer:
@@ -131,7 +143,7 @@ class SparkComparer:
         if not large:
             return whole
         members = {member.name: getattr(whole, member.name) for member in fields(whole)}
-        return StagedComparison(**members, parts=tuple(parts))
+        return StagedComparison(**members, parts=tuple(parts), staging=self._staging)
 
     def writes(self, changes: Sequence[tuple[Compared, Models]], target: Manifest) -> list[TableWrite]:
         found: list[TableWrite] = []
@@ -188,6 +200,8 @@ class SparkComparer:
             assert part.keys is not None
             ids = self._staging.table(part.keys, ["id"])["id"]
             taken = pc.is_in(ids, value_set=compared.rows["id"]).to_numpy()
+            if compared.extra is not None and i < len(compared.parts):
+                taken &= ~pc.is_in(ids, value_set=compared.extra["id"]).to_numpy()
             if not taken.all():
                 change.dropped[i] = np.flatnonzero(~taken)
 

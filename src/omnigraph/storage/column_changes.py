@@ -163,7 +163,7 @@ def write_columns(table: TableView, schema: pa.Schema, values: NewValues, number
             *others, made = _merged(fragment, compute).files
             if others != fragment.metadata.files or not set(made.fields) <= expected:
                 raise CorruptionError(
-                    f"Lance assigned the field numbers {made.fields} to new columns of {table.ref.path}",
+                    f"Lance assigned unexpected field numbers {made.fields} to new columns of {table.ref.path}",
                     hint="this release does not support this version of Lance; nothing has changed",
                 )
             # The rest of a fragment is known, and its row ids can be large.

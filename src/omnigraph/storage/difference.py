@@ -327,9 +327,10 @@ def _field_ids(dataset: LanceDataset, names: Sequence[str | None]) -> list[int]:
 
 
 def _column_files(fragment: LanceFragment, fields: Sequence[int]) -> list[tuple[int, list[str]]]:
-    """For each field, its id and the files of the fragment that have it."""
+    """For each field, its id and the files of the fragment that have it. Without a file, all its values are null."""
     files = fragment.metadata.files
-    return [(field, [file.path for file in files if field in file.fields]) for field in fields]
+    found = ((field, [file.path for file in files if field in file.fields]) for field in fields)
+    return [(field, paths) if paths else (_NO_FIELD, paths) for field, paths in found]
 
 
 def last_restore(dataset: LanceDataset) -> int:

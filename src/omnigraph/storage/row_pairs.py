@@ -63,10 +63,12 @@ def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names:
         tables: the table storage.
         before: the first version.
         after: the second version. It may be older than the first, or on another branch.
-        names: the compared columns, with the id.
+        names: the compared columns, with the id. A column that the first version does not have is compared with null,
+            or with the values that it had when it was added: all rows of its files are listed.
 
     Returns:
-        None if the history is incomplete. Then all rows have to be compared.
+        None if the history is incomplete, or if a column of the second version was dropped before the first. Then all
+        rows have to be compared.
     """
     if before == after:
         return ChangedRowIds(IDS.empty_table(), IDS.empty_table())
@@ -77,9 +79,12 @@ def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names:
         if common == before:
             return tables.at(after).changed_row_ids(before, names)
         if common == after:
+            if any(old is None for old, _ in names):
+                return None
             found = tables.at(before).changed_row_ids(after, [(new, old) for old, new in names if old is not None])
             return None if found is None else ChangedRowIds(found.after, found.before)
-        older = _names_in(tables.at(common).schema(), tables.at(before).schema(), names)
+        schemas = [tables.at(ref).schema() for ref in (common, before, after)]
+        older = _names_in(schemas[0], schemas[1], schemas[2], names)
         if older is None:
             return None
         left = tables.at(before).changed_row_ids(common, [(name, old) for name, old, _ in older if old is not None])
@@ -97,8 +102,13 @@ def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names:
     )
 
 
-def _names_in(older: pa.Schema, before: pa.Schema, names: Names) -> list[tuple[str | None, str | None, str]] | None:
-    """The names of the compared columns in an older version, before and after. None if it lacks one of them."""
+def _names_in(
+    older: pa.Schema, before: pa.Schema, after: pa.Schema, names: Names
+) -> list[tuple[str | None, str | None, str]] | None:
+    """The names of the compared columns in an older version, before and after.
+
+    None if it lacks one that both versions have, or if it has one that the first version lacks.
+    """
     numbered = {number: field.name for field in older if (number := property_number(field)) is not None}
     found: list[tuple[str | None, str | None, str]] = []
     for old, new in names:
@@ -108,6 +118,8 @@ def _names_in(older: pa.Schema, before: pa.Schema, names: Names) -> list[tuple[s
             name = old if number is None else numbered.get(number)
             if name is None or name not in older.names:
                 return None
+        elif property_number(after.field(new)) in numbered:
+            return None
         found.append((name, old, new))
     return found
 

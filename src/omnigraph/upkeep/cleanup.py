@@ -87,7 +87,8 @@ class TableCleanup:
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`; for a table of an unknown type, its path.
         bytes_removed: the size of all removed files.
-        old_versions_removed: number of removed versions that no branch, tag or kept commit can read.
+        old_versions_removed: number of removed versions that no branch, tag or kept commit can read, also those of
+            removed forks and of tables of dropped types.
         forks_removed: number of removed forks (Lance branches of the table) of deleted branches and of failed writes.
         orphans_removed: number of removed files that no version ever needed.
         error: the error of this table. It does not prevent the cleanup of other tables.
@@ -288,7 +289,8 @@ class _Plan:
         pins = found.versions()
         limit = began - policy.orphans
         cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
-        busy, dropped = _tables_in_flight(sidecars), policy.tables or ()
+        busy = _tables_in_flight(sidecars)
+        dropped = {path for path in listed if identity_in(path) in found.dropped} | set(policy.tables or ())
         planner = TablePlanner(store.tables, found.identifiers, cutoff, busy, dropped)
 
         def plan(path: str) -> TableSweep:
@@ -386,8 +388,7 @@ class _Plan:
 
 
 def _outcome(key: str, sweep: TableSweep) -> TableCleanup:
-    versions = sum(map(len, sweep.versions.values()))
-    return TableCleanup(key, sweep.size, versions, len(sweep.forks), sweep.orphans, sweep.error)
+    return TableCleanup(key, sweep.size, sweep.version_count, len(sweep.forks), sweep.orphans, sweep.error)
 
 
 def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:

@@ -122,6 +122,7 @@ class Reach:
         only_recorded: table versions that only running work needs.
         manifests: the reachable manifest versions, by Lance branch.
         heads: the newest manifest version of each branch, by Lance branch.
+        dropped: the identity parts of the tables of dropped types.
     """
 
     refs: Refs
@@ -132,6 +133,7 @@ class Reach:
     only_recorded: frozenset[TableRef]
     manifests: Mapping[str | None, frozenset[int]]
     heads: Mapping[str | None, int]
+    dropped: frozenset[str]
 
     def versions(self) -> dict[str, dict[str | None, set[int]]]:
         """The reachable versions, by table and fork."""
@@ -235,6 +237,7 @@ def reach_from(
     for view in views:
         pins |= {pin.ref for pin in view.tables.values()}
         keys |= {f"{key.partition(':')[0]}s/{table}": key for key, table, _ in view.dropped}
+    dropped = frozenset(keys)
     for view in views:
         keys |= {identity_in(pin.ref.path): key for key, pin in view.tables.items()}
     needed = {ref.ledger for ref in (*refs.branches.values(), *refs.pending)} | {view.ledger.branch for view in views}
@@ -252,6 +255,7 @@ def reach_from(
         only_recorded,
         _by_ledger(manifests),
         {view.ledger.branch: view.version for view in heads.values()},
+        dropped,
     )
 
 

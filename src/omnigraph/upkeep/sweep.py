@@ -15,6 +15,7 @@ from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_di
 from omnigraph.storage.tables import TableStorage
 
 _FORK = re.compile(r"(.+)-([0-7][0-9a-hjkmnp-tv-z]{25})")
+_VERSION = re.compile(r"/_versions/[0-9]+\.manifest$")
 
 
 class RemovedFiles(NamedTuple):
@@ -23,10 +24,18 @@ class RemovedFiles(NamedTuple):
     Attributes:
         size: their bytes.
         orphans: number of files that no version ever needed.
+        versions: number of table versions.
     """
 
     size: int
     orphans: int = 0
+    versions: int = 0
+
+    @classmethod
+    def with_versions(cls, infos: Collection[ObjectInfo]) -> RemovedFiles:
+        """All files of a table or fork whose versions were part of the graph."""
+        versions = sum(_VERSION.search(info.path) is not None for info in infos)
+        return cls(sum(info.size for info in infos), versions=versions)
 
 
 @dataclass(slots=True)
@@ -61,6 +70,12 @@ class TableSweep:
     def orphans(self) -> int:
         """Number of removed files that no version ever needed."""
         return sum(removed_files.orphans for removed_files in (*self.files.values(), *self.directories.values()))
+
+    @property
+    def version_count(self) -> int:
+        """Number of removed versions, including those of forks and tables that are removed as a whole."""
+        whole = (*self.forks.values(), *self.directories.values())
+        return sum(map(len, self.versions.values())) + sum(removed_files.versions for removed_files in whole)
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +138,7 @@ class TableSweep:
                 kept.add(parent)
         for parent, removed_files in together.items():
             if parent and parent not in kept:
-                size, orphans = zip(*removed_files.values(), strict=True)
+                size, orphans, _ = zip(*removed_files.values(), strict=True)
                 self.directories[parent] = RemovedFiles(sum(size), sum(orphans))
             else:
                 self.files |= removed_files
@@ -182,21 +197,26 @@ class TablePlanner:
         sweep = TableSweep(path)
         if not pins:
             dropped = path in self._dropped and path not in self._busy
-            if dropped or all(self._is_old(path, info) for info in listed):
-                # A type that was dropped before all reachable states, or whose creation never completed.
+            if dropped:
+                sweep.directories[path] = RemovedFiles.with_versions(listed)
+            elif all(self._is_old(path, info) for info in listed):
+                # The creation of the table never completed.
                 sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
             return sweep
         files_by_fork = by_fork(path, listed)
         points = self._tables.fork_points(path)
         # Forks that are newer than the file listing stay: their branches may be newer than the references read before.
-        refs = {info.path for info in listed}
+        refs = {info.path: info for info in listed if info.path.startswith(f"{path}/_refs/")}
         seen = {
             fork
             for fork in (*files_by_fork, *points)
             if fork in files_by_fork or f"{path}/{branch_ref_path(fork or '')}" in refs
         }
         dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
-        sweep.forks = {fork: RemovedFiles(sum(info.size for info in files_by_fork.get(fork, ()))) for fork in dead}
+        for name in dead:
+            ref = refs.get(f"{path}/{branch_ref_path(name)}")
+            files = [*files_by_fork.get(name, ()), *([] if ref is None else [ref])]
+            sweep.forks[name] = RemovedFiles.with_versions(files)
         live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
         # A merge compares a fork with the version that it was created from, which is also its first version.
         fork_points = {

@@ -251,7 +251,7 @@ class Admission:
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:
-        """The content of every source, by reference."""
+        """Read all external blobs. Returns the content of each blob, keyed by its reference (path or URI)."""
         return {
             text: (data, None)
             for text, data in self._successful(query_sources(self.policy.sources.read, self._resolved)).items()

@@ -28,8 +28,8 @@ from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import RawRows
 from omnigraph.write.rules.changes import TableChange
-from omnigraph.write.rules.constraints import MemoryLimit, possible_duplicates
-from omnigraph.write.rules.duplicate_keys import ROW, DuplicateIds, duplicate_ids
+from omnigraph.write.rules.constraints import ROW, MemoryLimit, possible_duplicates
+from omnigraph.write.rules.duplicate_keys import DuplicateIds, duplicate_ids
 from omnigraph.write.rules.validator import validate, value_violations
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 

@@ -56,12 +56,15 @@ class RowLocations:
         found = {key: self._locations(key, change.rows["id"], ids) for key, change in changes.items()}
         return ConstraintError(tuple(_located(v, found) for v in error.violations), error.total)
 
-    def _locations(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, str]:
-        """The location of each id. If several records have an id, it is the location of the last one."""
+    def _locations(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, dict[int, str]]:
+        """The locations of each id: one for each row that has it, by row number, in row order."""
         rows_found = np.flatnonzero(pc.is_in(rows, value_set=ids).to_numpy())
         names = rows.take(pa.array(rows_found)).to_pylist()
         original = self._remaining[key][rows_found] if key in self._remaining else rows_found
-        return {name: self._location(key, row) for name, row in zip(names, original.tolist(), strict=True)}
+        found: dict[str, dict[int, str]] = {}
+        for name, number, row in zip(names, rows_found.tolist(), original.tolist(), strict=True):
+            found.setdefault(name, {})[number] = self._location(key, row)
+        return found
 
     def _location(self, key: str, row: int) -> str:
         for origin in self._origins.get(key, ()):
@@ -71,7 +74,8 @@ class RowLocations:
         return ""
 
 
-def _located(violation: Violation, found: Mapping[str, Mapping[str, str]]) -> Violation:
+def _located(violation: Violation, found: Mapping[str, Mapping[str, Mapping[int, str]]]) -> Violation:
+    """The violation with its location. If several records have the id, and its row is unknown, the last one counts."""
     if violation.kind not in _ROW_KINDS:
         return violation
     name = violation.subject.partition(".")[0]
@@ -79,5 +83,6 @@ def _located(violation: Violation, found: Mapping[str, Mapping[str, str]]) -> Vi
         places = [found[key][entity_id] for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
         # There can be two: a node type and an edge type may have the same name, and entities with the same id.
         if len(places) == 1:
-            return replace(violation, place=places[0])
+            last = places[0][max(places[0])]
+            return replace(violation, place=last if violation.row is None else places[0].get(violation.row, last))
     return violation

@@ -20,6 +20,9 @@ _OTHER_NAMES = dict.fromkeys(("int", "integer", "long", "bigint"), "I64") | {
 }
 """Names of scalar types in other languages."""
 
+_OTHER_STATEMENTS = {"upsert": "insert", "set": "update"}
+"""Names of statements in other languages."""
+
 COMMENTS = "comments begin with // or are enclosed in /* */"
 
 _STATEMENTS = ("insert", "create", "merge", "update", "delete")
@@ -171,7 +174,7 @@ class QueryParser(ExpressionParser):
             return self._read()
         if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
             return self._write()
-        raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS])
+        raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS], hint=self._other_statement())
 
     def _read(self) -> ast.Read:
         start = self.i
@@ -491,11 +494,16 @@ class QueryParser(ExpressionParser):
             statements.append(self._statement())
         return ast.Write(tuple(statements), self.span_from(start))
 
+    def _other_statement(self) -> str | None:
+        """A hint if the next word is a statement of another language."""
+        meant = _OTHER_STATEMENTS.get(self.texts[self.i].lower())
+        return None if meant is None else f"did you mean '{meant}'?"
+
     def _statement(self) -> ast.Statement:
         start = self.i
         word = self.texts[start]
         if self.kinds[start] != "name" or word not in _STATEMENTS:
-            raise self.unexpected("a statement or '}'", words=list(_STATEMENTS))
+            raise self.unexpected("a statement or '}'", words=list(_STATEMENTS), hint=self._other_statement())
         self.i = start + 1
         kind = None
         if self.at_word("edge") or self.at_word("node"):

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from omnigraph.errors import PlanError, Span
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property, TypeKind
-from omnigraph.lang.schema.identity import TypeIdentity, TypeKey, resolve, types_of
+from omnigraph.lang.schema.identity import EnumIdentity, Resolution, TypeIdentity, TypeKey, resolve, types_of
 
 _T = TypeVar("_T", InterfaceType, NodeType, EdgeType)
 
@@ -84,7 +84,36 @@ def evolve(accepted: AcceptedSchema, catalog: Catalog) -> AcceptedSchema:
         old = accepted.identities[key[0], old_name]
         numbers = {name: old.properties[former] for name, former in resolution.properties[key].items()}
         existing[key] = TypeIdentity(old.type_id, old.incarnation, numbers)
-    return _number(catalog, accepted.domain, accepted.next_id, existing)
+    after = _number(catalog, accepted.domain, accepted.next_id, existing)
+    return _with_enum_values(accepted, after, catalog, resolution)
+
+
+def _with_enum_values(
+    before: AcceptedSchema, after: AcceptedSchema, catalog: Catalog, resolution: Resolution
+) -> AcceptedSchema:
+    """Add the identities of enum values. Interfaces have no rows, so their enums have none.
+
+    Args:
+        before: the schema before the change.
+        after: the schema after it.
+        catalog: the schema after it, with rename hints.
+        resolution: the former names.
+    """
+    counter = after.next_id
+    identities = dict(after.identities)
+    for key, identity in sorted(after.identities.items(), key=lambda item: item[1].type_id):
+        if key[0] is TypeKind.INTERFACE or key not in resolution.types:
+            continue
+        old = before.catalog.declared(key[0], resolution.types[key])
+        known = before.identities[key[0], old.name]
+        enums: dict[str, EnumIdentity] = {}
+        for name, former in sorted(resolution.properties[key].items()):
+            properties = old.properties[former], catalog.declared(*key).properties[name]
+            found, counter = known.enum(former).evolved(*properties, counter)
+            if found:
+                enums[name] = found
+        identities[key] = replace(identity, enums=enums)
+    return replace(after, next_id=counter, identities=identities)
 
 
 def _number(catalog: Catalog, domain: str, next_id: int, existing: Mapping[TypeKey, TypeIdentity]) -> AcceptedSchema:

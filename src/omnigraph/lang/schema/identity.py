@@ -1,7 +1,7 @@
 """Identity of declarations across schema changes.
 
 A declaration keeps its identity if it keeps its name, or if `@rename_from` gives the old name. Numbers are never
-reused, so a type that is dropped and declared again is a new type.
+reused, so a type that is dropped and declared again is a new type. The same holds for the values of an enum.
 """
 
 from __future__ import annotations
@@ -12,12 +12,79 @@ from dataclasses import dataclass, field
 from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property, TypeKind
+from omnigraph.lang.types import Scalar
 
 AnyType = InterfaceType | NodeType | EdgeType
 MAX_SUGGESTIONS = 100
 
 TypeKey = tuple[TypeKind, str]
 """A declaration: its kind and its name."""
+
+
+ValueId = str | int
+"""The identity of an enum value: its first name; or a number if an earlier value of the enum had that name first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnumIdentity:
+    """The identities of the values of an enum. A property that became a String keeps those of its former enum.
+
+    Attributes:
+        ids: the identities of values that are not identified by their name.
+        dropped: the identities of removed values, without numbers. They are never used again.
+    """
+
+    ids: Mapping[str, ValueId] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.dropped)
+
+    def of(self, value: str) -> ValueId:
+        """The identity of a value of the enum."""
+        return self.ids.get(value, value)
+
+    def is_used(self, name: str) -> bool:
+        """Whether a name is the identity of a value with another name, or of a removed value."""
+        return name in self.dropped or name in self.ids.values()
+
+    def evolved(self, old: Property, new: Property, next_id: int) -> tuple[EnumIdentity, int]:
+        """The identities after a change of the property, and the next unused number.
+
+        Args:
+            old: the property before the change.
+            new: the property after it, with its rename hints.
+            next_id: the next unused number.
+        """
+        if new.type.enum_values is None:
+            return (self if new.type.scalar is Scalar.STRING else EnumIdentity()), next_id
+        renamed = renamed_enum_values(old, new)
+        # The texts of a String keep their meaning if the property becomes an enum.
+        kept = {value for value in old.type.enum_values or () if value not in renamed.values()}
+        if old.type.enum_values is None:
+            kept = {value for value in new.type.enum_values if value in self.ids or not self.is_used(value)}
+        former = set(old.type.enum_values or self.ids)
+        ids: dict[str, ValueId] = {}
+        for value in sorted(new.type.enum_values):
+            if value in renamed or value in kept:
+                ids[value] = self.of(renamed.get(value, value))
+            elif self.is_used(value) or value in former:
+                ids[value], next_id = next_id, next_id + 1
+            else:
+                ids[value] = value
+        gone = {self.of(value) for value in former} - set(ids.values())
+        dropped = {*self.dropped, *(one for one in gone if isinstance(one, str))}
+        return EnumIdentity({v: one for v, one in ids.items() if one != v}, tuple(sorted(dropped))), next_id
+
+
+def renamed_enum_values(old: Property, new: Property) -> dict[str, str]:
+    """The values of an enum that a change renames: the old name of each new name. Hints without effect are left out."""
+    before = set(old.type.enum_values or ())
+    found: dict[str, str] = {}
+    for value, former in new.enum_renames:
+        if value not in before and former in before and former not in found.values():
+            found[value] = former
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +95,21 @@ class TypeIdentity:
         type_id: the number of the type.
         incarnation: the number of its table; None for an interface, which has no table.
         properties: the number of each property, by name.
+        enums: the identities of enum values, by property. Properties whose values are all identified by their names
+            have no entry.
     """
 
     type_id: int
     incarnation: int | None
     properties: Mapping[str, int]
+    enums: Mapping[str, EnumIdentity] = field(default_factory=dict)
+
+    def enum(self, name: str) -> EnumIdentity:
+        """The identities of the values of a property."""
+        return self.enums.get(name, _BY_NAME)
+
+
+_BY_NAME = EnumIdentity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +132,8 @@ class Resolution:
     Attributes:
         types: the former name of every declaration that already existed.
         properties: for each declaration, the former name of every property that already existed.
-        notes: ignored hints, with the reason.
-        problems: hints that are not valid.
+        notes: `@rename_from` hints that were ignored, with the reason.
+        problems: `@rename_from` hints that are not valid.
     """
 
     types: dict[TypeKey, str] = field(default_factory=dict)

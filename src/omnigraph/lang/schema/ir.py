@@ -20,7 +20,7 @@ from omnigraph.lang.schema.catalog import (
     TypeKind,
     Unique,
 )
-from omnigraph.lang.schema.identity import AnyType, TypeKey
+from omnigraph.lang.schema.identity import AnyType, EnumIdentity, TypeKey
 from omnigraph.lang.schema.owner import ENDPOINTS
 from omnigraph.lang.schema.shape import (
     allows_json,
@@ -133,7 +133,8 @@ class _Writer:
                 self._property_ref((TypeKind.INTERFACE, interface), name) for interface, name in prop.satisfies
             ],
         }
-        return entry | default_json(prop.default) | allows_json(prop.allows)
+        values = _enum_json(self.identities[owner].enum(prop.name))
+        return entry | default_json(prop.default) | allows_json(prop.allows) | values
 
     def _constraint(self, owner: TypeKey, constraint: Constraint) -> Json:
         match constraint:
@@ -166,3 +167,10 @@ class _Writer:
             }
         entry: dict[str, Json] = {"kind": "property"}
         return entry | self._property_ref(owner, name)
+
+
+def _enum_json(identity: EnumIdentity) -> dict[str, Json]:
+    """The identities of enum values; nothing if all values are identified by their names."""
+    if not identity:
+        return {}
+    return {"enum_identity": {"ids": dict(sorted(identity.ids.items())), "dropped": list(identity.dropped)}}

@@ -27,7 +27,7 @@ from omnigraph.lang.schema.catalog import (
     TypeKind,
     Unique,
 )
-from omnigraph.lang.schema.identity import TypeIdentity, TypeKey
+from omnigraph.lang.schema.identity import EnumIdentity, TypeIdentity, TypeKey
 from omnigraph.lang.schema.ir import IR_VERSION, to_json
 from omnigraph.lang.types import Scalar, ValueType
 
@@ -86,7 +86,10 @@ def _read(raw: _Raw) -> AcceptedSchema:
 
     def named(kind: TypeKind, entry: _Raw) -> str:
         numbers = {str(prop["name"]): int(prop["property_id"]) for prop in entry["properties"]}
-        identities[kind, entry["name"]] = TypeIdentity(entry["type_id"], entry.get("table_incarnation_id"), numbers)
+        enums = {str(prop["name"]): _read_enum(prop) for prop in entry["properties"] if "enum_identity" in prop}
+        identities[kind, entry["name"]] = TypeIdentity(
+            entry["type_id"], entry.get("table_incarnation_id"), numbers, enums
+        )
         return str(entry["name"])
 
     nodes = {named(TypeKind.NODE, entry): _read_node(entry) for entry in raw["nodes"]}
@@ -111,6 +114,10 @@ def _check_numbers(accepted: AcceptedSchema) -> None:
         numbers += [identity.type_id, *identity.properties.values()]
         if kind is not TypeKind.INTERFACE:
             numbers.append(-1 if identity.incarnation is None else identity.incarnation)
+        for enum in identity.enums.values():
+            numbers += [one for one in enum.ids.values() if not isinstance(one, str)]
+            if len(set(enum.ids.values())) != len(enum.ids):
+                raise _damaged("two enum values have the same identity")
     if any(type(number) is not int for number in [*numbers, accepted.next_id]):
         raise _damaged("an identity is not a number")
     if len(set(numbers)) != len(numbers) or (numbers and not 1 <= min(numbers) <= max(numbers) < accepted.next_id):
@@ -161,6 +168,14 @@ def _read_property(raw: _Raw) -> Property:
         tuple((ref["owner_type_name"], ref["property_name"]) for ref in raw["satisfies_interface_properties"]),
         allows=_read_allows(raw),
     )
+
+
+def _read_enum(raw: _Raw) -> EnumIdentity:
+    entry = raw["enum_identity"]
+    ids, dropped = dict(entry["ids"]), tuple(entry["dropped"])
+    if not all(type(one) in (str, int) for one in ids.values()) or not all(type(one) is str for one in dropped):
+        raise TypeError("enum_identity")
+    return EnumIdentity(ids, dropped)
 
 
 def _read_type(raw: _Raw) -> ValueType:

@@ -28,7 +28,7 @@ from omnigraph.write.external_blobs import (
     query_sources,
     with_cells,
 )
-from omnigraph.write.rules.duplicate_keys import ROW
+from omnigraph.write.rules.constraints import ROW
 
 _NO_CONTENT = (b"", None)
 """Used as content of blobs in rows that a later record with the same id replaces, so that it is not fetched."""

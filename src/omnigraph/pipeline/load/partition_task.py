@@ -34,8 +34,7 @@ from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Coercion, Coercions, Problems
 from omnigraph.write.rows.raw_rows import RawRows
-from omnigraph.write.rules.constraints import unique_groups, value_rules, wrong_values
-from omnigraph.write.rules.duplicate_keys import ROW
+from omnigraph.write.rules.constraints import ROW, unique_groups, value_rules, wrong_values
 from omnigraph.write.rules.violations import SHOWN
 from omnigraph.write.spill import Spool
 

@@ -245,7 +245,7 @@ class SparkRows:
                 and self.direct
                 and any(part.fragments or part.unfetched for part in change.parts)
             ):
-                # The fragments contain rows that later records replace. So the load starts again, and stages all rows.
+                # The fragments contain rows that later records replace: start again without direct fragments.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
             self.duplicates.check(
@@ -269,13 +269,7 @@ class SparkRows:
         for key, change in self.changes.items():
             parts = [self.staging.table(part.keys, ["id"]) for part in change.parts if part.keys is not None]
             rows = pa.concat_tables([pa.schema([("id", pa.utf8())]).empty_table(), *map(_plain_ids, parts)])
-            keep = np.ones(rows.num_rows, bool)
-            for i, first in enumerate(change.starts):
-                if i in change.dropped:
-                    keep[first + change.dropped[i]] = False
-            if not keep.all():
-                places.keep_rows(key, keep)
-                rows = rows.filter(pa.array(keep))
+            # Also the rows that later records replace: violations have the row numbers of the input.
             ids[key] = TableChange(change.kind, change.name, rows, _NONE)
         return places.with_locations(error, ids)
 

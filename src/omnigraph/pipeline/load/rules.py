@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Manifest
 from omnigraph.lang.arrow import arrow_schema
@@ -44,8 +45,8 @@ from omnigraph.pipeline.spark.shuffle import (
 from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blobs import row_schema
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.write.rules.constraints import bounded_ends, in_order, type_of, unique_groups, value_rules
-from omnigraph.write.rules.duplicate_keys import ROW, duplicate_ids
+from omnigraph.write.rules.constraints import ROW, bounded_ends, in_order, type_of, unique_groups, value_rules
+from omnigraph.write.rules.duplicate_keys import duplicate_ids
 from omnigraph.write.rules.validator import Validator
 from omnigraph.write.rules.violations import (
     Describe,
@@ -235,10 +236,11 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     def values(self) -> Iterator[tuple[FoundViolations, Describe]]:
         for change in in_order(self.changes):
             for i, rule in enumerate(value_rules(type_of(self.catalog, change))):
-                found = [part.wrong[i] for part in change.parts if i in part.wrong]
+                parts = zip(change.parts, change.starts, strict=True)
+                found = [(part.wrong[i], start) for part, start in parts if i in part.wrong]
                 if found:
-                    first = pa.concat_tables([wrong.first for wrong in found])
-                    total = sum(wrong.total for wrong in found)
+                    first = pa.concat_tables([_numbered(wrong.first, start) for wrong, start in found])
+                    total = sum(wrong.total for wrong, _ in found)
                     yield FoundViolations(first, total), describe_value(change.name, rule, new=change.fresh)
 
     def uniques(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:
@@ -306,6 +308,12 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
                 sides += self._removed_nodes(nodes)
             found = partial(self.shuffle.cogroup, sides, outside_cardinality(end, card))
             yield ViolationSearch(found, "node"), describe_cardinality(edge.name, end, card)
+
+
+def _numbered(wrong: pa.Table, start: int) -> pa.Table:
+    """Rows with wrong values of a part that begins at the row number `start`."""
+    place = wrong.schema.get_field_index(ROW)
+    return wrong.set_column(place, wrong.schema.field(place), pc.add(wrong[ROW], start))
 
 
 def stored_inputs(staging: Staging, ref: TableRef, columns: Sequence[str]) -> list[StoredRows]:

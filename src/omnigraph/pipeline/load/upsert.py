@@ -28,7 +28,7 @@ from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.staging import remove_rows, write_fragments
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.receipt import MergedType, MergeWay
-from omnigraph.write.rules.duplicate_keys import ROW
+from omnigraph.write.rules.constraints import ROW
 
 _PART = "part"
 _POSITION = "position"

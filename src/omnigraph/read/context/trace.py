@@ -175,7 +175,7 @@ class Trace:
             entry.requests += sum(adopted.requests for adopted in entries)
 
     def note_access(self, access: str) -> None:
-        """Record how the running operator finds edges: in a topology or with index lookups."""
+        """Record how the running operator finds edges: in a topology (adjacency arrays) or with index lookups."""
         if self._running and access not in self._running[-1].edge_access:
             self._running[-1].edge_access.append(access)
 

@@ -105,7 +105,7 @@ class Topologies:
         return self._direction(edge, inward=inward)
 
     def access_path(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
-        """How the edges of a number of nodes would be found: in a topology or with index lookups."""
+        """How the edges of a number of nodes would be found: in a topology (adjacency arrays) or with index lookups."""
         if edge in self._made:
             return EdgeAccess.TOPOLOGY
         inputs, cache = self._inputs(edge), self._tables.cache

@@ -128,9 +128,9 @@ def _continues(origin: Origin, table: EntityTable) -> bool:
 
 
 def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
-    """Describe the current version of the edge table, with edges numbered by row id.
+    """The current version of the edge table, as the origin of an updated topology.
 
-    Returns None if they are numbered densely.
+    None if the edges are numbered densely, and not by row id.
     """
     slots = change.last - change.first + 1
     if not Numbering.keeps_holes(slots, edges.count):

@@ -56,7 +56,7 @@ AliasPairs = Mapping[str, tuple[pa.Array, pa.Array]]
 
 
 class Aliases:
-    """Collects the aliases of ids, by node type.
+    """Collects other spellings (aliases) of node ids, by node type, to replace them with the canonical ids.
 
     Args:
         accepted: the accepted schema.

@@ -32,6 +32,9 @@ ID = ValueType(Scalar.STRING, nullable=True)
 END = ValueType(Scalar.STRING)
 Type = tuple[TypeKind, str]
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+"""Characters that separate columns in some CSV files. They cannot occur in the name of a property."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -133,6 +136,8 @@ class Columns:
                 self.problems.coerced.add(Leniency.IGNORED_PROPERTY, subject, place)
                 continue
             message = unknown_property(name, self.members)
+            if separators := [each for each in _SEPARATORS if each in name]:
+                message += f"; {_SEPARATORS[separators[0]]} separate columns only if a mapping says so (csv: separator)"
             if self.kind is TypeKind.EDGE and name in ("src", "dst"):
                 message = "the columns for the ends of an edge are 'from' and 'to'"
             self.problems.add(Problem(position, place, subject, message))

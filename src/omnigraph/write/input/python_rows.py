@@ -43,7 +43,7 @@ def read_envelopes(
 def read_rows(
     rows: Iterable[object], kind: TypeKind, name: str, accepted: AcceptedSchema, problems: Problems, first: int = 1
 ) -> Generator[RawRows, None, int]:
-    """The rows of mappings of one type. An edge has its endpoints in `from` and `to`.
+    """Convert dictionaries to rows of one type. An edge has its endpoints in `from` and `to`.
 
     Args:
         rows: the mappings.

@@ -27,7 +27,7 @@ class Origin:
 
     @classmethod
     def consecutive(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
-        """The origin of consecutive rows."""
+        """The places of consecutive rows in the input."""
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
 
     def select(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:

@@ -27,6 +27,9 @@ DEFAULT_MEMORY_LIMIT = 1 << 30
 SMALL_JOIN_VALUES = 50_000
 """Up to this number of values, a simple lookup is used, because it is faster than a parallel join."""
 
+ROW = "__row"
+"""The column with the number of a row among all rows of its type."""
+
 _JOIN_ROW_BYTES = 200
 """Approximate size of a row in a hash table, in bytes, without its value."""
 
@@ -153,14 +156,18 @@ def _not_found(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 
 def wrong_values(rule: ValueRule, rows: pa.Table, other_columns: Sequence[str] = ()) -> pa.Table:
-    """The rows that break a rule: `id`, the property, and the columns of `other_columns`."""
+    """The rows that break a rule: `id`, the property, the columns of `other_columns`, and the row number `__row`."""
     chosen = rows.select(list(dict.fromkeys(["id", rule.property, *other_columns])))
-    wrong = [
-        batch.filter(mask)
-        for batch in chosen.to_batches()
-        if pc.any(mask := rule.violates(batch.column(rule.property))).as_py()
-    ]
-    return pa.Table.from_batches(wrong, chosen.schema)
+    schema = chosen.schema.append(pa.field(ROW, pa.int64()))
+    wrong = []
+    first = 0
+    for batch in chosen.to_batches():
+        mask = rule.violates(batch.column(rule.property))
+        if pc.any(mask).as_py():
+            numbers = pa.array(first + np.flatnonzero(mask.to_numpy(zero_copy_only=False)), pa.int64())
+            wrong.append(pa.RecordBatch.from_arrays([*batch.filter(mask).columns, numbers], schema=schema))
+        first += batch.num_rows
+    return pa.Table.from_batches(wrong, schema)
 
 
 # Checks of rows that share a value
@@ -315,8 +322,8 @@ def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
-    """The rows of `others` that have the same tuple as a row of `rows`."""
-    # If there is one field, the rows of `others` were looked up by its values.
+    """The rows of `others` that have the same values in `fields` as a row of `rows`."""
+    # With one field, `others` has only rows with a value of `rows`, so the values need no second comparison.
     if others.num_rows == 0 or len(fields) == 1:
         return others
     # A join makes all columns nullable, so the original schema is set again.

@@ -14,11 +14,8 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import ConstraintError, KeyConflictError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.rules.constraints import C, Change, in_order, type_of
+from omnigraph.write.rules.constraints import ROW, C, Change, in_order, type_of
 from omnigraph.write.rules.violations import Describe, Violations, describe_duplicate_key, unique_subject
-
-ROW = "__row"
-"""The column with the row number of a record among all rows of its type."""
 
 ROWS = "rows"
 

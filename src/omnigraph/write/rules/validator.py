@@ -200,7 +200,7 @@ class _Validator(Validator[TableChange, pa.Table]):
                 continue
             others = surviving(self.committed, change, change.key, fields, fields[0], with_zeros(rows[fields[0]]))
             others = with_a_tuple_of(without_nulls(others.select(rows.column_names), fields), fields, rows)
-            together = pa.concat_tables([rows, others])
+            together = pa.concat_tables([rows, others.cast(rows.schema)])
             subject = unique_subject(change.name, fields)
             yield duplicate_tuples(fields, together, subject, self.memory), describe_unique(subject)
 

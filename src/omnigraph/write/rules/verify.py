@@ -26,6 +26,7 @@ from omnigraph.write.rows.builder import RowBuilder
 from omnigraph.write.rows.hashing import digests
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rules.constraints import (
+    ROW,
     MemoryLimit,
     anti_join,
     bounded_ends,
@@ -169,7 +170,8 @@ class Verification:
             if properties is not None and rule.property not in properties:
                 continue
             tables = self._tables(key, ["id", rule.property])
-            self._add((wrong_values(rule, rows) for rows in tables), describe_value(declared.name, rule))
+            wrong = (wrong_values(rule, rows).drop_columns([ROW]) for rows in tables)
+            self._add(wrong, describe_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         """Check that every id is unique, and equals the id that is derived from the key."""

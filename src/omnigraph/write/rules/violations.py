@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from omnigraph.errors import ConstraintError, Violation, cut, shown
 from omnigraph.lang.schema.catalog import Cardinality
-from omnigraph.write.rules.constraints import ValueRule
+from omnigraph.write.rules.constraints import ROW, ValueRule
 
 SHOWN = 100
 
@@ -59,6 +59,7 @@ def describe_value(owner: str, rule: ValueRule, *, new: bool = False) -> Describ
         row["id"],
         f"{shown(row[rule.property])} {rule.reason}",
         described=described(owner, row) if new else "",
+        row=row.get(ROW),
     )
 
 

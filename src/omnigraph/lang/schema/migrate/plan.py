@@ -83,7 +83,7 @@ class Plan:
             PlanError: the change is not possible.
         """
         for step in self.refusals:
-            raise PlanError(f"[{step.code}] {step.reason}", diagnostic=step.code, hint=step.hint)
+            raise PlanError(step.reason, diagnostic=step.code, hint=step.hint)
 
 
 def check_has_types(before: Catalog, after: Catalog) -> None:
