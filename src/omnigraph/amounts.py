@@ -17,8 +17,8 @@ def parse_amount(name: str, text: str, *, what: str = "an amount", positive: boo
 
     Args:
         name: the setting or option that holds the amount, for the error message.
-        text: bytes, or a number with KiB, MiB, GiB or TiB.
-        what: the expected thing, for the error message.
+        text: a number of bytes, or a number with KiB, MiB, GiB or TiB.
+        what: a name of the expected value, for the error message.
         positive: whether zero is refused.
 
     Raises:
@@ -26,7 +26,9 @@ def parse_amount(name: str, text: str, *, what: str = "an amount", positive: boo
     """
     parts = re.fullmatch(r"(\d+(?:\.\d+)?) *([A-Za-z]*)", text.strip())
     if parts is None or parts[2].upper() not in _UNITS or (positive and float(parts[1]) == 0):
-        raise InputError(f"{name}: '{cut(text)}' is not {what}", hint="give bytes, or a number with KiB, MiB or GiB")
+        raise InputError(
+            f"{name}: '{cut(text)}' is not {what}", hint="give a number of bytes, or a number with KiB, MiB or GiB"
+        )
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
 
 

@@ -35,7 +35,7 @@ class Setting:
         meaning: one or two sentences in Markdown.
         value: the form of its value, such as `amount` or `directory`.
         default: the value if the variable is not set; empty if there is none.
-        unset: what is used instead if there is no default, for the reference page.
+        unset: for the reference page: the value that is used if the variable is not set and there is no default.
     """
 
     name: str
@@ -220,7 +220,7 @@ SPARK_THRESHOLD = Setting(
 MERGE_THRESHOLD = Setting(
     "OMNIGRAPH_MERGE_THRESHOLD",
     Group.SPARK,
-    "Spark tasks merge the rows of a type from this size on; the driver merges smaller ones.",
+    "If the rows of a type have at least this size, Spark tasks merge them; otherwise the driver merges them.",
     "amount",
     "1 GiB",
 )

@@ -1,8 +1,8 @@
 """Support for tests of OmniGraph.
 
-A module that chooses between two methods, or that works in chunks, reads the limit from a public upper-case constant at
-every call. `thresholds` changes such constants, so that a small graph takes the path of a large one. Failpoints, which
-stop a write at a named step, are in `omnigraph.commit.failpoints`.
+Some modules choose a method by size, or work in chunks. They read the limit from a public upper-case constant at every
+call. `thresholds` changes such constants, so that a test with a small graph runs the code for large graphs. Failpoints,
+which stop a write at a named step, are in `omnigraph.commit.failpoints`.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_the_digest_depends_on_the_content_of_a_declaration(tmp_path: Path) -> N
         ),
         (
             PLAIN | {"sources": {"s": {"columns": {}}}},
-            "the pipeline: sources.s: the source of the rows is not given",
+            "the pipeline: sources.s: it does not say where the rows come from",
             "give",
         ),
         (

@@ -60,7 +60,7 @@ def test_csv_column_names_may_span_lines(tmp_path: Path) -> None:
     [
         ('code,n\n1,2\n"a"b,2\n', "line 3: a quote inside of a cell"),
         ("code,n\n1,2\n1,2,3\n1\n", "line 3: the number of cells is 3, and the header has 2, and 1 more"),
-        ("code,n\n1\r2,3\n", "line 2: a carriage return without a line feed"),
+        ("code,n\n1\r2,3\n", "line 2: the row contains a carriage return without a line feed"),
         ("", "a.csv is empty"),
         ("code,code\n", "the header has 'code' twice"),
     ],

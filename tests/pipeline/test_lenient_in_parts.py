@@ -115,7 +115,7 @@ def _compare(session: Session, place: Path, format: str, case: str, parts: int) 
         assert "rewritten_id" in found.said
         assert "rewritten_end" in found.said
         assert there.verify().ok
-    assert ("means more than one entity" in found.said) == (case in ("ambiguous", "both"))
+    assert ("stands for more than one entity" in found.said) == (case in ("ambiguous", "both"))
     assert ("there is no node type 'Dya'" in found.said) == (case in ("wrong", "both"))
     assert not (place / "there" / "__staging").exists()
 

@@ -205,7 +205,7 @@ def test_data_frames_can_be_loaded_with_a_mapping(
     with pytest.raises(InputError, match="there is no no_notes"):
         pipeline.load(nodes={"notes": "no_notes"}, mode="merge", mapping=mapping)
     bad = spark.createDataFrame([("zed", "old")], "`full name` string, years string")
-    with pytest.raises(InputError, match=r"there is no column 'kg', which mapping.yaml, line 16 names"):
+    with pytest.raises(InputError, match=r"there is no column 'kg', but mapping.yaml, line 16 names it"):
         pipeline.load(edges={"knows": bad.selectExpr("`full name` as a")}, mode="merge", mapping=mapping)
     with pytest.raises(BadRowsError, match=r"humans, row 1: Person.age \(column 'years'\): expected a whole number"):
         pipeline.load(nodes={"humans": bad}, mode="merge", mapping=mapping)

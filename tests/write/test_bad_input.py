@@ -125,8 +125,8 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("a year out of range", person(born='"0000-12-31"'), "Person.born:"),
     ("days out of range", person(born="99999999"), "Person.born: outside the years 1 to 9999"),
     ("a time that does not exist", person(seen='"2024-01-01T25:00:00Z"'), "Person.seen: '2024-01-01T25:00:00Z'"),
-    ("a short vector", person(face="[1]"), "Person.face: a vector has 2 numbers"),
-    ("a vector with null", person(face="[1, null]"), "Person.face: every element of a vector is a finite number"),
+    ("a short vector", person(face="[1]"), "Person.face: a vector must have 2 numbers"),
+    ("a vector with null", person(face="[1, null]"), "Person.face: every element of a vector must be a finite number"),
     ("a vector with text", person(face='[1, "x"]'), "Person.face: expected a number, found a text"),
     ("a text for a list", person(tags='"x"'), "Person.tags: expected a list, found a text"),
     ("a list with null", person(tags='["x", null]'), "Person.tags: an item of the list: null is not allowed"),
@@ -151,7 +151,7 @@ ROWS: list[tuple[str, str | bytes, str]] = [
     ("a required property missing", '{"type": "Note", "data": {}}', "Note.text: is required"),
     ("a required property null", '{"type": "Note", "data": {"text": null}}', "Note.text: is required"),
     ("no key", '{"type": "Person", "data": {"age": 3}}', "Person.name: is required"),
-    ("an id that differs from the key", person(id='"rob"'), "Person.id: differs from the id that the key gives"),
+    ("an id that differs from the key", person(id='"rob"'), "Person.id: differs from the id derived from the key"),
     ("an edge without an endpoint", '{"edge": "Knows", "from": "ann"}', "Knows.to: is required"),
     (
         "an endpoint that is not a string",
@@ -164,8 +164,8 @@ ROWS: list[tuple[str, str | bytes, str]] = [
         "Knows.src: 'from' and 'to'",
     ),
     ("an array around the records", f"[{GOOD}]", "expected an object with 'type' or 'edge', found a list"),
-    ("two records on a line", f"{GOOD} {GOOD}", "something follows the record on its line"),
-    ("something behind a record", f"{GOOD} oops", "something follows the record on its line"),
+    ("two records on a line", f"{GOOD} {GOOD}", "the line contains more text after the record"),
+    ("something behind a record", f"{GOOD} oops", "the line contains more text after the record"),
     ("no JSON", "oops", "not JSON: Expecting value"),
     ("single quotes", "{'type': 'Note'}", "not JSON"),
     ("a comment", "// a note", "not JSON"),
@@ -261,7 +261,12 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("a stray quote", 'name,age\nb"ob,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside of a cell"),
     ("text behind a quote", 'name,age\n"bob"x,3\n', BadRowsError, "Person.csv, line 2: Person: a quote inside"),
     ("an unclosed quote", 'name,age\nzoe,1\n"bob,3\n', BadRowsError, "Person.csv, line 3: Person: a quote inside"),
-    ("a stray carriage return", "name,age\nbob\rx,3\n", BadRowsError, "line 2: Person: a carriage return"),
+    (
+        "a stray carriage return",
+        "name,age\nbob\rx,3\n",
+        BadRowsError,
+        "line 2: Person: the row contains a carriage return",
+    ),
     ("a NUL byte", b"name,age\nb\x00b,3\n", BadRowsError, "Person.csv, line 2: Person: the row contains a NUL byte"),
     ("bytes that are not UTF-8", b"name,age\nzoe,1\n\xff,3\n", BadRowsError, "line 3: Person: the text is not UTF-8"),
     ("UTF-16", "name,age\nbob,3\n".encode("utf-16"), InputError, "Person.csv, line 1: the header cannot be read"),
@@ -289,7 +294,7 @@ CSV: list[tuple[str, str | bytes, type[OmnigraphError], str]] = [
     ("a time that does not exist", "name,seen\nbob,noon\n", BadRowsError, "line 2: Person.seen: 'noon'"),
     ("a list that is not JSON", "name,tags\nbob,a;b\n", BadRowsError, "line 2: Person.tags: expected a list as JSON"),
     ("a list with null", 'name,tags\nbob,"[null]"\n', BadRowsError, "line 2: Person.tags: an item of the list: null"),
-    ("a short vector", "name,face\nbob,[1]\n", BadRowsError, "line 2: Person.face: a vector has 2 numbers"),
+    ("a short vector", "name,face\nbob,[1]\n", BadRowsError, "line 2: Person.face: a vector must have 2 numbers"),
     (
         "a vector with stray brackets",
         'name,face\nbob,"[1]}{""v"":[2]"\n',
@@ -348,7 +353,7 @@ TABLES: list[tuple[str, pa.Table, type[OmnigraphError], str]] = [
         "a short vector",
         pa.table({"name": ["bob"], "face": [[1.0]]}),
         BadRowsError,
-        "row 1: Person.face: a vector has 2",
+        "row 1: Person.face: a vector must have 2",
     ),
     (
         "a list with null",
@@ -541,7 +546,7 @@ FILES = {
         _written("x.ndjson", GOOD.encode()), "'replace' is not a load mode", {"mode": "replace"}
     ),
     "a type beside a mapping": FileCase(
-        lambda path: {"Person": pa.table({"name": ["x"]})}, "names the types itself", {"type_name": "Person"}
+        lambda path: {"Person": pa.table({"name": ["x"]})}, "already contains the types", {"type_name": "Person"}
     ),
     "a table without a type": FileCase(lambda path: pa.table({"name": ["x"]}), "does not name the type"),
     "paths and other things": FileCase(

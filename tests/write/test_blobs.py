@@ -404,16 +404,16 @@ def test_references_are_limited_in_number_and_length(policy: BlobPolicy, assets:
     admit(change([uri] * blobs.URI_CELLS), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri] * (blobs.URI_CELLS + 1)), policy, keep_references=True)
-    assert (caught.value.resource, caught.value.limit) == ("external Blob reference cells", 8192)
+    assert (caught.value.resource, caught.value.limit) == ("number of references to external blobs", 8192)
     long = "s3://bucket/" + "ü" * (32 * 1024)
     with pytest.raises(ResourceLimitError, match=r"Ship.photo of 's1'") as caught:
         admit(change([None, long]), policy, keep_references=True)
-    assert (caught.value.resource, caught.value.limit) == ("external Blob URI bytes", 65536)
+    assert (caught.value.resource, caught.value.limit) == ("bytes of the URI of an external blob", 65536)
     thresholds(blobs, URI_METADATA_BYTES=len(uri) * 2)
     admit(change([uri, uri]), policy, keep_references=True)
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri, uri, uri]), policy, keep_references=True)
-    assert caught.value.resource == "external Blob URI metadata bytes"
+    assert caught.value.resource == "bytes of the URIs of all external blobs"
 
 
 def test_copied_bytes_are_limited(policy: BlobPolicy, assets: Path) -> None:
@@ -426,10 +426,10 @@ def test_copied_bytes_are_limited(policy: BlobPolicy, assets: Path) -> None:
     ]
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri, uri]), policy, keep_references=False, budget=17)
-    assert (caught.value.resource, caught.value.actual) == ("materialized external blob payload bytes", 18)
+    assert (caught.value.resource, caught.value.actual) == ("bytes of external blobs to copy into the graph", 18)
     with pytest.raises(ResourceLimitError) as caught:
         admit(change([uri]), policy, keep_references=False, budget=8)
-    assert (caught.value.resource, caught.value.actual) == ("external Blob object bytes", 9)
+    assert (caught.value.resource, caught.value.actual) == ("bytes of an external blob", 9)
     assert admit(change([uri, uri]), policy, keep_references=True, budget=0)
 
 

@@ -83,7 +83,7 @@ def test_a_required_property_is_not_nulled(graph: Graph) -> None:
 def test_a_value_of_the_right_type_that_does_not_fit_is_an_error(graph: Graph) -> None:
     with pytest.raises(BadRowsError, match=r"Person\.age: out of range for I32"):
         load(graph, person(age=2**40))
-    with pytest.raises(BadRowsError, match=r"Person\.face: a vector has 2 numbers"):
+    with pytest.raises(BadRowsError, match=r"Person\.face: a vector must have 2 numbers"):
         load(graph, person(face=[1]))
 
 
@@ -207,7 +207,7 @@ def test_another_spelling_of_an_id_is_rewritten_in_edges_too(graph: Graph) -> No
 
 
 def test_an_id_that_differs_from_the_key_is_refused(graph: Graph) -> None:
-    with pytest.raises(BadRowsError, match=r"record 1: Day\.id: differs from the id that the key gives"):
+    with pytest.raises(BadRowsError, match=r"record 1: Day\.id: differs from the id derived from the key"):
         load(graph, '{"type": "Day", "data": {"id": "2019-05-03", "day": "2019-05-02"}}')
     with pytest.raises(BadRowsError, match=r"Person\.id: differs"):
         load(graph, person(id="Ann"))
@@ -223,7 +223,7 @@ def test_an_id_that_differs_from_the_key_is_refused(graph: Graph) -> None:
 )
 def test_an_ambiguous_id_is_refused(graph: Graph, other: str) -> None:
     first = '{"type": "Bed", "data": {"id": "KEW", "garden": "KEW", "serial": 1}}'
-    with pytest.raises(BadRowsError, match=r"record [12]: Bed\.id: the id '(KEW|7)' means more than one entity"):
+    with pytest.raises(BadRowsError, match=r"record [12]: Bed\.id: the id '(KEW|7)' stands for more than one entity"):
         load(graph, first, other)
 
 
@@ -271,8 +271,8 @@ SAME = (
     ("counts", [[2**63]], "out of range for I64"),
     ("born", ["2020-02-30"], "there is no day 2020-02-30"),
     ("born", [10**7], "outside the years 1 to 9999"),
-    ("face", [[1.0]], "a vector has 2 numbers"),
-    ("face", [[1.0, None]], "every element of a vector is a finite number"),
+    ("face", [[1.0]], "a vector must have 2 numbers"),
+    ("face", [[1.0, None]], "every element of a vector must be a finite number"),
     ("height", [1e300], "the number is not finite, or too large"),
 )
 """The given value of a property, and the expected coercion or error, for records and tables alike."""

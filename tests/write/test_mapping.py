@@ -188,8 +188,8 @@ def test_unmapped_columns_are_handled_as_declared(graph: Graph) -> None:
     ]
     assert len(refused(graph, table, {**said, "others": "refuse"})) == 2
     assert refused(graph, {"people": pa.table({"n": ["ann"], "name": ["x"]})}, said) == [
-        "people: Person.name: the mapping fills 'name' from another column: "
-        "name this one under 'ignore' to leave it out"
+        "people: Person.name: the mapping fills 'name' from another column; "
+        "to leave this one out, name it under 'ignore'"
     ]
     receipt = load(graph, table, said, lenient=True)
     assert [str(each) for each in receipt.coerced] == ["Person.x: ignored property (1), first at people"]
@@ -259,10 +259,10 @@ YAML = "sources:\n  - source: people\n    "
     ("text", "said", "hint"),
     [
         ("sources: 1", "m.yaml, line 1: sources: expected a list, found a number", None),
-        ("csv: {}", "m.yaml, line 1: it has no sources", "write sources: with a list of tables"),
-        ("sources:\n  - node: Person", "line 2: sources[0]: it does not name its tables", "write source:"),
+        ("csv: {}", "m.yaml, line 1: 'sources' is missing", "write sources: with a list of tables"),
+        ("sources:\n  - node: Person", "line 2: sources[0]: 'source' is missing", "write source:"),
         (YAML + "nodes: Person", "line 3: sources[0].nodes: unknown name", "did you mean 'node'?"),
-        (YAML + "id: x", "line 2: sources[0]: it needs exactly one type", "write node: or edge:"),
+        (YAML + "id: x", "line 2: sources[0]: there must be exactly one type", "write node: or edge:"),
         (YAML + "node: Persn", "line 3: sources[0].node: there is no node type 'Persn'", "did you mean 'Person'?"),
         (YAML + "edge: Person", "line 3: sources[0].edge: there is no edge type 'Person'", "known: Born, Works"),
         (YAML + "node: 7", "line 3: sources[0].node: expected a text, found a number", "put a text in quotes"),
@@ -282,8 +282,12 @@ YAML = "sources:\n  - source: people\n    "
         (YAML + "node: Person\n    csv: {separator: ab}", "csv.separator: expected one ASCII character", None),
         (YAML + "node: Person\n    csv: {separator: '\"'}", "csv: separator and quote are the same character", None),
         (YAML + "node: Person\n    csv: {null: [NA, null]}", "null[1]: expected a text, found nothing", '"null"'),
-        (YAML + "node: Person\n    column: kind", "column: it needs 'when'", "under when:"),
-        (YAML + "when: {a: {node: Person}}", "when: it needs a 'column' that selects the type of a row", None),
+        (YAML + "node: Person\n    column: kind", "column: 'when' is missing", "write when:"),
+        (
+            YAML + "when: {a: {node: Person}}",
+            "when: 'column' is missing: the column that selects the type of a row",
+            None,
+        ),
         (
             YAML + "column: k\n    node: Person\n    when: {a: {node: Person}}",
             "'node' does not belong next to 'when'",
@@ -318,7 +322,7 @@ def test_a_wrong_mapping_is_refused_before_the_input_is_read(
             "people.ndjson",
             "the mapping describes people.ndjson, but each of its records names its type; a mapping is for tables only",
         ),
-        ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', which the mapping names"),
+        ({"people": pa.table({"m": ["ann"]})}, "people: there is no column 'n', but the mapping names it"),
     ],
 )
 def test_tables_that_do_not_fit_the_mapping_are_refused(graph: Graph, tmp_path: Path, source: Any, said: str) -> None:
@@ -390,7 +394,7 @@ def test_a_mapping_can_declare_a_date_format(graph: Graph, tmp_path: Path) -> No
         ({"format": "days"}, "neither a value nor a column"),
         ({"column": "age", "value": 3}, "neither a value nor a column"),
         ({}, "it is empty"),
-        ({"column": "age", "format": "days"}, "'age' is I32\\?, and a format is for Date and DateTime"),
+        ({"column": "age", "format": "days"}, "'age' is I32\\?, and 'format' is for Date and DateTime"),
     ],
 )
 def test_invalid_date_formats_are_refused(graph: Graph, tmp_path: Path, said: dict[str, Any], reason: str) -> None:

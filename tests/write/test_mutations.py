@@ -755,7 +755,10 @@ def test_an_update_has_a_memory_budget(graph: Graph, monkeypatch: pytest.MonkeyP
     graph.load({"Person": pa.table({"name": [f"p{i}" for i in range(1000)]})}, mode="append")
     monkeypatch.setenv(LOAD_MEMORY.name, "20KiB")
     fails(
-        graph, ResourceLimitError, "keyed write bytes for node:Person", "update Person set { age: 1 } where score > 0"
+        graph,
+        ResourceLimitError,
+        "bytes of the rows written to node:Person",
+        "update Person set { age: 1 } where score > 0",
     )
     assert affected(run(graph, 'update Person set { age: 1 } where name starts_with "p99"')) == (11, 0)
 

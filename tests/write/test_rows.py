@@ -74,7 +74,7 @@ def test_ids_are_derived_given_or_generated(accepted: AcceptedSchema) -> None:
 def test_an_id_that_contradicts_the_key_is_refused(accepted: AcceptedSchema) -> None:
     build(accepted, "Person", {"name": pa.array(["ann"]), "id": pa.array(["ann"])})[1].check()
     assert refused(accepted, "Person", {"name": pa.array(["ann"]), "id": pa.array(["bob"])}) == [
-        "line 1: Person.id: differs from the id that the key gives"
+        "line 1: Person.id: differs from the id derived from the key"
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_node_without_its_required_edge_is_found(graph: Graph) -> None:
     [
         ("node:Person", {"id": "x", "name": "x", "age": 999}, "Person.age: 'x': 999 is outside 0..150"),
         ("node:Person", {"id": "x", "name": "x", "mail": "a"}, "Person.mail: 'x': has 'a', and so has 'ann'"),
-        ("node:Person", {"id": "x", "name": "y"}, "Person.id: 'x': differs from 'y', which its key gives"),
+        ("node:Person", {"id": "x", "name": "y"}, "Person.id: 'x': differs from 'y', the id derived from its key"),
         ("node:Person", {"id": "ann", "name": "ann"}, "Person.id: 'ann': 2 entities have this id"),
         ("edge:Knows", {"id": "x", "src": "ann", "dst": "gone"}, "Knows.dst: 'x': dst 'gone' not found in Person"),
         (

@@ -36,8 +36,8 @@ def report(error: BaseException, *, wrote: bool = False) -> int:
         with suppress(ValueError):  # signals can be set only in the main thread
             # A second Ctrl-C ends the process at once, without waiting for Spark.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # An interrupt inside exec() of a string, for example while a dataclass is defined, sets a flag in CPython. With
-        # this flag, `python -m` ends by the signal and without the exit code. Evaluating a string clears the flag.
+        # An interrupt inside exec() of a string, for example while a dataclass is defined, sets a flag in CPython. Then
+        # `python -m` would kill itself with the signal and return no exit code. Evaluating a string clears the flag.
         eval("None")
         _print("stopped")
         code = INTERRUPTED

@@ -166,7 +166,7 @@ class _InvalidJsonError(Exception):
 
 
 def _reject_constant(word: str) -> NoReturn:
-    raise _InvalidJsonError(f"not valid JSON: {word} is not a number")
+    raise _InvalidJsonError(f"not valid JSON: {word} is not allowed as a number")
 
 
 def _integer(digits: str) -> int:

@@ -87,7 +87,7 @@ def run_pipeline(
 @_VARIABLES
 @JSON
 def check_pipeline(file: Path, variables: tuple[str, ...], as_json: bool) -> None:
-    """Check the file of a pipeline. Opens no graph, source or query.
+    """Check the file of a pipeline. Does not open the graph, and reads no rows.
 
     'pipeline run --check' also reads and checks the rows, and writes nothing.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="With --confirm: adopt changes of other programs, and restore older versions if newer data is lost.",
+    help="With --confirm: keep changes of other programs, and restore older versions if newer data is lost.",
 )
 @click.option("--quiet", is_flag=True, help="Hide the line about the target of the write.")
 @JSON

@@ -1,8 +1,8 @@
-"""The file of ancestors that a merge is about to publish.
+"""The file with the ancestor commits that a merge is about to publish.
 
-With it, recovery can finish the merge without the source branch. It is written before the sidecar, which names it, and
-removed after the sidecar. The file is below `__staging`, so cleanup removes
-it with the old directories if no sidecar names it.
+If the merge is interrupted, recovery can finish it with this file, even if the source branch was deleted. The file is
+written before the sidecar, which names it, and removed after the sidecar. It is below `__staging`. If no sidecar names
+it, cleanup removes it together with old staging directories.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_ancestors(objects: ObjectStore, operation_id: str, rows: pa.Table) -> 
 
 
 def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
-    """Read the rows of a file. Returns None if the file is missing or damaged: the merge then cannot be finished."""
+    """Read the rows of a file. None if the file is missing or damaged: recovery then cannot finish the merge."""
     try:
         data = objects.get(path).data
     except ObjectNotFoundError:
@@ -49,7 +49,7 @@ def read_ancestors(objects: ObjectStore, path: str) -> pa.Table | None:
 
 
 def remove_ancestors(objects: ObjectStore, path: str | None) -> None:
-    """Remove the file of a settled merge. If that fails, cleanup removes it."""
+    """Remove the file of a settled merge. If the removal fails, cleanup removes the file later."""
     if path is not None:
         with suppress(OmnigraphError):
             objects.delete_prefix(path.rpartition("/")[0])

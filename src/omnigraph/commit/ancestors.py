@@ -41,8 +41,8 @@ LINEAGE = pa.schema(
 )
 """One row per commit: its parents, its generation, its branch, the manifest version of its state, and its time.
 
-The generation is null for commits of older releases. `ledger` is the Lance branch of the manifest; null for `main`.
-`is_ancestor` is true for commits that a merge added to the branch.
+The generation is null for commits of older releases. `ledger` is the Lance branch that holds the manifest version; null
+for `main`. `is_ancestor` is true for commits that a merge added to the branch.
 """
 
 _READ = ["object_id", "object_type", "metadata", "table_version", "table_branch"]
@@ -81,7 +81,7 @@ def _lineage(rows: pa.Table) -> pa.Table:
 
 
 def _decoded_lineage(texts: pa.ChunkedArray) -> pa.Table:
-    """Decode the lineage in the metadata of rows."""
+    """Decode the parents, generation, Lance branch and time of commits from the JSON metadata of their rows."""
     if len(texts) == 0:
         return _SAID.empty_table()
     lines = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.utf8())), "\n")[0].as_buffer()
@@ -135,7 +135,7 @@ class History:
             try:
                 return _search(self._rows, source, target)
             except _UnnumberedError:
-                # Commits of an older release have no generations: compare all commits.
+                # Commits of an older release have no generations, so the search needs all commits.
                 self._full = _FullHistory(self._store, self.source, self.target)
         return self._full.common(source, target)
 
@@ -241,7 +241,7 @@ class _Rows:
         return _once(pa.concat_tables([_chosen(table.select(_READ), wanted) for table in self._tables]))
 
     def decoded(self, name: str, mark: int) -> tuple[tuple[str, ...], int]:
-        """Parents and generation of an ancestor of one side.
+        """Parents and generation of an ancestor of the source, the target or both, as `mark` says.
 
         Raises:
             _UnnumberedError: its generation is unknown, or the commit is missing.
@@ -275,7 +275,7 @@ class _Rows:
         return CorruptionError(f"commit {name} cannot be read: {error}", hint="another program changed the history")
 
     def _has(self, name: str, mark: int) -> bool:
-        """Whether a manifest of the sides in `mark` has a commit. Reads more rows until the commit is found."""
+        """Whether a manifest has a commit. `mark` says which: the source, the target or both. Reads rows as needed."""
         sides = [side for side in (_SOURCE, _TARGET) if mark & side]
         while name not in self._texts and any(self._left[side] for side in sides):
             for side in sides:
@@ -302,7 +302,7 @@ class _Rows:
 
 
 class _FullHistory:
-    """All ancestors of two heads, for graphs of older releases. Searches all branches for missing ancestors."""
+    """All ancestors of two heads, in a graph of an older release. Searches all branches for missing ancestors."""
 
     def __init__(self, store: Store, source: Manifest, target: Manifest) -> None:
         self._views = [source, target]
@@ -348,7 +348,7 @@ class _FullHistory:
         return found
 
     def generation(self, name: str) -> int:
-        """Compute the generation of a commit from those of its ancestors that were found."""
+        """Compute the generation of a commit from the generations of its ancestors that were found."""
         found: dict[str, int] = {}
         left = [name]
         while left:
@@ -388,7 +388,7 @@ def _chosen(rows: pa.Table, names: pa.Array) -> pa.Table:
 
 
 def _once(rows: pa.Table) -> pa.Table:
-    """Drop rows whose id occurred before."""
+    """Keep only the first row of each commit id."""
     codes = rows["object_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     return rows.take(pa.array(np.sort(np.unique(codes, return_index=True)[1])))
 

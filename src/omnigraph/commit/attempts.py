@@ -168,7 +168,7 @@ class _Write:
                     raise retry
                 view = current
             try:
-                # If these versions are missing, another attempt does not help.
+                # Not retried: if these versions are missing, another attempt would fail, too.
                 check_present(store.objects, prepared.needs)
                 with check_staged(store, self._staging.intents, self._staging.staged):
                     _check_heads(store, view, self._staging.intents, held)
@@ -178,7 +178,8 @@ class _Write:
             except CleanupStartedError as error:
                 raise self._restage(error) from error
             except ReadSetChangedError as error:
-                # If the commit had begun, it is rolled back by now. Otherwise `commit_staged` raises another error.
+                # The write has no effect: `commit_staged` raises this error only if nothing was changed, or after a
+                # rollback.
                 if isinstance(error, StagedFilesRemovedError):
                     self._allow_restaging(error)
                 raise self._retry(ReadConflict(error.member, error.expected, error.actual), error) from error
@@ -232,7 +233,7 @@ class _Write:
             if self._seen.incarnation != view.incarnation:
                 raise ReadSetChangedError(GRAPH_HEAD, self._seen.head.id, view.head.id)
             conflict = ReadSet(set(self._replaced)).find_conflict(self._store.tables, self._seen, view)
-            if conflict is not None:  # the write would overwrite rows that it never read
+            if conflict is not None:  # another commit changed rows that this write would overwrite
                 raise ReadSetChangedError(conflict.member, conflict.expected, conflict.actual)
         return None
 
@@ -255,7 +256,8 @@ class _Write:
             current = self._store.capture(view.branch)
             if _is_same(view, current):
                 raise
-            # Files may be missing because the branch was deleted.
+            # The branch has another state now. Files of the old state may be removed, for example with a deleted
+            # branch.
             raise self._retry(ReadConflict(GRAPH_HEAD, view.head.id, current.head.id)) from error
         self._seen, self._replaced = view, staging.replaced
         if not staging.intents and staging.schema is None and prepared.merged_parent is None:
@@ -284,7 +286,8 @@ class _Write:
     def _restaged(self, current: Manifest, prepared: Prepared, reads: ReadSet) -> bool:
         """Stage the prepared writes again on a later state. The read set has not changed, so they are still valid.
 
-        A write that must not be prepared again needs this: two first writes on a branch stage into different forks.
+        This is for writes that must not be prepared again. For example, two concurrent first writes to a table on a
+        branch each create a fork (a Lance branch of the table), and the second must move to the fork of the first.
         """
         self._staging.begin(current)
         try:

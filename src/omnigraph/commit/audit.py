@@ -37,7 +37,7 @@ class RecoveryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """The state of one table before recovery, and its newest versions before and after."""
+    """One table of a settled write: its state before recovery, and its newest version before and after recovery."""
 
     key: str
     state: str

@@ -1,10 +1,10 @@
 """Branches of the whole graph: creation copies nothing, deletion removes the reference.
 
-A lease serialises changes of references, but is no fence: a process may be paused while it holds the lease. So every
-step is safe if it runs late. A new branch has a new incarnation id. Its reference is first created as pending, if
-absent, and readers ignore pending references. If the base version is retained and the name does not clash, a
-compare-and-swap confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that no
-write can follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch
+A lease serialises changes of references. But a process may be paused until its lease expires, and then continue. So
+every step is safe even if it runs late. A new branch has a new incarnation id. Its reference is first created as
+pending, if absent, and readers ignore pending references. If the base version is retained and the name does not clash,
+a compare-and-swap confirms the reference. A deletion first closes the branch's manifest by a compare-and-swap, so that
+no write can follow, and then removes exactly the reference that it read. Cleanup removes the files of a deleted branch
 when nothing needs them.
 """
 
@@ -155,7 +155,7 @@ def withdraw_pending(store: Store) -> None:
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
     """Check that a name does not clash with other branches.
 
-    Without `mine`, the reference of this creation, it removes pending references that clash.
+    `mine` is the reference that this creation has written. Without it, pending references that clash are removed.
     """
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
@@ -190,7 +190,7 @@ def _withdraw(store: Store, ref: BranchRef) -> bool:
 
 
 def _finish_deletion(store: Store, name: str) -> bool:
-    """Finish an interrupted deletion: remove the reference if the manifest is closed."""
+    """Finish an interrupted deletion: remove the reference of the branch if its manifest is marked as deleted."""
     ref = find_branch(store.objects, name)
     if ref is None or not store.is_closed(ref):
         return False
@@ -204,8 +204,8 @@ def delete_branch(store: Store, name: str, head: str | None = None, incarnation:
     Args:
         store: the graph.
         name: the branch.
-        head: the expected head; None deletes the branch whatever its head is.
-        incarnation: the incarnation to delete; another branch with the same name is left alone.
+        head: the expected head; None accepts any head.
+        incarnation: the incarnation to delete. A later branch with the same name is not deleted.
 
     Raises:
         BranchNotFoundError: there is no such branch.

@@ -1,4 +1,4 @@
-"""Commit times, for users and for reads of a branch at a time."""
+"""Commit times. They are shown to users, and used to read a branch as it was at a given time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Validation of commit metadata: actor, message, labels and idempotency key.
 
-The sidecar is written before the commit is published. A value that fits the sidecar but not the manifest would make the
-write impossible to settle.
+The sidecar is written before the commit is published. A value that the sidecar can store but the manifest cannot would
+make it impossible to complete or undo the write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The copy record: `__copy.json` in a backup, or at the target of a restore.
 
-It is the first object that is written to the target, so an incomplete copy is recognised. In a backup it stays, and
-records the state that was copied last.
+It is the first object that is written to the target, so an incomplete copy is recognised. A backup keeps it after the
+copy, as a record of the branch heads that were copied last.
 """
 
 from __future__ import annotations

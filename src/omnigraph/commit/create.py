@@ -42,7 +42,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
     Args:
         store: the store.
         source: the schema.
-        force: replace schema files of an earlier, failed creation. Never touches a graph.
+        force: replace schema files of an earlier, failed creation. An existing graph is never changed.
 
     Raises:
         CompileError: the schema does not compile.
@@ -70,7 +70,7 @@ def create_graph(store: Store, source: str, *, force: bool = False) -> AcceptedS
         for path, data in files.items():
             made[path] = _place(store, path, data, orphans.get(path))
         archive_contract(store.objects, source, accepted)
-        with suppress(ObjectExistsError):  # a failed creation left it, or another process was first
+        with suppress(ObjectExistsError):  # a failed creation left this file, or another process has just created it
             made[STAMP_PATH] = store.objects.create(STAMP_PATH, location_stamp(store))
         reach(Failpoint.INIT_SCHEMA_WRITTEN)
         pins = [create_table(store, accepted, key, table) for key, table in table_keys(accepted).items()]
@@ -147,7 +147,7 @@ def _etag(store: Store, path: str) -> str | None:
 
 
 def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
-    """Create a schema file, or replace one of a failed creation that has not changed since it was read.
+    """Create a schema file. With `orphan`, the etag of a file of a failed creation, replace this file if unchanged.
 
     Raises:
         AlreadyInitializedError: another process has written it.
@@ -162,7 +162,7 @@ def _place(store: Store, path: str, data: bytes, orphan: str | None) -> str:
 
 
 def _release(store: Store, made: dict[str, str]) -> None:
-    """Remove unchanged objects that this process wrote. The claim was written first and is removed last."""
+    """Remove the unchanged objects of this process. The claim, which was written first, is removed last."""
     for path, etag in reversed(made.items()):
         with suppress(ObjectChangedError):
             store.objects.delete_if(path, etag)

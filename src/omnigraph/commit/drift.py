@@ -2,8 +2,8 @@
 
 A request to storage may take effect long after its sender gave up or was paused. Then OmniGraph has written a table
 version that no commit will ever publish. Once the holder of the lease has settled all sidecars of the branch, no
-process can publish that version any more. So the holder restores the pinned content as the next version. `omnigraph
-repair` handles versions that other programs wrote.
+process can publish that version any more. So the holder restores the content of the version in the manifest, as the
+next version. `omnigraph repair` handles versions that other programs wrote.
 """
 
 # See docs/decisions/0150-late-table-versions-are-undone.md
@@ -58,7 +58,8 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         if not all(store.tables.at(pin.ref.at(v)).is_ours() for v in range(pin.ref.version + 1, head + 1)):
             continue
         if is_quarantined(store, _next_version(view)):
-            # An interrupted repair has quarantined a published version: these versions may hold its acknowledged rows.
+            # An interrupted repair has quarantined a published version. The versions here may contain its acknowledged
+            # rows, so they must not be undone.
             raise DriftError(key, pin.ref.version, head, hint="a repair was interrupted: run 'omnigraph repair' again")
         held.check()
         reach(Failpoint.LATE_VERSION_CHECKED)

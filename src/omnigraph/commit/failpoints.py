@@ -1,4 +1,4 @@
-"""Failpoints: named places where tests make a write fail or the process die.
+"""Failpoints: named steps in the code at which tests make a write fail or the process die.
 
 A failpoint is off unless the environment variable `OMNIGRAPH_FAILPOINT` names it. `name=kill` ends the process with
 SIGKILL. `name=error` raises an error that the writer may handle. `name=crash` raises an error that no writer handles,
@@ -134,7 +134,7 @@ def reach(point: Failpoint) -> None:
 
 
 def _hold(sign: Path) -> None:
-    """Wait until the file is removed. Other threads continue."""
+    """Create the file `sign`, and wait until it is removed. Other threads continue."""
     sign.touch()
     while sign.exists():
         time.sleep(0.005)

@@ -78,7 +78,7 @@ class HeartbeatSender:
     def _beat(self, name: str, record: _Record) -> None:
         record.due = time.monotonic() + record.seconds
         try:
-            # Only replace the record: a process that considers the owner dead may have removed it.
+            # Replace the record, but never create it: a process that considers the owner dead may have removed it.
             record.etag = record.objects.replace(record.path, record.dump(record.beat + 1), record.etag)
             record.beat += 1
         except ObjectChangedError:
@@ -101,7 +101,7 @@ class HeartbeatWatch:
         self._lock = threading.Lock()
 
     def silent_for(self, name: str, content: bytes) -> float:
-        """Seconds since a record was first seen with its current content; 0 at the first look."""
+        """Seconds since a record was first seen with its current content; 0 if it was not seen before."""
         now = time.monotonic()
         with self._lock:
             known = self._seen.get(name)

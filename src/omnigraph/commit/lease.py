@@ -59,13 +59,14 @@ _REMOTE = 4
 
 
 _ours: set[str] = set()
-"""Ids under which this process holds leases or waits for them. Any other id of this process is stale."""
+"""Ids under which this process holds leases or waits for them. Other ids of this process in a lease are stale."""
 
 
 def _is_certainly_dead(owner: Owner, name: str) -> bool:
     """Whether an owner or waiter is certainly dead: its process has ended, or this process does not use its id.
 
-    The object names an unused id of this process if a release failed: the disk was full, or a response was late.
+    The lease object still has an old id of this process if a release failed, because the disk was full or a response
+    was late.
     """
     return owner.is_dead() or (owner == Owner.here() and name not in _ours)
 
@@ -91,7 +92,7 @@ class LeaseRecord:
     Attributes:
         fence: the fencing number of the owner, or of the last one.
         beat: the heartbeat counter of the owner.
-        holder: the id under which the owner took or awaited the lease.
+        holder: the id that the owner used when it took the lease or waited for it.
         waiters: oldest first.
     """
 
@@ -120,7 +121,7 @@ class LeaseRecord:
         return (self.fence, self.holder, self.owner) == (other.fence, other.holder, other.owner)
 
     def released(self) -> LeaseRecord:
-        """The record after a release: the oldest waiter that is not known to be dead holds the lease."""
+        """The record after a release. The lease passes to the oldest waiter that is not known to be dead."""
         for place, waiter in enumerate(self.waiters):
             if not _is_certainly_dead(waiter.owner, waiter.id):
                 return LeaseRecord(self.fence + 1, waiter.owner, waiter.beat, waiter.id, self.waiters[place + 1 :])
@@ -199,7 +200,7 @@ class Lease:
             with self._lock:
                 if self._lost:
                     return
-                # If the store cannot be reached, the lease may still be held. The check before the publish decides.
+                # If the store cannot be reached, the lease may still be held. It is checked again before the publish.
                 with suppress(OmnigraphError):
                     self._lost = not self._swap(lambda record: replace(record, beat=record.beat + 1))
             self._stop.wait(self._ttl / 3)
@@ -315,7 +316,7 @@ class _Acquisition:
         now = time.monotonic()
         if self._is_mine(record):
             assert etag is not None
-            return self._held(record, etag)  # another process handed the lease over
+            return self._held(record, etag)  # another process has handed the lease over to this writer
         waiters = [w for w in record.waiters if w.id == self._me.id or not self._is_dead(w, now)]
         if self._is_free(record, now) and (not waiters or waiters[0].id == self._me.id):
             rest = tuple(waiter for waiter in waiters if waiter.id != self._me.id)

@@ -1,4 +1,6 @@
-"""The location of a graph, and its adoption after a copy or move.
+"""The location of a graph, and the changes that a graph needs after it was copied or moved.
+
+These changes are called the *adoption* of the new location.
 
 The stamp `__graph.json` records where the graph was opened for writing. The first time it is opened for writing at
 another location, the base paths of its forks are rewritten. If it is a copy, the leases, transactions and work records
@@ -72,7 +74,7 @@ def _inode(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocationStamp:
-    """The locations where a graph was opened for writing, newest first. All are names of one directory."""
+    """The locations where a graph was opened for writing, newest first. All are names of the same directory."""
 
     places: tuple[Location, ...] = ()
 
@@ -86,7 +88,7 @@ class LocationStamp:
         return False
 
     def is_copied_to(self, here: Location) -> bool:
-        """Whether a location that is not in the stamp is another directory, and not another name of this one."""
+        """Whether a location that is not in the stamp is a copy, and not another name of the stamped directory."""
         return here.nodes == "" or all(known.nodes != here.nodes for known in self.places)
 
     def with_place(self, here: Location) -> LocationStamp:
@@ -106,7 +108,7 @@ def _same_directory(left: str, right: str) -> bool:
 
 
 def read_stamp(store: Store) -> LocationStamp:
-    """Read the stamp. A missing or unreadable stamp has no locations, and is written again."""
+    """Read the file with the known locations of the graph. If it is missing or unreadable, the result has none."""
     try:
         members = orjson.loads(store.objects.get(STAMP_PATH).data)
         if "places" not in members:  # written by an older release
@@ -123,12 +125,12 @@ def location_stamp(store: Store) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """The result of an adoption.
+    """The result of adapting a copied or moved graph to its new location.
 
     Attributes:
-        uri: the location.
-        manifests: number of manifest files of forks.
-        rewritten: number of them that named another location.
+        uri: the new location.
+        manifests: number of manifest files of forks that were checked.
+        rewritten: number of these files that contained paths of another location, and were rewritten.
         unreadable: manifest files that could not be read. They are unchanged.
     """
 
@@ -139,16 +141,16 @@ class Relocation:
 
 
 def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
-    """Adopt the location where a graph is opened for writing. None if the stamp has it already.
+    """Adapt a graph to the location where it is opened for writing. None if the stamp has the location already.
 
-    May be interrupted and run again. Readers are not affected.
+    The call may be interrupted and run again. Readers are not affected.
 
     Args:
         store: the graph.
         always: check every file, even if the stamp has the location.
 
     Raises:
-        LeaseTimeoutError: another process is doing it, and did not finish in time.
+        LeaseTimeoutError: another process is adapting the graph, and did not finish in time.
         IncompleteCopyError: a backup or restore to this location was interrupted.
     """
     uri = store.objects.uri
@@ -159,7 +161,8 @@ def adopt_location(store: Store, *, always: bool = False) -> Relocation | None:
         return None
     refuse_incomplete_copy(store.objects)  # an incomplete copy has no stamp
     with store.exclusive_place() as held:
-        # Read the work before the stamp: if the stamp lacks this location, no process has worked here yet.
+        # Read the work before the stamp. If the stamp then lacks this location, no process has worked here yet, so all
+        # this work was copied from the original location.
         left = _CopiedWork.of(store)
         stamp = read_stamp(store)
         known = stamp.names(here)
@@ -225,7 +228,7 @@ class _CopiedWork:
         leases: leases with an owner or waiters.
         transactions: transaction branches.
         records: work records.
-        rows: paths of staging directories, except those that recovery needs to finish a merge.
+        rows: paths of staging directories, except those with files that recovery needs to finish a merge.
     """
 
     leases: tuple[tuple[str, StoredObject], ...]
@@ -244,7 +247,10 @@ class _CopiedWork:
         )
 
     def end(self, store: Store) -> None:
-        """Remove this work. Names are never reused, and leases are replaced by etag, so new work is not affected."""
+        """Remove the leases, transactions, records and staging directories.
+
+        New work at this location is not affected: names are never reused, and leases are replaced by etag.
+        """
         _end_leases(store, self.leases)
         for branch in self.transactions:
             transaction_branches.remove(store, branch)
@@ -257,7 +263,8 @@ class _CopiedWork:
 def end_copied_leases(store: Store) -> None:
     """Release the leases of processes at the original location of a copied graph.
 
-    `adopt_location` does this, too, but needs the current format. This function is for the migration of an older one.
+    `adopt_location` does this, too, but only for a graph in the current format. The migration of an older format calls
+    this function.
     """
     uri = store.objects.uri
     if uri.scheme is Scheme.MEMORY:

@@ -1,8 +1,8 @@
 """The manifest of a branch: its table versions and its commits.
 
 In addition to its own commits, a branch holds merged commits as ancestors. So its manifest has every ancestor of its
-head, even if the branches of these commits were deleted. `manifest_rows` has the rows on disk, `manifest_successor` the
-next version.
+head, even if the branches of these commits were deleted. `manifest_rows` encodes the rows on disk, and
+`manifest_successor` builds the next version.
 """
 
 # See docs/decisions/0030-the-manifest-has-a-state-part.md
@@ -52,7 +52,7 @@ class TableId:
 
 
 Models = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-"""The models of the vectors in a table: for each vector property, pairs of a model and the property with the texts."""
+"""Embedding models of a table: for each vector property, pairs of a model and the property with the embedded texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TablePin:
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
         row_count: number of entities at that version.
-        models: the models that computed its vectors.
+        models: the embedding models that computed its vectors.
     """
 
     key: str
@@ -82,7 +82,7 @@ class Commit:
         parent: the previous commit on the branch; None for the first commit of the graph.
         merged_parent: for a merge, the head of the merged branch.
         created_at: microseconds since 1970, UTC.
-        ledger: the Lance branch of the manifest that holds the version; None for `main`. It stays
+        ledger: the Lance branch of the manifest that holds the version; None for `main`. It is kept
             when the branch is deleted.
         generation: 1 more than the highest generation of its parents; None for a commit of an older release.
     """
@@ -114,7 +114,7 @@ class Manifest:
         head: the newest commit. For a branch without own commits, the commit that it was created at.
         fence: fencing number of the last publisher.
         tables: the table versions by type key, in key order.
-        dropped: dropped tables, with their last version in the graph.
+        dropped: dropped tables, each with the last version that was part of the graph.
         recent: the commits in the last part of the manifest (the state), oldest first.
         closed: the branch is deleted. Nothing can be published after this version.
         ancestors: rows of merged commits in the last part of the manifest.
@@ -147,8 +147,8 @@ class Change:
 
     Attributes:
         pins: new versions of tables, including new tables.
-        drops: type keys of tables that leave the graph.
-        renames: old and new type keys. Pins have the new key.
+        drops: type keys of tables that are removed from the graph.
+        renames: pairs of old and new type key. `pins` uses the new keys.
         schema_hash: hash of the new schema, if it changes.
         ancestors: rows of merged commits, from `ancestor_rows`.
     """
@@ -189,7 +189,7 @@ def models_of(members: Mapping[str, Iterable[Sequence[str]]]) -> Models:
 
 
 def with_models(models: Models, made: Mapping[str, tuple[str, str]]) -> Models:
-    """The models of a table after more vectors were computed.
+    """The embedding models of a table after more vectors were computed with the models in `made`.
 
     >>> with_models((("vec", (("a", "text"),)),), {"vec": ("b", "text")})
     (('vec', (('a', 'text'), ('b', 'text'))),)

@@ -135,7 +135,7 @@ def _commit_row(commit: Commit) -> dict[str, Any]:
 
 
 def ancestor_rows(rows: pa.Table) -> pa.Table:
-    """Convert rows of commits and ancestors to ancestor rows of another branch. Drops their idempotency keys."""
+    """Convert commit and ancestor rows to ancestor rows of another branch, without the idempotency keys."""
     columns_by_name = {name: rows[name] for name in ("object_id", "metadata", "table_version", "table_branch")}
     columns_by_name["object_type"] = pa.repeat(RowKind.ANCESTOR.value, rows.num_rows)
     columns_by_name["table_key"] = pa.repeat("", rows.num_rows)

@@ -23,7 +23,7 @@ FAN_IN = 8
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The next version of a manifest before it is published: parts to keep, rows to add, and its content."""
+    """The next manifest version, not published yet: parts to keep of the last version, rows to add, and its content."""
 
     keep: list[int]
     add: list[pa.Table]

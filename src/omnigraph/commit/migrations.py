@@ -1,7 +1,7 @@
 """Migrations from each older format to the next.
 
-A step writes the format number last. It may be interrupted and run again. Several processes may start it at once: a
-step holds the leases that it needs, and each of its actions is safe even if it takes effect late.
+A migration writes the format number last. It may be interrupted and run again. Several processes may start it at once:
+it holds the leases that it needs, and each of its actions is safe even if it takes effect late.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def _migrate_tag(store: Store, tag: LedgerTag) -> None:
     except ObjectExistsError:
         return
     if tag.name not in store.manifest.tags():
-        # Another process has finished this migration, and a user has deleted the tag: remove its reference again.
+        # Another process has finished this migration, and a user has deleted the tag since. Remove the reference
+        # that was just created for it.
         with suppress(ObjectChangedError):
             delete_tag_ref(store.objects, made)
 
@@ -75,4 +76,4 @@ def _stamp(store: Store, number: int) -> None:
 
 
 MIGRATIONS: Mapping[int, Migration] = {1: _references}
-"""The migration from each older format."""
+"""The migration from each older format to the next, by the number of the older format."""

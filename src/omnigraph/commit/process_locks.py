@@ -1,7 +1,7 @@
 """In-process locks: the threads of one process take turns on a branch, first come, first served.
 
-A thread takes this lock before it waits for the lease. So a process has only one place in the queue for the
-lease, however many threads it has, and a process with many threads does not delay other processes longer.
+A thread takes this lock before it waits for the lease. So a process is in the queue for the lease at most once, however
+many threads it has, and many threads of a process do not delay other processes longer than one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class FairLock:
         self._waiting: deque[Event] = deque()
 
     def acquire(self, timeout: float) -> bool:
-        """Take the lock. False if that takes longer than `timeout` seconds."""
+        """Take the lock. Returns False if it is not free within `timeout` seconds."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -53,12 +53,13 @@ def commit_staged(
 ) -> Commit:
     """Write the sidecar, commit the tables, publish the manifest, and remove the sidecar.
 
-    If a step after the sidecar fails, this function settles the write, or leaves it to recovery.
+    If a step fails after the sidecar was written, this function completes or undoes the write, or leaves this to
+    recovery.
     """
     file = None
     try:
         sidecar = _sidecar(store, request, prepared, view, staging)
-        commit_rows([sidecar.commit])  # raises before the sidecar is written if the manifest cannot store the commit
+        commit_rows([sidecar.commit])  # check that the manifest can store the commit, before the sidecar is written
         if prepared.ancestors is not None and prepared.ancestors.num_rows:
             file = write_ancestors(store.objects, sidecar.operation_id, prepared.ancestors)
             sidecar = replace(sidecar, ancestors=file)
@@ -83,7 +84,7 @@ def commit_staged(
     try:
         reach(Failpoint.SIDECAR_WRITTEN)
         if request.schema is not None and sidecar.schema is not None:
-            held.check()  # without the lease, the staged schema files would never be removed
+            held.check()  # a writer that has lost its lease must not leave staged schema files behind
             stage_contract(store.objects, request.schema.source, request.schema.accepted, sidecar.operation_id)
         for intent, staged in zip(staging.intents, staging.staged, strict=True):
             _commit_table(store, intent, staged)
@@ -98,7 +99,7 @@ def commit_staged(
         return _finish(store, sidecar, held, error)
     reach(Failpoint.PUBLISHED)
     with suppress(OmnigraphError):
-        # The commit is durable. The next recovery removes a sidecar that stays.
+        # The commit is durable. If the sidecar cannot be removed, the next recovery removes it.
         if sidecar.schema is not None:
             promote_contract(store.objects, sidecar.schema.schema_hash, sidecar.operation_id)
         store.objects.delete(sidecar.path)
@@ -146,13 +147,14 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
 def _overtaken(
     store: Store, sidecar: Sidecar, lost: LeaseLostError | StorageError, unflushed: FlushFailedError | None
 ) -> Commit:
-    """Find the outcome of a write whose lease passed to another writer. That writer settles it before it writes."""
+    """Find the outcome of a write whose lease passed to another writer, which completes or undoes this write first."""
     try:
         if not store.objects.exists(sidecar.path):
             current = store.capture(sidecar.branch)
             published = find_in(current, sidecar.commit.id)
             if published is not None and unflushed is not None:
-                # This flush failed, so a later successful flush of another process does not prove that data is stored.
+                # The flush of this process failed. A later successful flush of another process does not prove that the
+                # data is stored.
                 raise FlushFailedError(
                     unflushed.reason,
                     uri=unflushed.uri,

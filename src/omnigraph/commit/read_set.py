@@ -1,8 +1,8 @@
 """The read set of a write: the rows that it depends on, and whether later commits changed them.
 
-A write prepares on a manifest that tracks reads. A lookup adds its values, a filtered scan its condition, and any other
-read the whole table. A changed row conflicts only if it matches a value or a condition, before or after the change. So
-a row that appears later conflicts, too, if the write looked for it and did not find it.
+A write is prepared on a manifest object that tracks reads. A lookup adds its values, a filtered scan its condition, and
+any other read the whole table. A changed row conflicts only if it matches a value or a condition, before or after the
+change. So a row that appears later conflicts, too, if the write looked for it and did not find it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.tables import TableStorage
 
 SCHEMA = "schema"
-"""Names the schema in a conflict."""
+"""The value of `ReadConflict.member` if the schema has changed."""
 
 _ID = "id"
 _MOST_IDS = 1_000_000
-"""With more changed rows than this, every read of the table counts as a conflict."""
+"""If more rows of a table than this changed, every write that read the table conflicts."""
 
 _MOST_ROWS = 20_000
-"""With more changed rows than this, conditions and lookups are not evaluated on them, and count as a conflict."""
+"""If more rows of a table than this changed, conditions and lookups are not evaluated: they count as a conflict."""
 
 _MOST_BYTES = 64 << 20
-"""A lookup with more bytes of values adds the whole table instead of the values."""
+"""If the values of a lookup have more bytes than this, the whole table is added to the read set instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +179,15 @@ def tracked(view: Manifest) -> tuple[Manifest, ReadSet]:
 
 
 def untracked(view: Manifest) -> Manifest:
-    """The manifest without tracking, for reads whose result the write does not depend on."""
+    """The manifest without the tracking of reads, for reads whose result the write does not depend on."""
     return replace(view, tables=pins(view)) if isinstance(view.tables, TrackedTables) else view
 
 
 def pins(view: Manifest) -> Mapping[str, TablePin]:
-    """The tables of a manifest without tracking, for reads that add their own condition."""
+    """The tables of a manifest, without tracking: for reads that add their own condition to the read set."""
     return view.tables._tables if isinstance(view.tables, TrackedTables) else view.tables
 
 
 def reads_of(view: Manifest) -> ReadSet:
-    """The read set of a manifest. If the manifest does not track reads, a new one that nobody uses."""
+    """The read set of a manifest. If the manifest does not track reads, returns a new, unused read set."""
     return view.tables.reads if isinstance(view.tables, TrackedTables) else ReadSet()

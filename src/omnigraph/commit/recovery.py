@@ -65,11 +65,12 @@ class Settlement:
 def recover_all(store: Store) -> list[Settlement]:
     """Settle all writes without a live writer. A live writer keeps its sidecar."""
     if store.objects.uri.scheme is Scheme.LOCAL:
-        with suppress(StorageError):  # leftover files do no harm
+        with suppress(StorageError):  # a file that cannot be removed does no harm
             local.delete_leftovers(store.objects.uri, RECOVERY_DIRECTORY)
     settlements: list[Settlement] = []
     for branch in sorted({sidecar.branch for sidecar in pending(store.objects)}):
-        # Take the lease even if the branch does not exist: another process may create it and write to it now.
+        # Take the lease even if the branch does not exist: another process may be creating the branch and writing to
+        # it.
         with suppress(LeaseTimeoutError), store.exclusive(branch, wait=0) as held:
             settlements += recover_branch(store, branch, held)
     return settlements
@@ -249,9 +250,10 @@ def _roll_forward(
 def _settled_again(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, settled: Settlement
 ) -> tuple[Settlement, list[TableOutcome]]:
-    """Complete an earlier settlement: flush it to disk, and undo table versions that were created since."""
+    """For a write that is already settled: flush the result to disk, and undo table versions created since."""
     if any(state is not TableState.NO_MOVEMENT for _, state, _ in found):
-        # The publish of an earlier recovery took effect late, after tables had got further versions.
+        # The publish of an earlier recovery took effect late. Meanwhile, tables have got versions after those that
+        # it published.
         _, outcomes = roll_back(store, sidecar, view, found, held, settled=True)
         return settled, outcomes
     try:
@@ -285,7 +287,8 @@ def _settled_before(view: Manifest, sidecar: Sidecar) -> Settlement | None:
     if undone is not None:
         return Settlement(Settled.BACK, undone)
     published = find_in(view, sidecar.commit.id)
-    # A rollback-only write counts as settled only if there are later commits: they have read it from disk.
+    # A write with a failed flush counts as settled only if there are later commits: their writers have read it
+    # from disk.
     if published is not None and not (sidecar.rollback_only and view.head.id == published.id):
         return Settlement(Settled.FORWARD, published)
     return None
@@ -297,7 +300,7 @@ def _classify(store: Store, view: Manifest, table: TableIntent) -> tuple[TableSt
     pin = pin_of(view, table)
     pinned = pin.ref if pin is not None else None
     if head is None:
-        # A missing fork was never finished, or is already removed. No other table may be missing.
+        # A fork may be missing: it was never finished, or is already removed. Any other missing table is an error.
         return (TableState.NO_MOVEMENT if table.forked else TableState.INVARIANT_VIOLATION), None
     floor = pinned.version if pinned is not None and pinned.branch == table.base.branch else table.base.version
     if head == floor:

@@ -75,7 +75,7 @@ def _check(name: str, parts: list[str], hint: str) -> None:
         raise InputError("the name is empty", hint=hint)
     if name.startswith(SYSTEM):
         raise InputError(f"'{name}': names that begin with __ are reserved", hint=hint)
-    # A dot as a path segment would refer to the parent directory, and so to other branches.
+    # The path segments `.` and `..` could lead to the files of other branches.
     bad = ".." in name or name.endswith(".lock") or not all(_PART.fullmatch(part) and part != "." for part in parts)
     if bad:
         raise InputError(f"'{name}' is not a valid name of a branch or tag", hint=hint)

@@ -1,4 +1,4 @@
-"""References: one object per branch and tag. They alone define which branches and tags exist.
+"""References: one object per branch and tag. They define which branches and tags exist.
 
 A branch reference names an *incarnation*, which is never reused: the branch's manifest is the Lance branch with that
 name, and its table forks have it as a prefix. So a late action on a deleted branch, even if it was created again, can
@@ -88,7 +88,7 @@ Ref = TypeVar("Ref", BranchRef, TagRef)
 
 
 def branch_ref_path(name: str) -> str:
-    """Path of a branch reference, below the root. Names are escaped, so that no reference is below another."""
+    """Path of a branch reference, below the root. A `/` in the name is escaped: all references are in one directory."""
     return f"{BRANCH_DIRECTORY}/{quote(name, safe='')}.json"
 
 

@@ -1,10 +1,10 @@
-"""The removal list: synchronises cleanup with writers that reference old versions.
+"""The removal list. It synchronises cleanup with writers that create references to old versions.
 
 There is one object, `__cleanup/condemned.json`. A cleanup writes its proposed removals to it. Then it reads all
-references, tags, work records and sidecars, drops the versions that they need from the list, writes the list back as
-final, and removes the listed versions. A process that creates a branch, tag or record writes it first and reads the
-list afterwards. If a version is listed or missing, it raises `VersionReclaimedError`. So at least one of a creator and
-a concurrent cleanup sees the other, and pauses between steps are harmless.
+references, tags, work records and sidecars, takes the versions that they need off the list, marks the list as final,
+and removes the listed versions. A process that creates a branch, tag or record writes it first and reads the list
+afterwards. If a version is listed or missing, it raises `VersionReclaimedError`. So at least one of a creator and a
+concurrent cleanup sees the other, and pauses between steps are harmless.
 
 The object is replaced by etag only. A proposal that another cleanup replaced can never become final, so a paused
 cleanup removes nothing. The next cleanup finishes a final list before it replaces the list, so a paused cleanup finds
@@ -80,8 +80,8 @@ class RemovalList:
     """The content of the object.
 
     Attributes:
-        number: a counter of proposals, for information. Restarts if the object is lost or damaged.
-        token: identifies a proposal. It stays until the next proposal.
+        number: a counter of proposals, for information only. It restarts if the object is lost or damaged.
+        token: identifies a proposal. It changes with the next proposal.
         tables: removals by path of the dataset. Lance branches of the manifest are under `__manifest`.
         etag: etag of the object that was read; None if there is none.
         readable: whether the object could be read.
@@ -104,7 +104,7 @@ class RemovalList:
 
 
 class ReferenceGuard:
-    """Checks a new branch or tag. Created before the reference is written.
+    """Checks that the state of a new branch or tag is retained. Create it before the reference is written.
 
     If the state is still the head of its branch after the list was read, only a later list can contain it. Then it is
     enough to compare the token again. For any other state, every table version is checked.
@@ -223,7 +223,7 @@ def read(objects: ObjectStore) -> RemovalList:
         members = verify_checksum(orjson.loads(stored.data))
         tables = {path: _table(table) for path, table in members["tables"].items()}
         number = int(members["number"])
-        # An older release compares only the number.
+        # An older release writes no token, only the number.
         token = str(members.get("token", number))
         return RemovalList(number, token, ListState(members["state"]), tables, stored.etag)
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -14,7 +14,7 @@ def kept_commits(parents: Mapping[str, Sequence[str]], heads: Collection[str]) -
     """The commits that have to stay readable.
 
     Args:
-        parents: the parents of every known commit. Skips parents that are not a key.
+        parents: the parents of every known commit. Parents that are not a key of this mapping are ignored.
         heads: the commits that branches and tags name.
 
     Example:

@@ -1,4 +1,4 @@
-"""Rollback: restore the pinned content of every table of a write, and publish the undo as a commit.
+"""Rollback: restore every table of a write to its version in the manifest, and publish the undo as a commit.
 
 A request whose response was lost may take effect later: a table that seems unchanged may get a new version, and so may
 the manifest. Each such request names the version that it creates, and fails if that version exists. So an undo takes
@@ -33,13 +33,13 @@ _ATTEMPTS = 8
 """Maximum number of attempts to restore a table while late requests of the undone write create versions of it."""
 
 Found = tuple[TableIntent, str, int | None]
-"""A table of the write, its state, and its newest version."""
+"""A table of the write, its `TableState`, and its newest version; None if the table is missing."""
 
 
 def roll_back(
     store: Store, sidecar: Sidecar, view: Manifest, found: list[Found], held: Lease, *, settled: bool = False
 ) -> tuple[Commit, list[TableOutcome]]:
-    """Undo a write that is not visible. With `settled`, it was settled before: undo only its late table versions."""
+    """Undo a write that is not visible. If it is already `settled`, undo only its late table versions."""
     held.check()
     reach(Failpoint.RECOVERY_CHECKED)
     pins: list[TablePin] = []
@@ -99,17 +99,17 @@ def undo(
     # A retry with the idempotency key of the write finds that it was undone.
     commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)
     if published.merged_parent is not None:
-        # The undo removes all rows of the merged branch, so the branch must not count as merged.
+        # The undo removes all rows that came from the merged branch, so this branch must not count as merged.
         commit = replace(commit, parent=before.head.id)
     return store.publish(view, change, commit, held).head, outcomes
 
 
 def state_before(store: Store, sidecar: Sidecar, published: Commit) -> Manifest:
-    """The state that a visible write was based on.
+    """The graph state before a visible write.
 
     Raises:
-        CorruptionError: it cannot be found.
-        VersionReclaimedError: it was removed.
+        CorruptionError: the state cannot be found.
+        VersionReclaimedError: the state was removed.
     """
     before = store.manifest_at(sidecar.branch, published.manifest_version - 1)
     if before.head.id != sidecar.base_head:
@@ -131,7 +131,7 @@ def republish(store: Store, sidecar: Sidecar, view: Manifest, held: Lease) -> Co
 
 
 def pin_of(view: Manifest, table: TableIntent) -> TablePin | None:
-    """The pin of a table, found by its identity: after a schema change, another table may have its name."""
+    """The table's entry in the manifest, found by identity: after a schema change, another table may have its name."""
     return next((pin for pin in view.tables.values() if pin.id == table.id), None)
 
 

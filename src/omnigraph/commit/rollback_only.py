@@ -1,8 +1,8 @@
 """Writes with a failed flush: their sidecar is marked, and they can only be rolled back.
 
 After a failed `fsync` the kernel may forget that data was not written, and the next `fsync` succeeds although the data
-is lost. So the first failure is final. The mark is in the sidecar, where every process that could finish the write sees
-it.
+is lost. So after the first failed `fsync`, the write is always undone. The sidecar is marked, so that no process
+completes the write.
 """
 
 # See docs/decisions/0140-a-failed-flush-decides.md
@@ -15,7 +15,7 @@ from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.store import Store
 
 _unmarked: set[str] = set()
-"""Operations with a failed flush that this process could not mark yet."""
+"""Ids of writes with a failed flush whose sidecars this process could not mark yet."""
 
 
 def mark_rollback_only(store: Store, sidecar: Sidecar) -> Sidecar:
@@ -24,7 +24,7 @@ def mark_rollback_only(store: Store, sidecar: Sidecar) -> Sidecar:
     Raises:
         ObjectNotFoundError: the sidecar is missing: another process has settled the write.
         ObjectChangedError: another process marks it at the same time.
-        StorageError: it cannot be marked. This process remembers the operation, and marks it before it settles it.
+        StorageError: the sidecar cannot be marked. This process remembers the write, and marks it before it settles it.
     """
     _unmarked.add(sidecar.operation_id)
     marked = replace(sidecar, rollback_only=True)
@@ -35,5 +35,5 @@ def mark_rollback_only(store: Store, sidecar: Sidecar) -> Sidecar:
 
 
 def with_pending_mark(store: Store, sidecar: Sidecar) -> Sidecar:
-    """The sidecar with the mark that could not be written when the flush failed."""
+    """Mark the sidecar as rollback-only, if an earlier attempt of this process to write the mark failed."""
     return mark_rollback_only(store, sidecar) if sidecar.operation_id in _unmarked else sidecar

@@ -49,7 +49,7 @@ def contract_of(source: str, domain: str) -> tuple[AcceptedSchema, dict[str, byt
 
 
 def contract_files(source: str, accepted: AcceptedSchema) -> dict[str, bytes]:
-    """The contents of the three files."""
+    """The contents of the three schema files: source text, compiled schema and state."""
     return {
         SOURCE_PATH: source.encode(),
         IR_PATH: dump_ir(accepted).encode(),
@@ -60,8 +60,8 @@ def contract_files(source: str, accepted: AcceptedSchema) -> dict[str, bytes]:
 def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSchema]:
     """The schema of a branch.
 
-    After the commit of a schema change, and before its files are promoted, the staged files are valid. A branch that
-    was created before the change keeps its schema.
+    After the commit of a schema change, its files are promoted: copied from their staged paths to the final paths.
+    Until then, the staged files are valid. A branch that was created before the change keeps its schema.
 
     Args:
         objects: the graph's objects.
@@ -70,7 +70,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
     Raises:
         NotFoundError: a file is missing. Files are never recreated silently.
         CatalogError: the files contradict each other.
-        CorruptionError: they belong to another schema.
+        CorruptionError: the files belong to another schema than the one in the manifest.
     """
     found = _matching_contract(objects, CONTRACT, view.schema_hash)
     if found is None and view.head.operation_id is not None:
@@ -79,7 +79,7 @@ def read_contract(objects: ObjectStore, view: Manifest) -> tuple[str, AcceptedSc
         found = archived_contract(objects, view.schema_hash)
     if found is not None:
         return found
-    # If the files were not found, they may have been promoted between the two reads.
+    # Between these reads, another process may have copied the staged files to the final paths. So read them again.
     source, accepted = _read(objects, CONTRACT)
     if ir_hash(accepted) != view.schema_hash:
         message = "the schema files do not match the schema in the manifest"
@@ -162,7 +162,7 @@ def _read(objects: ObjectStore, paths: Sequence[str]) -> tuple[str, AcceptedSche
                 hint="restore the three schema files from a backup, or rebuild the graph from an export",
             ) from None
     source, ir, state = contents
-    accepted = check_contract(source, ir, state)  # before the decoding: an edited file may not be UTF-8
+    accepted = check_contract(source, ir, state)  # check before decoding: an edited file may not be UTF-8
     return source.decode(), accepted
 
 
@@ -201,7 +201,7 @@ class ContractWatch:
             self._check_main()
 
     def read(self, view: Manifest) -> tuple[str, AcceptedSchema]:
-        """The schema of a branch, as from `read_contract`. The files of `main` then count as checked."""
+        """The schema of a branch, by `read_contract`. For `main`, the next `check` looks only for later changes."""
         stamps = self._stamps()
         found = read_contract(self._objects, view)
         if view.branch == MAIN:
@@ -215,7 +215,7 @@ class ContractWatch:
                 self.read(view)
             except OmnigraphError:
                 if self._main().version == view.version:
-                    raise  # if the version differs, a commit has just changed the schema
+                    raise  # otherwise a commit has just changed the schema: check again
             else:
                 return
         self.read(self._main())
@@ -236,12 +236,12 @@ def _is_remote(objects: ObjectStore) -> bool:
     return objects.uri.scheme is Scheme.S3
 
 
-# Staged files of a schema change. Their names have the operation id, so that a late writer or recovery touches only its
-# own files.
+# Staged files of a schema change. Their names contain the operation id, so that a late writer or recovery changes only
+# its own files.
 
 
 def staged_paths(operation_id: str) -> list[str]:
-    """Paths of the three staged files, in the same order."""
+    """Paths of the three staged files: source text, compiled schema and state."""
     return [f"{path}.{operation_id}{STAGED}" for path in CONTRACT]
 
 
@@ -258,7 +258,7 @@ def staged_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -
 
 
 def promote_contract(objects: ObjectStore, schema_hash: str, operation_id: str) -> None:
-    """Promote the staged files to their final paths. May be interrupted and run again.
+    """Copy the staged files to their final paths, and remove them. May be interrupted and run again.
 
     Raises:
         StorageError: the files cannot be written, or another process has written them meanwhile.

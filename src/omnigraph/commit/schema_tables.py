@@ -30,7 +30,7 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
     """Check that the manifest has exactly the tables of the schema.
 
     Raises:
-        CorruptionError: it does not.
+        CorruptionError: the tables differ.
     """
     wanted = table_keys(accepted)
     found = {key: pin.id for key, pin in view.tables.items()}
@@ -45,8 +45,8 @@ def check_tables(accepted: AcceptedSchema, view: Manifest) -> None:
 def create_table(store: Store, accepted: AcceptedSchema, key: str, identity: TableId) -> TablePin:
     """Create an empty table. No reader sees it until a manifest points at it.
 
-    The directory name has the identity and a unique id of this attempt. So a process that creates it late cannot
-    change a table that another process has published.
+    The directory name has the identity and a unique id of this attempt. So a process that continues after a pause
+    cannot change a table that another process has published.
     """
     kind, name = TypeKey.parse(key)
     path = f"{kind}s/{identity}-{ulid_now().lower()}"

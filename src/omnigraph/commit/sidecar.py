@@ -1,4 +1,8 @@
-"""Sidecars: records of writes, stored before their first table changes, so that any process can settle them."""
+"""Sidecars: records of running writes.
+
+A sidecar is stored before the first table changes, so that any process can complete or undo the write if it is
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from omnigraph.storage.table_ref import TableRef
 RECOVERY_DIRECTORY = "__recovery"
 SIDECAR_VERSION = 1
 ROLLBACK_VERSION = 2
-"""Version number of a rollback-only sidecar. Older releases, which would ignore the mark, refuse this version."""
+"""Version number of a sidecar with the `rollback_only` mark. Older releases, which would ignore it, refuse it."""
 
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
@@ -39,14 +43,14 @@ class WriterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableIntent:
-    """The change of one table.
+    """The change of one table by a write.
 
     Attributes:
         pin: the version in the manifest before the write.
-        base: the version that the write was staged against: the pin, or the fork that was made from it.
+        base: the version that the write was staged against: `pin`, or the fork (Lance branch) that was made from it.
         transaction_id: id of the Lance transaction that commits this write to the table.
         row_count: number of entities after the write.
-        models: the models that computed the vectors after the write.
+        models: the embedding models of the table after the write.
         commits: number of Lance transactions. `transaction_id` is the id of the last one.
     """
 
@@ -68,18 +72,18 @@ class TableIntent:
         return self.base.at(self.base.version + self.commits)
 
     def pinned(self, key: str) -> TablePin:
-        """The version in the manifest after the write."""
+        """The entry of the table in the manifest after the write."""
         return TablePin(key, self.id, self.intended, self.row_count, self.models)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaIntent:
-    """The part of a schema change that is not in the table rows.
+    """The changes of a schema change to the manifest and to the schema files.
 
     Attributes:
         schema_hash: hash of the new schema. Its files are staged beside the old ones.
-        added: tables that were created for it.
-        drops: type keys that leave the graph.
+        added: tables that were created for new types.
+        drops: type keys that are removed from the graph.
         renames: old and new type keys.
     """
 

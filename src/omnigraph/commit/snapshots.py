@@ -94,7 +94,7 @@ class Snapshot:
         return self._pin_in(pins(self._manifest), key)
 
     def models(self, key: str) -> Models:
-        """The models that computed the vectors of a type."""
+        """The embedding models that computed the vectors of a type."""
         return self._untracked_pin(key).models
 
     def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
@@ -174,7 +174,7 @@ class Snapshot:
 
 
 def _check_id(entity_id: object) -> None:
-    """An id is always a string, also if the key property is a number."""
+    """Check that an id is a string. It is a string even if the key property is a number."""
     if not isinstance(entity_id, str):
         raise InputError(f"an id must be a text, not {shown(entity_id)}", hint='also if the key is a number: "10"')
 

@@ -14,14 +14,14 @@ from omnigraph.storage.uri import Scheme
 
 _LOOK_AFTER = 32
 _written = 0
-"""Approximate number of records that this process has written."""
+"""Approximate number of checksum records that this process has written."""
 
 
 def record_checksums(store: Store, operation_id: str, staged: Sequence[Staged]) -> None:
     """Record the size and checksum of every staged file. Only on a local disk.
 
-    The record is not flushed: losing it in a power failure does no harm, and two more flushes would add a quarter to
-    the time of a small commit. Compacted records are flushed.
+    The record is not flushed: a loss in a power failure does no harm, and two more flushes would make a small commit
+    25% slower. Compacted records are flushed.
 
     Raises:
         DamagedFileError: a file is missing.
@@ -40,7 +40,7 @@ def drop_checksums(store: Store) -> None:
 def compact_checksums(store: Store) -> None:
     """Compact the records if there are many. The write is done, so a failure is ignored.
 
-    Only some of the calls list the records to count them.
+    To save requests, most calls do not list the records.
     """
     global _written
     _written += 1

@@ -28,7 +28,7 @@ def check_staged(store: Store, intents: Sequence[TableIntent], staged: Sequence[
     """Check that staged files exist. On S3, this happens while the block of the `with` statement runs.
 
     Raises:
-        StagedFilesRemovedError: a file is missing. Nothing has happened, and the write may be staged again.
+        StagedFilesRemovedError: a file is missing. No table was changed, and the write may be staged again.
     """
     files = {
         intent.key: [file for step in each.steps for file in step.files]

@@ -1,4 +1,4 @@
-"""The staged table writes of one commit attempt, and the table forks that were made for them."""
+"""The staged table writes of one commit attempt, and the forks (Lance branches of tables) that were made for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fork_table(store: Store, view: Manifest, pin: TablePin) -> TableRef:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A staged table write, and the table version that it becomes."""
+    """A staged table write, and the change of the table in the sidecar."""
 
     write: TableWrite
     staged: Staged
@@ -83,7 +83,7 @@ class StagedWrites:
         """Begin an attempt on a captured state."""
         self._earlier |= {entry.intent.key: entry for entry in self._entries}
         if self._work is None and not self._earlier:
-            # Later attempts reuse files of the first, so the token must be older than all of them.
+            # Later attempts reuse files of the first attempt, so the token must be read before any file is written.
             self._token = files_token(self.store.objects)
         self._entries = []
         self.schema = None
@@ -127,7 +127,7 @@ class StagedWrites:
             raise CleanupStartedError(self.view.head.id)
 
     def _reuse(self, write: TableWrite, pin: TablePin) -> Staged | None:
-        """The files of an earlier attempt, if they are valid for this one."""
+        """The staged files of an earlier attempt, if they are valid for this attempt."""
         earlier = self._earlier.get(write.key)
         if earlier is None or not write.is_retry_of(earlier.write):
             return None

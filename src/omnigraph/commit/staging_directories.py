@@ -1,7 +1,7 @@
 """Staging directories: rows that loads, merges and exports on Spark write temporarily.
 
-A directory has the name of its work record (`work_records`), if there is one. Without a record it holds rows whose load
-has not started, or parts of an export. Then only its files show when it was last used.
+A directory has the name of its work record (`work_records`), if there is one. A directory without a record holds rows
+whose load has not started, or parts of an export. Then the times of its files show when it was last used.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ from omnigraph.storage.uri import GraphUri, Scheme
 
 PUBLISH_ATTEMPTS = 5
 REFS = "__refs"
-"""The lease on all branches and tags. No branch can have this name."""
+"""Name of the lease for creating and removing branches and tags. No branch can have this name."""
 PLACE = "__place"
-"""The lease on the location of the graph."""
+"""Name of the lease for changing the recorded location of the graph."""
 CLEANUP = "__cleanup"
-"""The lease of cleanup."""
+"""Name of the lease for cleanup."""
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Store:
         return torn is not None and torn.version == version
 
     def _lost(self, branch: str, name: str | None, version: int) -> bool:
-        """Whether a version was acknowledged, but its file is missing. Lance's hint file alone proves nothing."""
+        """Whether a version was acknowledged, but its file is missing. A version in Lance's hint file is no proof."""
         made = f"{table_directory(self.manifest.path, name)}/_transactions"
         if not any(info.path.startswith(f"{made}/{version - 1}-") for info in self.objects.list(made)):
             return False
@@ -238,7 +238,7 @@ class Store:
 
     @contextmanager
     def _unless_deleted(self, branch: str, incarnation: str) -> Iterator[None]:
-        """Read a branch that may be deleted at the same time. Reports it as not found, not as unreadable."""
+        """Read a branch that may be deleted at the same time. If it is, the read raises `BranchNotFoundError`."""
         try:
             yield
         except StorageError as error:
@@ -331,7 +331,7 @@ class Store:
         Args:
             branch: the graph branch.
             wait: seconds to wait for it.
-            view: a recent state of the branch, with the last fencing number; saves a read.
+            view: a recent state of the branch, if the caller has one. Its fencing number is used without a read.
         """
         patience = self.timeouts.wait if wait is None else wait
         return self._alone(branch, lambda: self._fence(branch) if view is None else view.fence, patience)
@@ -343,16 +343,16 @@ class Store:
     def exclusive_refs(self, *, wait: float | None = None) -> AbstractContextManager[Lease]:
         """The right to create and remove branches and tags.
 
-        Take the lease of a branch first, if that is needed, too.
+        If the lease of a branch is needed, too, take it before this one.
         """
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
 
     def exclusive_place(self) -> AbstractContextManager[Lease]:
-        """The right to adopt a new location."""
+        """The right to adapt the graph to a new location."""
         return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     def exclusive_cleanup(self) -> AbstractContextManager[Lease]:
-        """The right to clean up. It serialises cleanups. The removal list makes them safe."""
+        """The right to clean up. Only one cleanup runs at a time. The removal list makes it safe beside writers."""
         return self._alone(CLEANUP, lambda: 0, self.timeouts.wait)
 
     @contextmanager
@@ -380,8 +380,8 @@ class Store:
     def publish(self, base: Manifest, change: Change, commit: Commit, held: Lease) -> Manifest:
         """Publish a write: all table versions, the commit and the head become visible in one step, or nothing.
 
-        If another version was published first, it reads the manifest again. It retries while the branch head and the
-        tables are those that the write expects.
+        If another version was published first, the manifest is read again. The publish is retried while the branch head
+        and the tables are those that the write expects.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.

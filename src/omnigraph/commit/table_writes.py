@@ -42,8 +42,8 @@ class TableWrite(ABC):
 
     Attributes:
         key: the type key, `node:<Type>` or `edge:<Type>`.
-        models: the models that computed the vectors of the table after the write; None if the write does not change
-            them. A write that replaces all rows has no computed vectors, unless this names their models.
+        models: the embedding models of the table after the write; None if the write does not change them. If a write
+            replaces all rows and `models` is None, the table has no computed vectors.
     """
 
     replaces_table: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class TableWrite(ABC):
 
     @abstractmethod
     def is_empty(self, table: TableView, row_count: int) -> bool:
-        """Whether the write certainly changes nothing, so that the table need not be forked for it.
+        """Whether the write certainly changes nothing. Then no fork of the table is needed.
 
         Args:
             table: the version that the graph points at.
@@ -81,12 +81,12 @@ class TableWrite(ABC):
         return None
 
     def is_retry_of(self, earlier: TableWrite) -> bool:
-        """Whether an earlier attempt wrote the same rows in the same way."""
+        """Whether an earlier attempt wrote the same rows with the same operation."""
         return False
 
     @property
     def fork(self) -> TableRef | None:
-        """The fork that other processes wrote fragments into, for this write."""
+        """The fork (Lance branch of the table) in which other processes wrote fragments for this write."""
         return None
 
     @property
@@ -218,7 +218,7 @@ class Change(TableWrite):
         rows: the rows to upsert. A `RowSource` is streamed, and need not fit in memory.
         deleted: the ids to delete.
         fragments: results of `write_fragments` in other processes, in order, with rows whose ids are new.
-        fork: the fork that was made for this write and that has the fragments, if there is one.
+        fork: the fork that was made for this write and contains the fragments; None if no fork was made.
     """
 
     rows: pa.Table | RowSource
@@ -253,7 +253,7 @@ class _FragmentsWrite(TableWrite):
 
     Attributes:
         fragments: results of `write_fragments`, in order.
-        fork: the fork that was made for this write and that has the fragments, if there is one.
+        fork: the fork that was made for this write and contains the fragments; None if no fork was made.
     """
 
     fragments: tuple[str, ...]
@@ -346,8 +346,8 @@ class Compact(TableWrite):
     """Move rows to other files, and add index segments.
 
     Attributes:
-        layout: the new layout of the rows; None keeps their files.
-        segments: index segments that were built for it.
+        layout: the new files of the rows; None if the rows stay in their files.
+        segments: index segments that were built for the layout.
         allowed: the indexes that the table may have; all others are dropped.
     """
 

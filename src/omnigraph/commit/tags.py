@@ -1,4 +1,4 @@
-"""Tags: names for commits that keep them readable."""
+"""Tags: names for commits. Cleanup does not remove a commit with a tag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def list_tags(store: Store) -> list[Tag]:
 
 
 def create_tag(store: Store, name: str, commit: Commit) -> Tag:
-    """Name a commit.
+    """Create a tag for a commit.
 
     The reference is written first and the commit is checked afterwards. Cleanup lists versions for removal before it
     reads the references. So either cleanup sees the tag and keeps its versions, or this check sees the removal list.

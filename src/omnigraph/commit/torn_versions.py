@@ -1,4 +1,4 @@
-"""Torn version files, left by a power failure: quarantined if their write was never acknowledged.
+"""Torn version files, left incomplete by a power failure. They are renamed if their write was never acknowledged.
 
 An empty, truncated or zeroed file with the name of the newest version blocks its dataset. If a sidecar names that
 version as a result of its write, the write was never acknowledged: the file is renamed, and recovery continues as if
@@ -102,7 +102,7 @@ def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, a
         store: the graph.
         branch: the branch.
         sidecars: its sidecars.
-        alone: the user has confirmed that no other process writes.
+        alone: whether the user has confirmed that no other process writes.
 
     Raises:
         DamagedFileError: a version in an object store is torn, and other processes may write.
@@ -125,7 +125,7 @@ def quarantine_torn(store: Store, branch: str, sidecars: Sequence[Sidecar], *, a
 
 
 def intends_torn(store: Store, sidecar: Sidecar) -> bool:
-    """Whether a write left a torn newest version of the manifest or of a table. Recovery quarantines its file."""
+    """Whether a write left a torn newest version of the manifest or of a table. Recovery quarantines such a file."""
     if store.objects.uri.scheme is Scheme.MEMORY:
         return False
     directory = table_directory(store.manifest.path, store.ledger_of(sidecar.branch))
@@ -146,7 +146,7 @@ def _torn_table(store: Store, view: Manifest, table: TableIntent) -> TornVersion
 
 
 def correct_hint(store: Store, directory: str) -> None:
-    """Correct Lance's hint file of a dataset if it names a quarantined version, because readers would look for it."""
+    """Correct Lance's hint file of a dataset if it names a quarantined version, which readers would search for."""
     path = f"{directory}/{VERSIONS}/{HINT}"
     try:
         # Read the hint before listing the versions: a version is created before the hint names it.

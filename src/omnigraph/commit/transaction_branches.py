@@ -1,8 +1,8 @@
 """Transaction branches: a transaction writes to its own branch until it is merged.
 
-It is a normal branch with a reserved name. A record names its owner. The record is created before the branch and
-removed after it, so the branches of dead processes are found by listing the records. Any process may remove
-such a branch, and an interrupted removal can be repeated.
+A transaction branch is a normal branch with a reserved name. A record names its owner, the process that uses it. The
+record is created before the branch and removed after it, so the branches of dead processes are found by listing the
+records. Any process may remove such a branch, and an interrupted removal can be repeated.
 """
 
 # See docs/decisions/0034-transactions-work-on-hidden-branches.md
@@ -60,7 +60,7 @@ class TransactionBranch:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its process runs on another machine, so that only the heartbeat shows that it is alive."""
+        """Whether its process runs on another machine. Then only the heartbeat shows whether the process is alive."""
         return self.owner is None or self.owner.host != Owner.here().host
 
     def is_abandoned(self, silence: float) -> bool:
@@ -105,8 +105,8 @@ def reclaim(store: Store, *, watch: bool = False) -> None:
 
     Args:
         store: the graph.
-        watch: wait until the heartbeat of every process on other machines has changed, or has not changed for one lease
-            time.
+        watch: whether to wait for the processes on other machines: until the heartbeat of each has changed, or has not
+            changed for one lease time.
     """
     silence = store.timeouts.ttl
     while True:
@@ -161,7 +161,7 @@ def _remove(store: Store, name: SystemBranch, *, forks: Iterable[tuple[str, str]
     Args:
         store: the graph.
         name: the transaction branch.
-        forks: its table forks, as path and name; None if unknown, which checks all tables.
+        forks: its table forks, as path and name; None if unknown. Then all tables are checked.
 
     Raises:
         LeaseTimeoutError: another process is working on it.
@@ -197,7 +197,7 @@ def reclaim_forks(store: Store, incarnation: str, paths: list[str]) -> None:
 
 
 def _forks(store: Store, name: SystemBranch) -> list[tuple[str, str]] | None:
-    """The forks of a transaction branch according to its manifest; None if it cannot be read."""
+    """The table branches (forks) that a transaction made, from its manifest; None if the manifest cannot be read."""
     with suppress(OmnigraphError):
         view = store.capture(name)
         pinned = [(pin.ref.path, pin.ref.branch or "") for pin in view.tables.values()]

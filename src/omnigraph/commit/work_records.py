@@ -1,8 +1,8 @@
 """Work records: keep cleanup away from versions and files of long-running reads and writes.
 
-Running work has one object, `__work/<ulid>.json`: its process, a heartbeat counter, its kind, and the table versions
-that it needs. Cleanup keeps these versions. For work that writes files, it also keeps every file that is younger than
-the record and belongs to no version yet.
+A long-running read or write, here called *work*, has one object, `__work/<ulid>.json`, with its process, a heartbeat
+counter, its kind, and the table versions that it needs. Cleanup keeps these versions. For work that writes files,
+cleanup also keeps every file that is younger than the record and belongs to no version yet.
 
 The record is written first, and the removal list is read afterwards: if a needed version is listed or missing, the work
 fails with `VersionReclaimedError`. Cleanup writes the list first and reads the records
@@ -59,7 +59,7 @@ _NAME = re.compile(rf"{DIRECTORY}/([0-7][0-9a-hjkmnp-tv-z]{{25}})\.json")
 _VERSION = 1
 
 Needs = dict[str, dict[str, list[int]]]
-"""Table versions by table and fork. The empty name is the main branch of the table."""
+"""Version numbers by table, and by fork (Lance branch of the table). The empty name is the table's main branch."""
 
 
 class WorkKind(StrEnum):
@@ -101,9 +101,9 @@ class WorkRecord:
         name: its ULID. The staging directory of the work has the same name.
         kind: the kind of work; None if the record cannot be read. The work then counts as one that writes files.
         owner: its process; None if the record cannot be read.
-        beat: the heartbeat counter. Other machines count the work as running while it changes.
-        began: when it was first written, by the clock of the store.
-        seen: when it was last written, by that clock.
+        beat: the heartbeat counter. Processes on other machines consider the work running while the counter changes.
+        began: when the record was first written, by the clock of the store.
+        seen: when the record was last written, by the clock of the store.
         commits: the commits that it needs. Merge bases between them and the heads of branches are kept, too.
         needs: the table versions that it needs.
         etag: etag of the object that was read.
@@ -125,7 +125,7 @@ class WorkRecord:
 
     @property
     def writes(self) -> bool:
-        """Whether files that belong to no version may belong to this work."""
+        """Whether this work may have written files that belong to no table version yet."""
         return self.kind is None or self.kind.writes
 
 
@@ -487,8 +487,8 @@ class Watch:
         Args:
             objects: the graph's objects.
             ttl: seconds without a heartbeat after which work is dead.
-            wait: watch each record of another machine until its heartbeat changes or `ttl` has passed. Without it, work
-                that was watched for less than `ttl` counts as running.
+            wait: whether to watch each record of another machine until its heartbeat changes or `ttl` has passed. If
+                not, work that was watched for less than `ttl` counts as running.
         """
         first: dict[str, str] = {}
         while True:
@@ -518,7 +518,7 @@ def remove_dead(objects: ObjectStore, records: Iterable[WorkRecord]) -> list[Wor
     for record in records:
         try:
             objects.delete_if(record.path, record.etag)
-            objects.delete(record.path)  # also removes the tombstone that some stores leave; the name is never reused
+            objects.delete(record.path)  # removes the tombstone that `delete_if` leaves in S3; the name is never reused
         except ObjectChangedError:
             awake.append(record)
     return awake

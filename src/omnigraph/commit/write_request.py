@@ -18,7 +18,7 @@ from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.storage.table_ref import TableRef
 
 GRAPH_HEAD = "graph_head"
-"""Names the branch head in a conflict."""
+"""The value of `ReadConflict.member` if the branch head has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class WriteRequest:
         schema: a schema to activate with the commit.
         work: the work record that protects files which were written before the commit; None if the write stages all
             its files itself.
-        healed: whether the caller has just recovered interrupted writes of the branch.
+        healed: whether the caller has just settled the interrupted writes of the branch.
     """
 
     branch: str = MAIN
@@ -139,4 +139,4 @@ class WriteRequest:
 
 
 Prepare = Callable[[Manifest], Sequence[TableWrite] | Prepared]
-"""Prepares the writes for a captured state. Called again for every attempt; validation belongs here."""
+"""Prepares the writes for a captured state. Called again for every attempt, so it also has to validate the writes."""

@@ -25,7 +25,7 @@ _MEMORY = 128 << 20
 
 
 class CachedVectors(Protocol):
-    """A cache of vectors by text key."""
+    """A cache of vectors. The key of a vector is a hash of its text."""
 
     def find(self, keys: Keys) -> tuple[Found, Vectors]: ...
 
@@ -34,12 +34,12 @@ class CachedVectors(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one operation, and a cache in memory, so that the operation embeds no text twice.
+    """Counts of one operation, such as a load, and a memory cache, so that the operation embeds no text twice.
 
     Attributes:
         computed: number of vectors that the embedder computed.
         found: number of cache hits, in memory or on disk.
-        models: the model and the text property of each computed vector property, by type and property.
+        models: the embedding model and the text property of each computed vector property, by type and property.
     """
 
     computed: int = 0
@@ -48,7 +48,7 @@ class Tally:
     _known: dict[tuple[int, Purpose], _Memory] = field(default_factory=dict)
 
     def known(self, dimension: int, purpose: Purpose) -> CachedVectors:
-        """The memory cache of the operation."""
+        """The memory cache of the operation for vectors of this dimension and purpose."""
         return self._known.setdefault((dimension, purpose), _Memory(dimension))
 
 
@@ -81,7 +81,7 @@ def embed_texts(
 
 
 def _on_disk(embedder: Embedder, count: int, dimension: int, purpose: Purpose) -> CachedVectors | None:
-    """The disk cache of an embedder; None if the embedder has no cache key, or if there are too few texts."""
+    """The disk cache of an embedder; None if it is not used, for example because there are few texts."""
     key = getattr(embedder, "cache_key", None)
     if not isinstance(key, str) or count < getattr(embedder, "cache_from", 1):
         return None

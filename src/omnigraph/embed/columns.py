@@ -25,7 +25,7 @@ def embed_column(
     Each distinct text is embedded once, or taken from the cache. The vector of a null or blank text is null.
 
     Args:
-        embedder: the model.
+        embedder: computes the vectors.
         texts: the values of the source property.
         target: the vector property.
         owner: the name of the type, for error messages.
@@ -118,5 +118,5 @@ def check_model(embedder: Embedder, target: Property, owner: str) -> None:
             f"the schema records the model '{recorded}', but '{embedder.name}' is configured",
             subject=f"{owner}.{target.name}",
             hint=f"configure '{recorded}' (OMNIGRAPH_EMBED_PROVIDER, OMNIGRAPH_EMBED_MODEL), or write the vector"
-            " yourself: null for none",
+            " yourself: null for no vector",
         )

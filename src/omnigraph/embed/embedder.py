@@ -13,18 +13,18 @@ from omnigraph.errors import EmbeddingError
 Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 Vectors: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
-_ROWS = 4096  # rows per validation step, to limit the float64 copy
+_ROWS = 4096  # vectors that are validated at a time, to limit the memory of their float64 copy
 
 
 class Purpose(StrEnum):
-    """The purpose of a vector. Some models embed queries and documents differently."""
+    """The purpose of a vector. Some models compute different vectors for queries and for documents."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Embedder(Protocol):
-    """Computes vectors from texts. Pass your own with `omnigraph.open(…, embedder=…)`.
+    """Computes vectors from texts. Pass your own embedder with `omnigraph.open(…, embedder=…)`.
 
     It must be thread-safe. The texts are distinct and not blank.
 
@@ -79,6 +79,6 @@ def _scaled(rows: np.ndarray[tuple[int, int], np.dtype[np.float64]], name: str) 
     largest = np.abs(rows).max(axis=1, keepdims=True)
     if not largest.all():
         raise EmbeddingError(f"'{name}' returned a vector of zeros, which has no direction")
-    rows /= largest  # so that squares neither overflow nor underflow
+    rows /= largest  # scale the numbers, so that their squares neither overflow nor underflow
     rows /= np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
     return rows.astype(np.float32)

@@ -85,11 +85,11 @@ class Endpoint:
         return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
     def post(self, path: str, payload: object) -> object:
-        """Send a request and return the decoded answer.
+        """Send a request and return the decoded response.
 
         Raises:
             EmbeddingUnavailableError: the provider was busy, failing or not reachable until the deadline.
-            EmbeddingError: the provider refused the request, or its answer is not JSON.
+            EmbeddingError: the provider refused the request, or its response is not JSON.
         """
         body = orjson.dumps(payload)
         limits, started = self.limits, time.monotonic()
@@ -161,7 +161,7 @@ class Endpoint:
     def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         if error.code == 429 or error.code >= 500:
             raise _TransientError(f"HTTP status {error.code}", _retry_after(error.headers.get("Retry-After")))
-        if error.code in (401, 403):  # do not quote this answer: it may contain the key
+        if error.code in (401, 403):  # do not quote this response: it may contain the API key
             raise EmbeddingError(
                 f"the embedding provider at {self.host} answered with HTTP status {error.code}: invalid API key",
                 hint="check the key in the provider's environment variable",
@@ -169,18 +169,18 @@ class Endpoint:
         try:
             reason = self._reason(error.read(_SHOWN_CHARACTERS * 100))
         except (OSError, http.client.HTTPException):
-            reason = ""  # report the refusal without its reason
+            reason = ""  # the response cannot be read: report the HTTP status only
         raise EmbeddingError(f"the embedding provider at {self.host} answered with HTTP status {error.code}{reason}")
 
     def _reason(self, answer: bytes) -> str:
-        """The reason of a refusal, truncated and without the API key."""
+        """The reason that the provider gives in its response, truncated and without the API key."""
         text = answer.decode("utf-8", "replace")
         try:
             match orjson.loads(answer):
                 case {"error": {"message": str(message)}} | {"error": str(message)} | {"message": str(message)}:
                     text = message
         except orjson.JSONDecodeError:
-            pass  # show the text as it is
+            pass  # the response is not JSON: show its text as it is
         if self.secret:
             text = text.replace(self.secret, "…")
         text = " ".join(text.split())

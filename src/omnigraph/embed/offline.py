@@ -1,6 +1,7 @@
 """The offline model: the average of the token vectors of a text, with the weights of the `wordllama` package.
 
-Only the files of that package are used. Its code logs, downloads files and imports further packages.
+Only the data files of that package are used. Its code is not used, because it logs, downloads files and imports
+further packages.
 """
 
 # See docs/decisions/0047-the-offline-model-is-installed.md
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 NAME = "wordllama/l2-supercat-256"
 DIMENSIONS = 256
 CHARACTERS = 32_768
-"""Longer texts are truncated. Further words hardly change an average of thousands of words."""
+"""Texts with more characters are truncated, because further words hardly change an average of thousands of words."""
 
 WEIGHTS_FILE = "weights/l2_supercat_256.safetensors"
 """Path of the weights in the installed package."""
@@ -37,10 +38,10 @@ BLOCK_TEXTS = 1024
 """Maximum number of texts that are tokenized at once."""
 
 BLOCK_CHARACTERS = 262_144
-"""Number of characters after which a block of texts ends."""
+"""When the texts of a block have this number of characters, the block ends."""
 
 TOKENS_PER_LOOKUP = 1024
-"""Number of tokens whose vectors are read at once. They fit into the CPU cache."""
+"""Number of tokens whose vectors are read at once. These vectors fit into the CPU cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class OfflineEmbedder:
     name = NAME
     cache_key = f"offline {NAME}"
     cache_from = 256
-    """Embedding a few texts is faster than a lookup in the disk cache."""
+    """With fewer texts than this, the disk cache is not used, because embedding them is faster than a lookup."""
 
     def embed(self, texts: Sequence[str], dimension: int, *, purpose: Purpose) -> Vectors:
         """See `Embedder`. The purpose has no effect.
@@ -72,7 +73,7 @@ class OfflineEmbedder:
             raise EmbeddingModelError(
                 f"the offline model '{NAME}' has {DIMENSIONS} dimensions at most, but the vector needs {dimension}",
                 hint=f"declare Vector({DIMENSIONS}) or less, configure a provider (OMNIGRAPH_EMBED_PROVIDER), or write"
-                " the vector yourself: null for none",
+                " the vector yourself: null for no vector",
             )
         model = _load()
         vectors = np.empty((len(texts), dimension), np.float32)
@@ -83,7 +84,7 @@ class OfflineEmbedder:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Split texts into blocks, to limit the memory of tokenizing. Yields each with the index of its first text."""
+    """Split texts into blocks, to limit memory. Yields each block with the index of its first text."""
     block: list[str] = []
     first = held = 0
     for number, text in enumerate(texts):
@@ -132,7 +133,7 @@ def _load() -> _Model:
             f"the offline embedding model cannot be read: {error}", hint="install 'wordllama' 0.4 again"
         ) from error
     if weights.shape != (tokenizer.get_vocab_size(), DIMENSIONS):
-        raise EmbeddingError("the installed 'wordllama' holds another model", hint="install 'wordllama' 0.4 again")
+        raise EmbeddingError("the package 'wordllama' contains another model", hint="install 'wordllama' 0.4 again")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return _Model(tokenizer, weights.astype(np.float32))

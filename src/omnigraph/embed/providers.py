@@ -12,8 +12,8 @@ from omnigraph.embed.embedder import Purpose, Vectors, unit_vectors
 from omnigraph.embed.http import Endpoint
 from omnigraph.errors import EmbeddingError
 
-_TEXTS = 32  # the smallest default limit of common servers
-_CHARACTERS = 100_000  # providers also limit the tokens of a request
+_TEXTS = 32  # texts per request: the smallest default limit of common servers
+_CHARACTERS = 100_000  # characters per request, because providers also limit the tokens of a request
 _CONCURRENT_REQUESTS = 4
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OpenAiEmbedder:
-    """`POST /embeddings`, many texts per request: OpenAI, OpenRouter, and most self-hosted servers."""
+    """Sends `POST /embeddings` with many texts per request: for OpenAI, OpenRouter, and most self-hosted servers."""
 
     name: str
     endpoint: Endpoint
@@ -39,7 +39,7 @@ class OpenAiEmbedder:
         return unit_vectors(rows, len(texts), dimension, self.name)
 
     def _rows(self, answer: object, count: int) -> list[object]:
-        """The vectors in the order of the texts. An answer may have another order."""
+        """The vectors in the order of the texts. The response may have another order."""
         match answer:
             case {"data": list(items)} if len(items) == count:
                 placed = dict(_indexed(items))
@@ -57,7 +57,7 @@ def _indexed(items: list[object]) -> Iterator[tuple[object, object]]:
 
 @dataclass(frozen=True, slots=True)
 class GeminiEmbedder:
-    """`POST /models/<model>:embedContent`, one text per request."""
+    """Sends `POST /models/<model>:embedContent` with one text per request: for Gemini."""
 
     name: str
     endpoint: Endpoint
@@ -98,7 +98,10 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _run_concurrently(ask: Callable[[T], list[object]], requests: Sequence[T]) -> list[list[object]]:
-    """Run requests concurrently, and return the answers in their order. The first failure stops all."""
+    """Run requests concurrently, and return the responses in the order of the requests.
+
+    After the first failure, requests that have not started are cancelled.
+    """
     if len(requests) == 1:
         return [ask(requests[0])]
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS, "omnigraph-embed") as pool:

@@ -1,1 +1,1 @@
-"""The engine: a `Session` for one open graph, and one module per verb."""
+"""The engine: a `Session` for one open graph, and one module per verb, such as `load` and `merge`."""

@@ -119,7 +119,7 @@ class Computed:
     """The changed vectors of a type.
 
     Attributes:
-        counts: the amount of work.
+        counts: the numbers of rows and vectors, for receipts.
         parts: yields tables of ids, row ids and vectors. It can be called more than once.
     """
 
@@ -141,7 +141,7 @@ class Backend(Protocol):
         ...
 
     def comparer(self, session: Session, budget: int) -> AbstractContextManager[Comparer]:
-        """Compare the tables of a merge."""
+        """The comparer of the tables of a merge."""
         ...
 
     def vectors(self, session: Session, request: EmbedRequest) -> AbstractContextManager[ComputeVectors]:

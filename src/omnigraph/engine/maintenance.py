@@ -39,7 +39,7 @@ def index_coverage(session: Session, branch: str | None, at: At | None) -> list[
 
 
 def ensure_indexes(session: Session, branch: str | None) -> IndexReceipt:
-    """Build missing indexes as one commit, and the topologies in the disk cache."""
+    """Build missing indexes as one commit, and the adjacency arrays (topologies) in the disk cache."""
     session.require_writable()
     target = session.branch_or_default(branch)
     receipt = indexing.ensure_indexes(session.store, target, lambda view: session.schemas.checked(view).catalog)

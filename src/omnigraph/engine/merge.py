@@ -57,7 +57,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
     with ExitStack() as held:
-        # The work record protects both states from cleanup, also while the engine is chosen and started.
+        # The work record protects both states from cleanup, even while the engine is chosen and started.
         if request.preview:
             if request.expect_head not in (None, target.head.id):
                 raise PreconditionFailedError(request.into, str(request.expect_head), target.head.id)
@@ -77,7 +77,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     if last is not None and (commit is None or (LABEL, dict(commit.labels).get(LABEL)) == last.label(digest)):
         receipt = last.committed(commit)
     else:
-        assert commit is not None  # a commit with the idempotency key of this request existed before
+        assert commit is not None  # the commit of an earlier request with the same idempotency key
         receipt = earlier_receipt(request.into, digest, commit)
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
 

@@ -46,7 +46,7 @@ def unchanged(commit: str | None, reads: Sequence[ListedRead]) -> Unchanged | No
     listed = tuple(_listed(read) for read in reads)
     if commit is None:
         if listed:
-            raise InputError("reads needs unchanged_since: the commit that the results are compared with")
+            raise InputError("reads also needs unchanged_since, the commit whose results are compared")
         return None
     return Unchanged(commit, listed)
 
@@ -81,7 +81,7 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
         if results[0].columns != results[1].columns or sorted(results[0].json_rows()) != sorted(results[1].json_rows()):
             about = f"the result of read {number} ('{results[0].query_name}')"
             raise ChangedSinceError(view.branch, wanted.commit, view.head.id, about)
-    return replace(prepared, on_head=True)  # a later commit may change the results of these queries
+    return replace(prepared, on_head=True)  # after a later commit, the queries have to run again
 
 
 def _state(store: Store, view: Manifest, commit: str) -> Manifest:

@@ -95,12 +95,12 @@ class PrepareMutation:
 
 @dataclass(frozen=True, slots=True)
 class PrepareLoad:
-    """Create the table writes of rows that were built before.
+    """Create the table writes for rows that are already built.
 
     Attributes:
         rows: the rows.
-        schema_hash: the schema that they were built for.
-        label: the label of the commit.
+        schema_hash: the hash of the schema that they were built for.
+        label: the receipt of the load, as a label of the commit.
     """
 
     rows: LoadRows
@@ -118,9 +118,9 @@ class PrepareMerge:
     """Merge a source into the state of an attempt.
 
     Attributes:
-        work: the merge.
+        work: the merge that computes the changes.
         source: the state of the source branch.
-        choice: the engine.
+        choice: the chosen engine, local or Spark.
         digest: the digest of the request, for idempotency.
         receipt: the receipt of the last attempt, without a commit; None before the first.
     """

@@ -30,7 +30,7 @@ class ExternalBlobSourceError(OmnigraphError):
 
     Attributes:
         uri: the reference, without credentials, query and fragment.
-        reason: the message of the source. For people, not for programs.
+        reason: why the target could not be read, as a text for people.
     """
 
     code = "external_blob_source"

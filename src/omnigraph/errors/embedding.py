@@ -6,7 +6,7 @@ from omnigraph.errors.family import Disposition, OmnigraphError
 
 
 class EmbeddingError(OmnigraphError):
-    """A text could not be embedded: wrong settings, or an invalid answer of the provider. Nothing was written.
+    """A text could not be embedded: settings are wrong, or the provider sent an invalid response. Nothing was written.
 
     Attributes:
         subject: the type and property of the vector, if known.

@@ -44,7 +44,7 @@ class OmnigraphError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request can succeed later."""
+        """Whether the same request can succeed if it is sent again later."""
         return self.disposition is Disposition.RETRY
 
     def render(self) -> str:
@@ -116,7 +116,7 @@ class CompileError(OmnigraphError):
 
     @source.setter
     def source(self, source: SourceText | None) -> None:
-        """Set the source text, and show its line in tracebacks, above the hint.
+        """Set the source text. Tracebacks then show the line with the error, above the hint.
 
         The checker raises errors without a source. The compiler adds it.
         """

@@ -187,7 +187,7 @@ class AlreadyInitializedError(ConflictError):
 
 
 class InitializationClaimedError(ConflictError):
-    """Another process is creating a graph at this location, or crashed while it did."""
+    """Another process is creating a graph at this location, or crashed during the creation."""
 
     code = "initialization_claimed"
 
@@ -219,7 +219,7 @@ class IncompleteCopyError(InputError):
 
 
 class ReadOnlyError(InputError):
-    """A write through a read-only handle."""
+    """The caller tried to write to a graph that is open for reading only."""
 
     code = "read_only"
 

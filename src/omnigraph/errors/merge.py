@@ -42,7 +42,8 @@ class Conflict:
             if its base is undecided. Long texts and lists are truncated. A blob is shown as a digest.
         ours: the values in the target; None if the entity does not exist there.
         theirs: the values in the source; None if the entity does not exist there.
-        base_undecided: whether the value in the merge base is unknown: several bases differ, or it cannot be read.
+        base_undecided: whether the value in the merge base is unknown: there are several bases with different values,
+            or the value cannot be read.
     """
 
     entity_kind: str
@@ -110,7 +111,7 @@ _WITHOUT_SIDES = (ConflictKind.UNIQUE_VIOLATION, ConflictKind.CARDINALITY_VIOLAT
 
 
 class MergeConflictsError(ConflictError):
-    """A merge has conflicts without a decision. The target is unchanged.
+    """A merge has conflicts that neither a strategy nor a resolution decides. The target is unchanged.
 
     Attributes:
         conflicts: the first conflicts, in a fixed order.

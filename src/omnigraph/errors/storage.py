@@ -8,7 +8,7 @@ from omnigraph.errors.family import Disposition, OmnigraphError
 
 
 class StorageErrorKind(StrEnum):
-    """Kinds of storage failures. For information: no kind alone makes it safe to send a write again."""
+    """Kinds of storage failures, for information. A kind does not show whether it is safe to send a write again."""
 
     TRANSIENT = "Transient"
     """Nothing happened. The store was busy or not reachable."""

@@ -130,5 +130,5 @@ REPORTS: dict[type[OmnigraphError], Report] = {
 
 
 def report_for(error: OmnigraphError) -> Report:
-    """The row of the error's class, or of its nearest base class."""
+    """The entry for the class of an error, or for its nearest base class in the table."""
     return next(REPORTS[cls] for cls in type(error).__mro__ if cls in REPORTS)

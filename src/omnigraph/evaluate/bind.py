@@ -39,7 +39,7 @@ def bind(
     Args:
         params: the declared parameters.
         given: the values by name, without `$`: JSON values, or Python and numpy values.
-        js_safe: whether integers beyond ±(2^53 - 1) must be texts.
+        js_safe: whether integers beyond ±(2^53 - 1) must be given as texts.
 
     Raises:
         ParameterError: a parameter is missing or misspelt, or its value does not fit.
@@ -252,7 +252,7 @@ def _moment(value: object) -> int | None:
 
 
 def _shown(value: object) -> str:
-    """Quote a value in an error message. For containers, only its kind."""
+    """Quote a value in an error message. For a list or an object, return only its kind."""
     if value is None or isinstance(value, str | int | float | Decimal | np.number | date):
         return shown(value)
     if isinstance(value, Mapping):

@@ -42,7 +42,7 @@ def compare(op: ir.CompareOp, left: Value, right: Value) -> Value:
 
 
 def exactly_representable(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The numbers that a type can represent exactly, in that type. Other numbers equal no value of the type."""
+    """Convert numbers to a type. Numbers that the type cannot represent exactly are left out: no value equals them."""
     if numbers.type == kind:
         return numbers
     converted = numbers.cast(kind, safe=False)
@@ -76,7 +76,7 @@ def _mixed(op: ir.CompareOp, left: Value, right: Value) -> Value:
 
 
 _INTEGERS: dict[ir.CompareOp, Callable[[Numbers, Numbers], Mask]] = {
-    # numpy compares int64 with uint64 by value.
+    # numpy compares int64 with uint64 by their exact values.
     ir.CompareOp.EQ: np.equal,
     ir.CompareOp.NE: np.not_equal,
     ir.CompareOp.LT: np.less,
@@ -87,7 +87,7 @@ _INTEGERS: dict[ir.CompareOp, Callable[[Numbers, Numbers], Mask]] = {
 
 
 def _integer_to_float(op: ir.CompareOp, integers: Numbers, floats: Numbers) -> Mask:
-    """Compare integers with the integer parts of the floats. If they are equal, the fraction decides."""
+    """Compare integers with the integer parts of floats. If both are equal, a float with a fraction is larger."""
     bounds = np.iinfo(integers.dtype)
     wholes = np.floor(floats.astype(np.float64))
     above = wholes >= float(bounds.max + 1)

@@ -28,7 +28,7 @@ def evaluate(expr: ir.Expr, rows: Rows, request: Request) -> pa.Array:
 
     Raises:
         ExecutionError: a number or date is too large, or a pattern is invalid.
-        ParameterError: a parameter is used as a pattern, and the pattern is invalid.
+        ParameterError: the value of a parameter is used as a pattern, and it is not a valid pattern.
     """
     column = broadcast(_Evaluation(rows, request).value(expr), rows.count)
     wanted = value_type(expr.type)

@@ -149,7 +149,7 @@ def _decimal_places(sizes: npt.NDArray[np.float64], scale: float) -> npt.NDArray
     """Round positive floats below 2^53 / scale to multiples of 1 / scale."""
     scaled = sizes * scale
     wholes = np.floor(scaled)
-    # The product is rounded. If it is exactly a half, its rounding error decides.
+    # The product is rounded. If it is exactly a half, the sign of its rounding error tells whether to round up.
     beyond_half = (scaled - wholes - 0.5) + _rounding_error(sizes, scale, scaled)
     return (wholes + (beyond_half >= 0)) / scale
 
@@ -166,7 +166,7 @@ def _rounding_error(a: npt.NDArray[np.float64], b: float, product: npt.NDArray[n
 def _by_decimals(numbers: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
     """Round with Python decimals, for digits that float arithmetic cannot handle. Slow, but rarely used."""
     if place > 1074:
-        return numbers  # no float has more decimal digits
+        return numbers  # no float has more decimal digits than this, so rounding does not change it
     if place < -308:
         return np.copysign(0.0, numbers)
     with localcontext(prec=2000):

@@ -49,7 +49,7 @@ The conversion duplicates every operand of an `and` or `or`. So 64 comparisons i
 """
 
 _TOGETHER = 256
-"""The number of values in a list whose lookup costs as much as one comparison."""
+"""A lookup in a list of this number of values is counted as one comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,15 @@ class _Part:
 
 
 def prefilter(expr: ir.Expr, request: Request, *, key: str | None = None) -> pc.Expression | None:
-    """Derive a filter on the columns of `self` that accepts every row for which the expression is true.
+    """Derive a filter on table columns that accepts every row for which the expression is true.
 
     The filter may accept more rows. The caller still has to evaluate the expression with `holds`.
 
     Args:
         expr: the condition.
         request: the parameters and the time of the request.
-        key: the key property of the type, if the key is a single `String`. It is looked up as the id.
+        key: the key property of the type, if the key is a single `String`. A condition on it
+            becomes a condition on the id, which has the same value.
 
     Returns:
         A filter for a scan, or None if no part of the condition can be pushed down.
@@ -185,7 +186,7 @@ def _all(known: Iterator[_Part | None]) -> _Part | None:
 
 
 def _any(known: Iterator[_Part | None]) -> _Part | None:
-    """Combine the parts of a disjunction. None unless all parts can be pushed down. Merges value lists of a column."""
+    """Combine the parts of a disjunction, and merge value lists of a column. None if a part cannot be pushed down."""
     others: list[_Part] = []
     listed: dict[str, list[_Part]] = {}
     for part in known:
@@ -212,7 +213,7 @@ def _one_of(column: str, values: pa.Array) -> _Part:
 
 
 def _cost(count: int, total: int) -> int:
-    """The cost of several parts in a balanced tree: each part is doubled once per level."""
+    """The cost of several parts in a balanced tree: the conversion doubles each part once per level."""
     return total << (count - 1).bit_length()
 
 

@@ -25,7 +25,7 @@ class Request:
 
 
 class Rows(Protocol):
-    """The columns of some rows. Every array has `count` values."""
+    """The values that expressions read from rows. Every array has `count` values, one per row."""
 
     @property
     def count(self) -> int: ...
@@ -34,19 +34,22 @@ class Rows(Protocol):
         """A property of a variable. Null if the variable is unbound, or if its type does not declare the property."""
 
     def ident(self, var: str, role: ir.Role) -> pa.Array:
-        """The ids of the entities of a variable, or of the endpoints of its edges. Null if the variable is unbound."""
+        """The ids of the entities of a variable; with role `FROM` or `TO`, the ids of the source or target of edges.
+
+        Null if the variable is unbound.
+        """
 
     def type_of(self, var: str) -> pa.Array:
         """The type names of the entities of a variable. Null if the variable is unbound."""
 
     def path(self, var: str, part: ir.PathPart) -> pa.Array:
-        """The lengths of the paths of a variable, or the ids on them."""
+        """The lengths of the paths of a path variable, or the ids of their nodes or edges."""
 
     def column(self, name: str) -> pa.Array:
         """A column of the current result."""
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
-        """Full-text matches, or the rank of entities. Null for entities without a rank."""
+        """For each row, whether the text matches, or the rank of the entity. The rank is null if there is none."""
 
 
 ROLE_COLUMNS = {ir.Role.ID: "id", ir.Role.FROM: "src", ir.Role.TO: "dst"}
@@ -84,7 +87,7 @@ class _TableRows:
 
 
 def table_rows(table: pa.Table, type_name: str | None = None) -> Rows:
-    """The rows of one table as the variable `self`.
+    """The rows of one table, for expressions on the variable `self`.
 
     Args:
         table: stored rows, with all columns that the expression reads.

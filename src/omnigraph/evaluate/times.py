@@ -25,7 +25,7 @@ _MILLISECONDS = {
 _MONTHS = {ir.TimeUnit.MONTH: 1, ir.TimeUnit.YEAR: 12}
 
 _FARTHEST_MONTH = 4_000_000_000
-"""Limit for the months or years to add. Larger than the range of DateTime, and too small for an integer overflow."""
+"""Limit for the months or years to add. It exceeds the range of DateTime, and does not cause an integer overflow."""
 
 
 def calendar_part(function: ir.Function, value: Value) -> Value:
@@ -126,7 +126,7 @@ def _months_between(start: Whole, end: Whole, kind: pa.DataType) -> Whole:
     start_months, days, clock = _civil(start, kind)
     end_months, end_days, end_clock = _civil(end, kind)
     first_of_end = _first_days(end_months)
-    # The start date, moved to the month of the end date.
+    # `landed` is the day of the start date, moved to the month of the end date.
     landed = _day_of(end_months, days) - first_of_end
     later = (landed > end_days) | ((landed == end_days) & (clock > end_clock))
     earlier = (landed < end_days) | ((landed == end_days) & (clock < end_clock))

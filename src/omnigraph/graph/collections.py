@@ -154,7 +154,7 @@ class Tags:
 
 
 class Recovery:
-    """Interrupted writes."""
+    """Interrupted writes, pending and recovered."""
 
     def __init__(self, session: Session) -> None:
         self._store = session.store

@@ -688,9 +688,9 @@ class Graph:
         `omnigraph.repair`.
 
         Args:
-            confirm: adopt table versions that only maintenance added, rename files that the graph does not need, and
-                drop damaged indexes.
-            force: with `confirm`: also adopt versions that other programs wrote, return unreadable tables to an older
+            confirm: enter table versions that only maintenance added in the manifest, rename files that the graph does
+                not need, and drop damaged indexes.
+            force: with `confirm`: also enter versions that other programs wrote, return unreadable tables to an older
                 version, and abandon writes that recovery cannot complete or undo.
 
         Example:
@@ -788,7 +788,7 @@ class Graph:
             older_than: commits younger than this stay readable. With both arguments, a commit is removed only if both
                 allow it.
             orphans_older_than: the minimum age of removed orphan files. Files of running work always stay.
-            preview: report what would be removed, but change nothing.
+            preview: report the removals, but change nothing.
 
         Example:
             >>> import pyarrow, tempfile

@@ -10,7 +10,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 PRIMARY_KEY_METADATA = {"lance-schema:unenforced-primary-key": "true"}
 PROPERTY_ID = "omnigraph.stable_property_id"
-"""The metadata key of a field for the number of its property. A rename does not change the number."""
+"""The key under which a field of an Arrow schema stores the number of its property. Renames keep the number."""
 
 _MOMENT = pa.timestamp("ms", "UTC")
 _SCALARS: dict[Scalar, pa.DataType] = {

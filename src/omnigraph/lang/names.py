@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from omnigraph.errors import cut
 
 _LONGEST = 1000
-"""Maximum compared length of a name. A caller may pass the content of a whole file as a name by mistake."""
+"""Longer names get no suggestion. A caller may pass the content of a whole file as a name by mistake."""
 
 
 def did_you_mean(written: str, known: Iterable[str]) -> str | None:

@@ -8,7 +8,7 @@ The kind of a token is one of the words below, or the punctuation itself:
     type     TypeName     upper-case first letter
     name     name         lower-case first letter or underscore
     var      $name        (queries)
-    at       @name        (schemas and query notes); text is the name alone
+    at       @name        (schemas and query notes); text is the name without @
     int, float, string    literals; a string's text is still quoted and escaped
     end                   after the last token; its text is empty
 """

@@ -31,7 +31,7 @@ from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.rules.validator import violations
 
 MAX_DEPTH = 100
-"""Maximum depth of recursion. Beyond it the base is unknown."""
+"""Maximum depth of recursion. If it is exceeded, the base counts as unknown."""
 
 UNKNOWN = State(None)
 """The state of a commit that cannot be read."""
@@ -59,7 +59,7 @@ class Bases:
     by_strategy: bool = False
 
     def of(self, best: Sequence[str], depth: int = 0) -> State:
-        """The base from the best common ancestors."""
+        """Compute the base from the ids of the best common ancestors."""
         if depth > MAX_DEPTH:
             return UNKNOWN
         views = [self._view(name) for name in best]
@@ -85,7 +85,8 @@ class Bases:
         except (VersionReclaimedError, BranchNotFoundError, CorruptionError):
             if not self.by_strategy or self.store.manifest.open(commit.ledger) is None:
                 return None
-        # Cleanup removes the whole manifest of a deleted branch, but never a single version that is still needed.
+        # The missing version is damage: cleanup removes the manifest of a deleted branch only as a whole, and never a
+        # single version that a merge needs.
         path = f"{table_directory(MANIFEST_PATH, commit.ledger)}/{VERSIONS}/{manifest_name(commit.manifest_version)}"
         raise DamagedFileError(
             str(self.store.objects.uri),

@@ -14,7 +14,7 @@ from omnigraph.write.rules.changes import TableChange
 
 
 def change_of(accepted: AcceptedSchema, compared: Compared) -> TableChange:
-    """The change of one type, with the columns that constraints read."""
+    """The change of one type: the rows and deleted ids, and the columns that are needed to check constraints."""
     kind, name = TypeKey.parse(compared.versions.key)
     declared = row_schema(arrow_schema(accepted, kind, name))
     names = checked_columns(accepted, compared.versions.key)

@@ -1,4 +1,4 @@
-"""The caller's choices for conflicts: the side that wins all conflicts, or the conflicts of single entities."""
+"""The caller's choices for conflicts: the side that wins all conflicts, or the side that wins for single entities."""
 
 # See docs/decisions/0115-a-side-has-a-row.md
 
@@ -161,10 +161,10 @@ class Resolved:
     """The result of a comparison after conflicts are resolved.
 
     Attributes:
-        done: the entities to change.
+        done: the entities that the merge changes in the target.
         conflict_rows: the conflicts without a choice.
         count: the number of resolved conflicts.
-        named: the ids of resolved conflicts for which the caller chose a side individually.
+        named: the entities with resolved conflicts for which the caller chose a side individually.
         resolved_deletes: the resolved conflicts in which one side deleted the row.
     """
 

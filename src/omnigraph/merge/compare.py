@@ -77,7 +77,7 @@ class Compared:
         return TakenRows(tables, self.versions.source, self.rows, self.versions.columns, tuple(names))
 
     def differing(self, places: list[int]) -> list[str]:
-        """The names of the compared columns at some indexes."""
+        """The names of some of the compared columns, given by their indexes."""
         names = compared(self.versions.schema.empty_table())
         return [names[place] for place in places]
 
@@ -125,7 +125,7 @@ class Comparer(Protocol):
         Args:
             versions: the three versions of the table.
             choice: the choices for conflicts.
-            checked: the columns of the rows to take that constraint checks read.
+            checked: the columns that are needed to check constraints on the rows to write.
         """
         ...
 
@@ -133,7 +133,7 @@ class Comparer(Protocol):
         """The writes for the changes of tables.
 
         Args:
-            changes: the changes of each table, with the models that computed its vectors.
+            changes: the changes of each table, with the embedding models that computed its vectors.
             target: the state of the target that the changes apply to.
         """
         ...
@@ -144,8 +144,8 @@ class Collected:
 
     Args:
         versions: the three versions of the table.
-        budget: bytes of rows that stay in memory.
-        columns: the columns of the rows to take; by default all.
+        budget: bytes of rows that stay in memory. Further rows are written to temporary files.
+        columns: the columns of the rows to write; by default all.
     """
 
     def __init__(self, versions: Versions, budget: int, columns: Sequence[str] | None = None) -> None:
@@ -162,7 +162,7 @@ class Collected:
         self._resolved_deletes: list[pa.Table] = [RESOLVED_DELETE_SCHEMA.empty_table()]
 
     def add(self, found: Resolved, conflicts: int | None = None) -> None:
-        """Add the comparison of a partition. `conflicts` is the number of conflicts, if `found` has only some."""
+        """Add the comparison of a partition. Pass the number of `conflicts` if `found` does not list all of them."""
         done, conflict_rows = found.done, found.conflict_rows
         verdicts = done[VERDICT].to_numpy()
         deleted = pa.array(verdicts == Verdict.DELETE)
@@ -226,7 +226,7 @@ class LocalComparer:
         return [rows_write(self._tables, compared, target, models) for compared, models in changes]
 
     def _sides(self, versions: Versions, touched_ids: Touched | None) -> Iterator[tuple[pa.Table, pa.Table, pa.Table]]:
-        """The rows of the three versions, in partitions. A partition has all rows of its ids."""
+        """The rows of the three versions, in partitions by id. All rows with the same id are in the same partition."""
         if touched_ids is not None and touched_ids.ids is not None:
             found = {
                 ref: lookup_rows(self._tables, ref, touched_ids.ids, versions.columns) for ref in set(versions.all)
@@ -248,7 +248,7 @@ class LocalComparer:
             yield taken[versions.base], taken[versions.source], taken[versions.target]
 
     def _rows(self, numbers: dict[TableRef, tuple[int, ...]]) -> int:
-        """The number of rows in the given fragments of each version: the largest of the three."""
+        """Count the rows in the given fragments of each version, and return the largest count."""
         counts = []
         for ref, some in numbers.items():
             chosen = set(some)

@@ -1,4 +1,4 @@
-"""Collects the conflicts of a merge. Counts all, and describes the first with the values of all three sides."""
+"""Collects the conflicts of a merge. Counts all; describes only the first ones, with the values of all three sides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Draft:
 
     Attributes:
         key: the type key of the entities.
-        names: the properties to show; None shows the properties that differ between the states that have the entity.
+        names: the properties to show; if None, the properties that differ between the states that have the entity.
         node: for a cardinality conflict, the end (`src` or `dst`) and the id of the node whose edges are counted.
     """
 
@@ -140,7 +140,7 @@ def _order(draft: _Draft) -> tuple[bool, str, str, str, str]:
 
 
 def _kind_of(changes: Mapping[str, TableChange], name: str, entity: str) -> TypeKind:
-    """Whether a name means a node type or an edge type. If both have the name, the one that has the entity."""
+    """Whether a name is that of a node type or of an edge type. If both exist, the one that has the entity."""
     named = [change for change in changes.values() if change.name == name]
     if len(named) == 1:
         return named[0].kind
@@ -157,7 +157,7 @@ class _Sides:
         self._states = (base, target, source)
 
     def filled(self, key: str, drafts: Sequence[_Draft]) -> list[Conflict]:
-        """Conflicts about one type, with their values."""
+        """Complete the conflicts of one type with the values of the entities in the three states."""
         ids = [draft.conflict.entity_id for draft in drafts if draft.conflict.entity_id is not None]
         named = {name for draft in drafts for name in draft.names or ()}
         whole = any(draft.names is None for draft in drafts)
@@ -200,7 +200,7 @@ class _Sides:
         }
 
     def _counts(self, state: State, key: str, drafts: Sequence[_Draft]) -> Mapping[tuple[str, str], int] | None:
-        """The number of edges for each end and node in `drafts`; None if it is unknown."""
+        """The number of edges at each node in `drafts`, by end (`src` or `dst`) and node id; None if it is unknown."""
         wanted = [draft.node for draft in drafts if draft.node is not None]
         pin = state.pin(key)
         found = dict.fromkeys(wanted, 0)
@@ -216,7 +216,7 @@ class _Sides:
 
 
 def _chosen(names: Sequence[str] | None, rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """The values to show for each state. Without names, these are the values that differ between the states."""
+    """The values to show for each state. If no property names are given: the values that differ between the states."""
     present = [row for row in rows if row is not None]
     if names is None:
         every = list(present[0]) if present else []

@@ -1,4 +1,4 @@
-"""Equality of rows for a merge: value by value, including the type."""
+"""Equality of rows for a merge: two rows are equal if all their values and value types are equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 def identical(left: pa.Array, right: pa.Array) -> Mask:
     """Mask of the equal values of two columns.
 
-    Null equals null only, not an empty text or list. Numbers are equal if their bits are equal. All NaNs are equal.
+    Null equals only null, not an empty text or list. Numbers are equal if their bits are equal. All NaNs are equal.
     """
     left_valid, right_valid = _valid(left), _valid(right)
     same = ~(left_valid | right_valid)

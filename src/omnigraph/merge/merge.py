@@ -1,6 +1,7 @@
 """A merge: compares two branches, finds conflicts, and computes the writes.
 
-The commit of the source is fixed at the start. Each attempt reads the current state of the target.
+The commit of the source is fixed at the start. If the merge is tried again because the target has changed, it reads the
+new state of the target.
 """
 
 # See docs/decisions/0114-a-fast-forward-is-a-merge.md
@@ -63,7 +64,7 @@ class Merged:
 
     @property
     def base_refs(self) -> set[TableRef]:
-        """The table versions of the base that rows were compared with. Other versions of the base are not needed."""
+        """The base versions that rows were compared with. The commit checks that cleanup has not removed them."""
         return {one.versions.base for one in self.tables.values()}
 
     @property
@@ -112,7 +113,7 @@ class Merge:
 
         Args:
             target: the branch that the source is merged into.
-            base: the base of both branches, if the caller knows it. Then the lineage is not read.
+            base: the base of both branches, if the caller knows it. Then the commit history is not read to find it.
 
         Raises:
             MergeSchemaError: the schemas do not allow the merge.
@@ -144,7 +145,8 @@ class Merge:
         comparison = _Comparison(self, base, target, self._choices, unchecked=outcome is MergeOutcome.FAST_FORWARD)
         unused = self._choices.unused(comparison.named)
         if unused:
-            # Another choice may have resolved these conflicts. Then a comparison without choices finds them.
+            # An unused choice is valid if another choice has already resolved its conflict. To find this conflict, the
+            # comparison runs again without choices.
             plain = _Comparison(self, base, target, Choices(), unchecked=False)
             unused.unused(plain.listed()).refuse()
         conflicts = comparison.found.first(self._store.tables, base, self._source, target)

@@ -70,11 +70,11 @@ class Orphans:
         """Resolve orphan edges among rows that break a constraint.
 
         Args:
-            rows: the rows.
-            violation: the violation of the first row.
+            rows: the rows that break the constraint.
+            violation: describes the violation by the first row.
 
         Returns:
-            The rows that no choice resolves.
+            The rows whose violation no choice resolves.
         """
         if violation.kind != "endpoint" or not self._choices:
             return rows
@@ -85,13 +85,13 @@ class Orphans:
         from_source = self._from_source(key, rows["id"])
         declared = self._accepted.catalog.edges[edge]
         node = node_key(declared.from_type if end == "src" else declared.to_type)
-        # Precedence: a choice for the edge itself, then a choice for the node, then the strategy.
+        # A choice for the edge itself has precedence over a choice for the node, and this over the strategy.
         deleted = _in(rows[end], self._decisions.deleted.get(node, _NONE)) & ~_in(rows["id"], choice.named(rows["id"]))
         ours, theirs = np.where(deleted, from_source, ours), np.where(deleted, ~from_source, theirs)
-        # Edges from the source to a node that the target deleted.
+        # First, edges of the source to a node that the target deleted.
         self._drop_source_edges(key, _ids(rows, "id", ours & from_source))
         restored = self._restore_nodes(node, _ids(rows, end, theirs & from_source))
-        # Edges of the target to a node that the source deleted.
+        # Then, edges of the target to a node that the source deleted.
         self._keep_nodes(node, _ids(rows, end, ours & ~from_source))
         self._delete_edges(key, _ids(rows, "id", theirs & ~from_source))
         done = ours | (theirs & (~from_source | _in(rows[end], restored)))
@@ -114,7 +114,7 @@ class Orphans:
             self._decisions.add(self._decisions.edges, key, ids)
 
     def _restore_nodes(self, key: str, ids: pa.Array) -> pa.Array:
-        """Restore nodes that the target deleted, with rows of the source. Returns all ids that come from the source."""
+        """Restore nodes that the target deleted from the source. Returns the ids of all nodes that the merge writes."""
         if len(ids) == 0:
             return ids
         compared = self._table(key)

@@ -1,4 +1,4 @@
-"""The receipt of a merge, and its copy in a label of the commit, which answers repeated requests."""
+"""The receipt of a merge. A copy is stored in a label of the commit, for repeated requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.errors import Conflict
 from omnigraph.write.receipt import other_request
 
 LABEL = "merge"
-"""The label of a merge's commit. It holds the receipt, for the answer to a repeated request."""
+"""The name of the label that stores the receipt, which is returned if the request is repeated."""
 
 
 class MergeOutcome(StrEnum):
@@ -56,7 +56,7 @@ class MergeReceipt:
         preview: whether nothing was written.
         actor: the actor of the commit.
         commit: the commit on the target; None if no commit was made.
-        branch_deleted: whether the source was deleted afterwards; None if that was not requested.
+        branch_deleted: whether the source branch was deleted after the merge; None if this was not requested.
         branch_delete_error: the reason why the source could not be deleted.
         engine: where rows were compared: `local` or `spark`.
     """
@@ -114,7 +114,7 @@ class MergeReceipt:
         return members
 
     def label(self, digest: str | None) -> tuple[str, str]:
-        """The receipt as a label of the commit; `digest` is the digest of the request."""
+        """The receipt, encoded as a label of the commit (name and value); `digest` is the digest of the request."""
         members: dict[str, Any] = {
             "source": self.source,
             "source_commit": self.source_commit,

@@ -1,7 +1,7 @@
 """Restores edges together with their nodes: keeping a node keeps its edges.
 
-Deleting a node deletes its edges. If a conflict is resolved for the side that kept the node, the edges that only this
-deletion removed are restored, if the node at their other end exists.
+Deleting a node deletes its edges. If a conflict is resolved for the side that kept the node, the edges that were
+deleted with the node are restored, if the node at their other end exists.
 """
 
 # See docs/decisions/0143-keeping-a-node-keeps-its-edges.md
@@ -34,7 +34,7 @@ class Decisions:
         ours: nodes that stay because the target wins, by type key.
         theirs: nodes that are restored because the source wins.
         deleted: nodes that are deleted because the caller chose a side for them individually.
-        edges: edges that are deleted by a choice. They are not restored with their nodes.
+        edges: edges that are deleted because of a choice. They are not restored with their nodes.
     """
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Decisions:
 
     @classmethod
     def of(cls, tables: Mapping[str, Compared], choices: Choices) -> Decisions:
-        """The decisions that follow from the resolved conflicts of the row comparison."""
+        """The effects of those choices that resolved conflicts between rows."""
         found = cls()
         for key, one in tables.items():
             verdicts, theirs = one.resolved_deletes[VERDICT], one.resolved_deletes[BY_THEIRS]
             by_source = pc.equal(verdicts, pa.scalar(int(Verdict.DELETED_BY_SOURCE), pa.int8()))
-            deleted = pc.equal(by_source, theirs)  # the winning side deleted it
+            deleted = pc.equal(by_source, theirs)  # the side that wins the conflict deleted the row
             ids = one.resolved_deletes["id"]
             if TypeKey.parse(key).kind is TypeKind.EDGE:
                 found.add(found.edges, key, ids.filter(deleted))
@@ -61,7 +61,7 @@ class Decisions:
         return found
 
     def add(self, into: dict[str, pa.Array], key: str, ids: pa.Array | pa.ChunkedArray) -> None:
-        """Add some ids."""
+        """Add ids of a type to one of the attributes."""
         if len(ids):
             array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
             into[key] = pa.concat_arrays([into.get(key, _NONE), array]).unique()
@@ -114,7 +114,7 @@ class EdgeRestorer:
         other_end: str,
         other: str,
     ) -> int:
-        """Keep edges of the target that only the source deleted."""
+        """Keep edges of the target that the source deleted with their nodes."""
         ref = self._target.tables[key].ref
         nodes = pa.chunked_array([decisions.ours[node]], pa.utf8())
         rows = self._tables.at(ref).lookup(end, nodes, columns=["id", other_end])
@@ -135,7 +135,7 @@ class EdgeRestorer:
         other_end: str,
         other: str,
     ) -> int:
-        """Take edges from the source that only the target deleted."""
+        """Take edges from the source that the target deleted with their nodes."""
         source, target = self._source.tables[key].ref, self._target.tables[key].ref
         nodes = pa.chunked_array([decisions.theirs[node]], pa.utf8())
         rows = self._tables.at(source).lookup(end, nodes, columns=["id", other_end])
@@ -179,7 +179,7 @@ class EdgeRestorer:
 
 
 def unchanged_table(tables: TableStorage, key: str, source: Manifest, target: Manifest) -> Compared:
-    """The empty change of a table that the source did not change."""
+    """A change without rows, for a table that the source did not change."""
     ref = source.tables[key].ref
     stored = tables.at(ref).schema()
     columns = Columns.of(stored)

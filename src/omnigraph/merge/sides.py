@@ -53,7 +53,7 @@ class Columns:
         return [*self.plain, ROW_ID] if self.blobs else list(self.plain)
 
     def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The schema of the rows to compare."""
+        """The Arrow schema of the rows to compare."""
         fields = [(name, stored.field(name).type) for name in self.plain]
         if self.blobs:
             fields += [(ROW_ID, pa.uint64()), *((name, _BLOB_HASH) for name in self.blobs)]
@@ -131,7 +131,7 @@ def lookup_rows(tables: TableStorage, ref: TableRef, ids: pa.Array, columns: Col
 
 
 def with_blob_hashes(tables: TableStorage, ref: TableRef, rows: pa.Table, columns: Columns) -> pa.Table:
-    """Rows with a hash instead of each blob."""
+    """Replace each blob of the rows by a hash."""
     if not columns.blobs:
         return rows
     found: dict[str, list[bytes | None]] = {name: [] for name in columns.blobs}
@@ -154,7 +154,7 @@ def blob_cells(
 
 
 def _blob_hash(cell: dict[str, Any] | None) -> bytes | None:
-    """The hash of a blob's content after a byte 0, or of its URI after a byte 1."""
+    """The hash of a byte 0 and the content of a blob, or of a byte 1 and the URI of an external blob."""
     if cell is None:
         return None
     if cell["uri"] is not None:

@@ -1,6 +1,7 @@
-"""The input states of a merge: a stored state of the graph, or a virtual state that is the merge of several.
+"""The input states of a merge: a stored state of the graph, or a virtual state, which is the merge of several states.
 
-A virtual state consists of a stored state and overlays, which contain only the rows that differ. It is never stored.
+A virtual state consists of a stored state and overlays. An overlay has the rows of a table that differ from the stored
+rows. A virtual state is never stored.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Overlay:
     """The difference between a table of a virtual state and a stored version.
 
     Attributes:
-        rows: rows with other values, and additional rows.
+        rows: rows whose values differ from the stored row, and rows that the stored version does not have.
         absent: ids of stored rows that the virtual state does not have.
-        undecided: ids of rows without a value, because the merged states conflict.
+        undecided: ids of rows that have no value, because they are in conflict between the merged states.
     """
 
     rows: pa.Table
@@ -44,8 +45,8 @@ class State:
     """A state of the graph.
 
     Attributes:
-        manifest: the stored state below the overlays; None if the state is unknown.
-        overlays: the differences of tables to the stored state, by type key.
+        manifest: the stored state that the overlays change; None if the state is unknown.
+        overlays: the differences between tables of this state and of the stored state, by type key.
         unknown: the type keys of tables whose rows are unknown.
     """
 

@@ -106,7 +106,8 @@ class ThreeWay:
             return None
         if before is not None and before.ref == pin.ref and self._is_plain(key):
             return None
-        target = self._target.tables.get(key)  # read late, so that only compared tables enter the read set
+        # This lookup adds the table to the read set, so it comes after the checks that skip tables.
+        target = self._target.tables.get(key)
         if target is not None and pin.ref == target.ref and key not in self._source.overlays:
             return None
         unknown = self._base.is_unknown(key) or (before is not None and not self._is_readable(before.ref, pin, target))
@@ -129,7 +130,7 @@ class ThreeWay:
         )
 
     def _is_plain(self, key: str) -> bool:
-        """Whether the table has no overlay and is known, in the source and in the base."""
+        """Whether the source and the base both know the rows of the table, and neither has an overlay for it."""
         return not self._base.is_unknown(key) and key not in self._source.overlays and key not in self._base.overlays
 
     def _is_readable(self, ref: TableRef, pin: TablePin, target: TablePin | None) -> bool:
@@ -147,7 +148,7 @@ class ThreeWay:
         )
 
     def _compare_overlays(self, versions: Versions, choices: Choices) -> Compared:
-        """Compare the rows of overlays: looks them up on every side, in chunks."""
+        """Compare the rows of overlays. Looks up these rows in the base, the source and the target, in chunks."""
         key, columns = versions.key, versions.columns
         collected = Collected(versions, self._budget)
         choice = choices.of(key)
@@ -170,7 +171,7 @@ class ThreeWay:
 
 
 def checked_columns(accepted: AcceptedSchema, key: str) -> list[str]:
-    """The columns of a type that constraints read."""
+    """The columns of a type that are needed to check constraints."""
     kind, name = TypeKey.parse(key)
     catalog = accepted.catalog
     declared = catalog.nodes[name] if kind == TypeKind.NODE.value else catalog.edges[name]

@@ -1,7 +1,7 @@
 """Finds the rows that can differ between versions of a table, from the rows written since their common ancestor.
 
-The versions of a table form a tree: a graph branch that writes to a table forks it. Rows that differ between versions
-were written after the last common ancestor of these versions.
+The versions of a table form a tree: the first write of a graph branch to a table starts a new chain of versions (a
+fork). Rows that differ between versions were written after the last common ancestor of these versions.
 """
 
 # See docs/decisions/0113-a-merge-compares-what-was-written.md
@@ -21,7 +21,7 @@ from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.hashing import Digests, digests
 
 MAX_LOOKUP_IDS = 20_000
-"""Up to this number of ids, rows are looked up. Beyond it, the tables are scanned."""
+"""Maximum number of ids whose rows are looked up. With more ids, the tables are scanned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Touched:
 
     Attributes:
         ids: the ids; None if there are more than `MAX_LOOKUP_IDS`.
-        numbers: the sorted hashes of the ids. Hashes can collide, so a few other ids may match, too.
+        numbers: the sorted hashes of the ids. Hashes can collide, so a few ids of other rows may match, too.
     """
 
     ids: pa.Array | None
@@ -77,7 +77,7 @@ def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tup
     """The version ranges from the last common ancestor to each version, split at the forks.
 
     Raises:
-        KeyError: a branch is not among the forks.
+        KeyError: a table branch is missing in `forks`.
     """
     paths = [dict(_path(ref, forks)) for ref in refs]
     trunk = next(branch for branch in paths[0] if all(branch in path for path in paths))
@@ -95,7 +95,7 @@ def _steps(refs: Sequence[TableRef], forks: dict[str, TableRef]) -> Iterator[tup
 
 
 def _path(ref: TableRef, forks: dict[str, TableRef]) -> Iterator[tuple[str | None, int]]:
-    """The table branches from a version back to the main version chain (None), each with its newest version there."""
+    """The table branches from a version back to the main version chain (None), each with the newest version in use."""
     yield ref.branch, ref.version
     while ref.branch is not None:
         ref = forks[ref.branch]

@@ -1,4 +1,4 @@
-"""The entities of a violated constraint: all of them, not only those in the message."""
+"""Finds all entities that take part in the violation of a constraint. The error message names only some of them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def violating_entities(
 
     Args:
         accepted: the schema.
-        changes: the changes by type key.
+        changes: the changes of each table, by type key.
         committed: the stored state before the change.
         rows: the rows that the validator found.
-        violation: the violation of the first row.
+        violation: describes the violation by the first row.
     """
     name = violation.subject.partition(".")[0].partition(" ")[0]
     if violation.kind == "endpoint":

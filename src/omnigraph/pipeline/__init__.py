@@ -1,1 +1,1 @@
-"""The Spark backend of the engine, the Spark data source, declared pipelines and graph analytics."""
+"""The Spark backend of the engine, the Spark data source, pipelines declared in files, and graph analytics."""

@@ -70,13 +70,13 @@ class SparkBackend:
 
     @contextmanager
     def _recorded(self, session: Session, kind: WorkKind) -> Iterator[SparkWork]:
-        """The context of the work, with a work record, so that cleanup keeps the staged files of the work."""
+        """The context of the work, with a work record, so that cleanup does not remove staged files that are in use."""
         with self._work(session) as work, at_work(session.store.leases, kind, name=work.staging.job_id):
             yield work
 
     @contextmanager
     def _work(self, session: Session) -> Iterator[SparkWork]:
-        """The context of the work. Its staging directory is removed afterwards.
+        """The context of the work. Its staging directory is removed at the end of the `with` block.
 
         Raises:
             InputError: the graph is in the memory of this process, where tasks cannot reach it.
@@ -90,7 +90,7 @@ class SparkBackend:
         try:
             yield SparkWork(session_for(self._options), self._monitor, self._options, staging)
         finally:
-            with suppress(OmnigraphError):  # cleanup removes the remaining files later
+            with suppress(OmnigraphError):  # if this fails, cleanup removes the remaining files later
                 staging.clear()
 
 

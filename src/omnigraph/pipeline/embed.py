@@ -1,7 +1,7 @@
-"""Computes vectors on Spark: tasks read parts of a table, call the model, and stage the changed vectors.
+"""Computes vectors on Spark: tasks read parts of a table, call the embedding model, and stage the changed vectors.
 
-The driver writes the rows as one commit. The disk cache of each machine keeps computed vectors, so a retried task, or
-another attempt of the commit, computes no vector twice.
+The driver writes the rows as one commit. Each machine stores computed vectors in a cache on its disk. So if a task or
+the commit is tried again, these vectors are not computed again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SparkVectors:
 
 
 def _parts(fragments: Sequence[Fragment], chosen: EmbedPlan, parallelism: int) -> list[_Part]:
-    """The inputs of the tasks. Several tasks may read one fragment, because computing takes longer than reading."""
+    """The inputs of the tasks. Several tasks may share a fragment, because computing takes longer than reading."""
     width = 4 * sum(prop.type.dim or 0 for prop in chosen.properties)
     total = sum(fragment.rows for fragment in fragments)
     rows = max(BATCH_ROWS, min(PART_BYTES // width, -(-total // (2 * parallelism))))

@@ -1,8 +1,8 @@
 """Export on Spark: tasks read parts of a type, Spark sorts the rows by id, tasks write the parts.
 
-NDJSON is one file, identical byte for byte to a local export. Parquet and Arrow are a directory of parts for each type,
-`node.Person.parquet/part-00000.parquet`, with the same columns and the same rows in the same order. `load` reads the
-file and each of the directories.
+An export as NDJSON is one file, with the same bytes as a local export. An export as Parquet or Arrow has a directory
+of parts for each type, such as `node.Person.parquet/part-00000.parquet`, with the same columns and rows in the same
+order as a local export. `load` can read the file and each of the directories.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def write_export(
     return ExportReceipt(view.branch, view.commit.id, format, counts(TypeKind.NODE), counts(TypeKind.EDGE))
 
 
-# On the driver
+# Functions that run in the driver
 
 
 def _check(target: str | S3Output, format: ExportFormat) -> None:
@@ -127,7 +127,7 @@ def _write_parts(
 
 
 def _sorted(rows: DataFrame, files: int) -> DataFrame:
-    """Sort rows by id, in the given number of partitions. Spark compares texts by bytes, like Arrow."""
+    """Sort rows by id, in the given number of partitions. Spark compares texts by their bytes, as Arrow does."""
     if files == 1:
         return rows.coalesce(1).sortWithinPartitions(_ORDER)
     return rows.repartitionByRange(files, _ORDER).sortWithinPartitions(_ORDER)
@@ -180,7 +180,7 @@ def _copy_to_s3(
                     file.write(data)
 
 
-# In the tasks
+# Functions that run in tasks
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ BATCH_ROWS = 16_384
 
 PARTITION_ROWS = 8_000_000
 PARTITION_BYTES = 128 * 1024 * 1024
-"""Maximum rows and bytes of adjacent fragments that one task reads. Only the columns that are read count."""
+"""Maximum number of rows, and of bytes, that one task reads from adjacent fragments. Only read columns count."""
 
 
 def grouped(fragments: Sequence[Fragment], most: float = PARTITION_BYTES) -> Iterator[tuple[int, ...]]:

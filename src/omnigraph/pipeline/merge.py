@@ -1,7 +1,8 @@
 """Compares tables for a merge on Spark: a shuffle brings rows with equal ids together, and tasks compare them.
 
-Tasks stage the rows that change. The driver reads the columns that constraints need, and checks them. The driver
-writes a small change itself; tasks write a large one, and the driver receives only file names. The driver commits.
+Tasks stage the rows that change. The driver reads the columns that constraint checks need, and checks them. The driver
+writes a small change itself. A large change is written by tasks, and the driver receives only file names. Then the
+driver commits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.table_ref import TableRef
 
 MAX_CANDIDATES = 1_000_000
-"""Maximum number of ids of possibly changed rows. Beyond it, tasks compare all rows of the changed fragments."""
+"""Maximum number of ids of rows that may have changed. With more, tasks compare all rows of the changed fragments."""
 
 _MAX_TASK_FRAGMENTS = 4
 """Maximum number of fragments per task."""
@@ -57,7 +58,7 @@ class StagedPart:
 
 @dataclass(frozen=True, slots=True)
 class StagedComparison(Compared):
-    """A comparison with staged rows. Only the columns that constraints need are in memory.
+    """A comparison whose rows are in staged files. Only the columns that constraint checks need are in memory.
 
     Attributes:
         parts: the staged rows.
@@ -150,7 +151,7 @@ class SparkComparer:
         return rows_write(self._store.tables, compared, target, models)
 
     def _tasks_write(self, compared: StagedComparison, target: Manifest, models: Models) -> TableWrite:
-        """Write a change by tasks. The result fits one table version: after a concurrent commit, they run again."""
+        """Write a change by tasks. The result is for one table version, so they run again after a concurrent commit."""
         key = compared.versions.key
         pin = target.tables[key]
         fork = None if target.owns(pin) else fork_table(self._store, target, pin)
@@ -179,7 +180,7 @@ class SparkComparer:
             yield PartRows(compared.extra.num_rows, 0, True, staged=path, keys=path)
 
     def _drop(self, change: LoadedType, compared: StagedComparison) -> None:
-        """Mark staged rows as dropped if the resolution of a conflict does not keep them."""
+        """Mark staged rows as dropped, if they are not part of the merge after conflicts were resolved."""
         if compared.rows.num_rows == change.read:
             return
         for i, part in enumerate(change.parts):
@@ -190,9 +191,9 @@ class SparkComparer:
                 change.dropped[i] = np.flatnonzero(~taken)
 
     def _drop_fork(self, fork: TableRef | None) -> None:
-        """Remove the fork of a failed write."""
+        """Remove the fork (Lance branch of the table) of a failed write."""
         if fork is not None and fork.branch is not None:
-            with suppress(OmnigraphError):  # cleanup removes the fork later
+            with suppress(OmnigraphError):  # if this fails, cleanup removes the fork later
                 self._store.tables.drop_fork(fork.path, fork.branch)
 
     def _rows(

@@ -1,7 +1,7 @@
 """Optimize on Spark: tasks compact fragments and build index segments, and the driver commits.
 
 A task receives a description of its work and returns a description of the files that it wrote. A vector index is built
-by one task, because segments of several tasks would have different partitions.
+by one task, because with several tasks, each segment of the index would have different partitions.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Pipeline:
     - `seconds`: the time limit of the work on Spark, in seconds.
     - `cancel`: stops the work from another thread. It has no effect after the commit.
     - `split_bytes`: the approximate bytes of input that one task reads.
-    - `merge_threshold`: if the rows of a type have at least this size, tasks merge them with the stored rows; otherwise
-      the driver does. Bytes, or a text such as `"512 MiB"`; by default `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
+    - `merge_threshold`: a number of bytes, or a text like `"512 MiB"`. If the rows of a type have at least this size,
+      tasks merge them with the stored rows; otherwise the driver does. Default: `OMNIGRAPH_MERGE_THRESHOLD`, or 1 GiB.
 
     Args:
         graph: the graph.
@@ -76,7 +76,7 @@ class Pipeline:
         branch: str | None = None,
         **options: Unpack[PipelineLoadOptions],
     ) -> LoadReceipt:
-        """Load rows of any volume as one commit, by tasks on Spark. The result is that of `Graph.load`.
+        """Load any number of rows as one commit, by tasks on Spark. The result is the same as that of `Graph.load`.
 
         Args:
             source: a source of `Graph.load`, a DataFrame (`type_name` gives its type), or a mapping from types to
@@ -89,7 +89,7 @@ class Pipeline:
         Raises:
             BadRowsError: records cannot become rows of their type.
             ConstraintError: rows break a constraint of the schema.
-            KeyConflictError: an id exists that should be new.
+            KeyConflictError: an id must be new, but already exists.
             SparkUnavailableError: Spark cannot be started.
             SparkError: tasks failed repeatedly.
             CancelledError: the work was cancelled.
@@ -100,7 +100,7 @@ class Pipeline:
 
     @takes(PipelineMergeOptions)
     def merge(self, source: str, into: str = MAIN, **options: Unpack[PipelineMergeOptions]) -> MergeReceipt:
-        """Merge a branch into another; tasks on Spark compare the tables. The result is that of `Graph.merge`.
+        """Merge a branch into another, by tasks on Spark. The result is the same as that of `Graph.merge`.
 
         Raises:
             MergeConflictsError: the branches conflict.
@@ -129,7 +129,7 @@ class Pipeline:
 
     @takes(PipelineOptimizeOptions)
     def optimize(self, **options: Unpack[PipelineOptimizeOptions]) -> OptimizeReceipt:
-        """Compact tables and build indexes by tasks on Spark. The result is that of `Graph.optimize`.
+        """Compact tables and build indexes by tasks on Spark. The result is the same as that of `Graph.optimize`.
 
         Raises:
             WriteTimeoutError: another writer held the lease of the branch for too long.
@@ -194,12 +194,12 @@ class Pipeline:
             pipeline: the path of a YAML file, or its content.
             variables: the values of the variables of the pipeline.
             run_id: the id of the run; by default a digest of the file, the variables and the inputs.
-            check: check everything, and write nothing.
+            check: whether to only check the input, and write nothing.
             engine: `auto`, `local` or `spark`: where rows are loaded. SQL needs Spark.
             progress: is called with the progress of the load.
             jobs: is called with the progress of the work on Spark.
             cancel: stops the work on Spark from another thread.
-            options: the keyword arguments listed above, from `variables` on.
+            options: the keyword arguments that are listed above, from `variables` to `cancel`.
 
         Raises:
             InputError: the declaration is not valid, or a run with other inputs has the same id.
@@ -211,7 +211,7 @@ class Pipeline:
         return run(self._graph, pipeline, RunRequest(session=self._session, **options))
 
     def _with_spark(self, options: Any) -> Any:
-        """The options of the request: the options of Spark jobs are moved into its `spark` option."""
+        """The options of a `Graph` method. The options for jobs on Spark are moved into the option `spark`."""
         spark = options.pop("spark", None) or SparkOptions()
         known = {each.name for each in fields(SparkOptions)} & set(JobOptions.__annotations__)
         given = {name: options.pop(name) for name in known if name in options}

@@ -127,7 +127,7 @@ def find_blob(snapshot: Snapshot, accepted: AcceptedSchema, key: str, entity_id:
         raise InputError(f"{name} has no property '{prop}'", hint=did_you_mean(prop, declared.properties))
     if declared.properties[prop].type.scalar is not Scalar.BLOB:
         raise InputError(
-            f"{name}.{prop} is not a Blob", hint="give a property of type Blob; queries read other properties"
+            f"{name}.{prop} is not a Blob", hint="give a property of type Blob; to read other properties, use a query"
         )
     number = accepted.identity(kind, name).properties[prop]
     _check_lifetime(snapshot, key, prop, number)

@@ -1,11 +1,12 @@
-"""Base paths: where the forks of a table find the files that they share with it.
+"""Base paths: where the forks (Lance branches) of a table find the files that they share with it.
 
-A fork copies nothing: its manifests have the absolute paths of the table's directory and of the forks in between. After
-a graph is copied or moved, these paths point to the old location. So every dataset is opened here, and the base paths
-of a fork are replaced in memory by paths below the given root. `moved_manifest` does the same for a manifest file.
+A fork copies nothing: its manifests contain the absolute paths of the directories of the table and of the forks that it
+was made from. After a graph is copied or moved, these paths point to the old location. So every dataset is opened here,
+and the base paths of a fork are replaced in memory by paths below the given root. `moved_manifest` does the same for a
+manifest file.
 
-Offsets in a manifest file refer only to bytes before the manifest message. So they stay valid if a path in the message
-gets longer.
+The offsets in a manifest file refer only to bytes before the manifest, which is a protobuf message. So they stay valid
+if a path in the message gets longer.
 """
 
 # See docs/decisions/0133-base-paths-are-replaced-in-memory.md
@@ -24,9 +25,9 @@ from omnigraph.storage.lance_manifest import TornManifestError, encoded, fields,
 from omnigraph.storage.table_files import below
 
 _BASES = 18
-"""Field number of the base paths in a manifest message."""
+"""Protobuf field number of the base paths in a manifest."""
 _PATH = 4
-"""Field number of the path in the message of a base path."""
+"""Protobuf field number of the path in a base path message."""
 
 
 class MovedDataset(LanceDataset):
@@ -57,7 +58,7 @@ def open_dataset(
 
     Raises:
         ValueError: Lance cannot open it.
-        DamagedFileError: it has files outside of its table.
+        DamagedFileError: the version refers to files outside of its table.
     """
     uri = f"{root}/{table}" if fork is None else f"{root}/{table}/tree/{fork}"
     found = lance.dataset(uri, version=version, storage_options=_plain(options), session=session)
@@ -77,7 +78,7 @@ def at_root(
     A commit that restores an old version also restores its base paths.
 
     Raises:
-        DamagedFileError: it has files outside of its table.
+        DamagedFileError: the version refers to files outside of its table.
     """
     bases = dataset.base_paths()
     try:
@@ -101,7 +102,7 @@ def _plain(options: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
-    """A manifest file with base paths below `root`; None if it has them already.
+    """A manifest file with base paths below `root`; None if its base paths are already below `root`.
 
     Args:
         file: the content of the file.
@@ -109,7 +110,7 @@ def moved_manifest(file: bytes, table: str, root: str) -> bytes | None:
         root: the graph root in the form that Lance takes.
 
     Raises:
-        CorruptionError: it is damaged, or has files outside of its table.
+        CorruptionError: the file is damaged, or refers to files outside of its table.
     """
     try:
         head, message, tail = split(file)
@@ -143,7 +144,7 @@ def _moved(old: str, table: str, root: str) -> str:
 
 
 def _with_bases(message: bytes, moved: Callable[[str], str]) -> bytes:
-    """A manifest message with other base paths. Everything else is copied byte by byte."""
+    """A manifest (protobuf message) with other base paths. Everything else is copied byte by byte."""
     return _with_field(
         message, _BASES, lambda base: _with_field(base, _PATH, lambda path: moved(path.decode()).encode())
     )

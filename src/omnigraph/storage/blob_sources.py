@@ -1,4 +1,4 @@
-"""External blobs: normalised addresses, size lookups and reads."""
+"""External blobs: normalise the addresses of their sources, look up sizes, and read the content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnusableUriError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceUri:
-    """The normalised address of a source, or of a directory of sources. Two forms of the same address are equal.
+    """The normalised address of a source (a file or object), or of a directory. It is equal for all spellings.
 
     Example:
         >>> str(SourceUri.parse("S3://assets/fleet/a b.jpg"))
@@ -201,9 +201,9 @@ class BlobSources:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file, but not a link: the caller has resolved links before it checked the path."""
+    """Open a file. Fails for a symbolic link: the caller has resolved all links and then checked the path."""
     try:
-        # Non-blocking: opening a pipe would block until another process writes to it.
+        # Open without blocking: otherwise opening a pipe would wait until another process writes to it.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

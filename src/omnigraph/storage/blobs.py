@@ -1,4 +1,4 @@
-"""Blob columns: Lance's blob layout on disk, and cells of bytes or references in memory."""
+"""Blob columns. On disk they have Lance's blob layout. In memory they are *cells*: structs of bytes or an address."""
 
 # See docs/decisions/0050-a-blob-is-a-cell.md
 
@@ -23,8 +23,8 @@ from omnigraph.storage.scans import filtered
 CELL = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.utf8())])
 """A blob in rows to write, or in rows that were read with their content.
 
-A null cell is no value. Otherwise a cell has `data`, its bytes, or `uri`, the address of its bytes. A cell with neither
-keeps the blob that is stored under the row's id, so an update of other properties need not read it.
+A null cell means that the row has no blob. Otherwise a cell has `data` (the bytes) or `uri` (their address). A cell
+with neither keeps the stored blob of the row, so an update of other properties need not read it.
 """
 
 MAX_MATERIALIZED_BYTES = 32 * 1024 * 1024
@@ -41,7 +41,7 @@ _CHECK = "_omnigraph_check"
 
 
 class BlobKind(IntEnum):
-    """Storage kind of a blob: the number in Lance's descriptor."""
+    """How Lance stores a blob: the value of `kind` in Lance's blob descriptor."""
 
     INLINE = 0
     PACKED = 1
@@ -54,7 +54,7 @@ class BlobInfo:
     """Metadata of a stored blob.
 
     Attributes:
-        size: its size in bytes; None for a reference, which is never followed.
+        size: its size in bytes; None for a reference, whose target is never read.
         uri: the address of a reference; None for content in the graph.
     """
 
@@ -83,12 +83,12 @@ class StoredBlob:
 
 
 def is_blob(kind: pa.DataType) -> bool:
-    """Whether a column has blobs: cells, or plain bytes."""
+    """Whether a type is that of a blob column: cells, or plain bytes."""
     return bool(kind == CELL or pa.types.is_large_binary(kind))
 
 
 def row_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of rows to write, from the schema of their values: bytes become cells."""
+    """The schema of rows to write: columns of bytes in `schema` become columns of cells."""
     return pa.schema(
         [field.with_type(CELL) if is_blob(field.type) else field for field in schema], metadata=schema.metadata
     )
@@ -151,7 +151,7 @@ def _lance_blobs(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def filled(dataset: LanceDataset, rows: pa.Table) -> Iterator[pa.Table]:
-    """Replace cells that keep a stored blob by its content, read from a version with the same ids.
+    """Replace each cell that keeps a stored blob by the content of this blob, which is read from `dataset` by id.
 
     Yields chunks of rows, so that not all content is in memory at once.
     """
@@ -193,12 +193,12 @@ def _stored(dataset: LanceDataset, ids: pa.Array, columns: Mapping[str, pa.Array
 
 
 def is_external(descriptors: pa.Array) -> pa.Array:
-    """Mask of the stored blobs that are references. Null where there is no blob."""
+    """Mask of the stored blobs that are references. Null for rows without a blob."""
     return pc.equal(_member(descriptors, "kind"), pa.scalar(int(BlobKind.EXTERNAL), pa.uint8()))
 
 
 def _member(descriptors: pa.Array, name: str) -> pa.Array:
-    """One struct field of the descriptors, with null for rows without a blob: Lance leaves other values there."""
+    """One struct field of the descriptors, with null for rows without a blob, where Lance stores arbitrary values."""
     return pc.if_else(descriptors.is_valid(), pc.struct_field(descriptors, name), None)
 
 
@@ -260,7 +260,7 @@ def check_descriptors(descriptors: pa.Array, place: str) -> None:
         raise BlobIntegrityError(place, "a reference has no address, or stored content has one")
     part = pc.or_(pc.greater(_member(descriptors, "size"), 0), pc.greater(_member(descriptors, "position"), 0))
     if pc.any(pc.and_(external, pc.or_(part, pc.greater(_member(descriptors, "blob_id"), 0)))).as_py():
-        raise BlobIntegrityError(place, "a reference to a part of a file, which no release writes")
+        raise BlobIntegrityError(place, "the blob refers to a part of a file; no release writes such references")
 
 
 def read_cells(
@@ -295,11 +295,11 @@ def read_cells(
 
 
 BlobCheck = Callable[[str, int | None], None]
-"""Checks a blob file, given its name in the data directory and the number of its base directory."""
+"""Checks a blob file, given its name in the data directory and the id of its base path."""
 
 
 def check_blobs_by(dataset: LanceDataset, check: BlobCheck) -> None:
-    """Check blob files of a version before they are read. Only those that are read, since there may be many."""
+    """Set the function that checks each blob file of a version before it is read."""
     setattr(dataset, _CHECK, check)
 
 

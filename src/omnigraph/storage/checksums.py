@@ -2,7 +2,7 @@
 
 Lance has no checksums: most flipped bits in a data file become wrong results. Table files never change. So a write
 records the size and checksum of each file that it staged, in one small object, before it commits its first table.
-Checksums of `__manifest` and of manifest files are elsewhere (`ledger`, `TableRef.seal`).
+The checksums of `__manifest` and of manifest files are not in these records, but in `ledger` and `TableRef.seal`.
 
 A lost or damaged record does no harm: its files then have no checksum. Small records are merged into larger ones, so
 the cost to read them depends on the number of files, not of commits.
@@ -32,13 +32,13 @@ from omnigraph.storage.objects import ObjectStore
 
 CHECKSUMS_DIRECTORY = "__checksums"
 RECORDS_KEPT = 128
-"""Number of records before small ones are merged."""
+"""Maximum number of records. If there are more, small ones are merged."""
 
 _VERSION = 1
 _NAME = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.json")
 _CHUNK = 1 << 20
 _TICK = 50_000_000
-"""Two changes of a directory within this many nanoseconds may have the same time."""
+"""Two changes of a directory within this many nanoseconds may have the same modification time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def merge_records(objects: ObjectStore, *, keep: Callable[[str], bool] | None = 
     Args:
         objects: the graph's objects.
         keep: tells whether a file still exists, for a caller that has removed files. Then all records are merged.
-            Without it, only small ones are, so that each is rewritten only a few times.
+            If None, only small records are merged, so that each is rewritten only a few times.
     """
     sizes = record_names(objects)
     chosen = sorted(sizes) if keep is not None else _small(sizes)
@@ -208,7 +208,7 @@ class ChecksumIndex:
         return {path: each for path, each in self._sums.items() if path.startswith(prefix)}
 
     def _changed(self) -> bool:
-        """Whether records were added or removed since the last look."""
+        """Whether records were added or removed since the last `refresh`."""
         try:
             return self._seen is None or os.stat(self._directory).st_mtime_ns != self._seen
         except OSError:

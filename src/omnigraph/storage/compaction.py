@@ -1,9 +1,9 @@
 """Compaction: rewrite the rows of a table into fewer fragments.
 
 Any process can compact a planned group of fragments. The results of all groups are committed together. Lance's own
-commit of a compaction makes two versions without `ENGINE_MARK`, the property that identifies writes of this engine. So
-the operation is built here and staged like any other write. The row ids and the recorded version of each row stay the
-same, so the change feed shows no changes.
+commit of a compaction would create two versions without `ENGINE_MARK`, the property that identifies writes of this
+engine. So the operation is built here and staged like any other write. The row ids and the recorded version of each row
+stay the same, so the change feed shows no changes.
 """
 
 # See docs/decisions/0104-packing-is-a-staged-write.md
@@ -30,7 +30,7 @@ RESERVED_NUMBERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class CompactionGroup:
-    """Fragments to merge into fewer ones. Any process can do it.
+    """Fragments to merge into fewer fragments. Any process can merge them.
 
     Attributes:
         fragments: the number of fragments.
@@ -109,10 +109,10 @@ def has_free_numbers(dataset: LanceDataset, operation: LanceOperation.Rewrite) -
 def rewrite(dataset: LanceDataset, compacted: Sequence[CompactedGroup]) -> LanceOperation.Rewrite:
     """The operation that replaces the original fragments.
 
-    It numbers the new fragments, because indexes record the fragments that they cover and Lance updates these records
-    from the numbers in the operation. Indexes that are built before the commit find rows by these numbers, so the
-    numbers must not change afterwards. `RESERVED_NUMBERS` numbers stay free for fragments that other writers append
-    before the commit.
+    The operation contains the numbers of the new fragments: indexes record the numbers of the fragments that they
+    cover, and Lance updates these records from the operation. Indexes that are built before the commit find rows by
+    these numbers, so the numbers must not change afterwards. `RESERVED_NUMBERS` numbers stay free for fragments that
+    other writers append before the commit.
     """
     number = _highest_fragment(dataset) + 1 + RESERVED_NUMBERS
     groups = []

@@ -1,4 +1,4 @@
-"""Copies of many files between stores: streamed, in parallel, each file completely or not at all."""
+"""Copy many files between stores: streamed and in parallel. Each file is copied completely or not at all."""
 
 from __future__ import annotations
 

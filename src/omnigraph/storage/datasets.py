@@ -64,7 +64,7 @@ class Datasets:
         return self._handles.put(ref, self.open_uncached(ref)) if found is None else found
 
     def open_uncached(self, ref: TableRef) -> LanceDataset:
-        """A new handle that no other thread uses, otherwise as `open`."""
+        """As `open`, but a new handle that no other thread uses."""
         damaged = self._check(ref)
         found = self.open_unchecked(ref)
         if damaged:
@@ -219,7 +219,7 @@ class Datasets:
             return False
         manifest = self._checks.manifest(ref.manifest_path, ref.version, ref.seal)
         if manifest is None:
-            return False  # a detached version, or one that was removed
+            return False  # a detached version (outside of the version chain), or a removed version
         damages = self._checks.check(ref.path, ref.directory, manifest)
         if not damages:
             self._damaged_indexes.pop(ref, None)

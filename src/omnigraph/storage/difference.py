@@ -1,6 +1,6 @@
-"""Changes between two versions of a table, by id. Read from Lance's records, without comparing rows.
+"""Changes between two versions of a table, by id. They are found without comparing the values of rows.
 
-Lance records for each row the version that wrote it last. A restore brings rows back with their old recorded versions.
+Lance records for each row the version that wrote it last. After a restore, rows have their old recorded versions again.
 So if a restore after the earlier version undid visible changes, the rows of changed fragments are compared by row id
 and recorded version instead.
 """
@@ -151,7 +151,7 @@ def _files(fragment: LanceFragment) -> list[str]:
 
 
 def _ids(dataset: LanceDataset, wanted: pa.Array) -> pa.Array:
-    """Ids of rows by row id."""
+    """The ids of the rows with the given row ids."""
     if len(wanted) == 0:
         return _NONE
     if len(wanted) <= LOOKUP_LIMIT:

@@ -1,7 +1,7 @@
 """Checks of the files of a table version on a local disk, before Lance reads them.
 
 Lance opens files itself, so a version is checked as a whole when a process first opens it. Its manifest file is
-compared with its seal, a checksum that is stored in the graph's manifest. All other files are compared with their
+compared with the *seal* of the version, a checksum in the graph's manifest. All other files are compared with their
 recorded sizes, and small files also with their recorded checksums. Files never change, so a process checks each file
 once.
 """
@@ -34,7 +34,7 @@ from omnigraph.storage.table_files import below
 
 _READERS = 4
 _MANY = 32
-"""With at least this many files, several are read in parallel."""
+"""If there are at least this many files, they are read in parallel."""
 
 
 def checked_bytes() -> int:
@@ -50,7 +50,7 @@ class FileDamage:
     Attributes:
         path: the file, below the root of the graph.
         reason: the kind of damage.
-        index: the index that it belongs to. No data is lost: the index can be built again.
+        index: the index that the file belongs to; None for other files. A damaged index can be built again.
     """
 
     path: str
@@ -68,7 +68,7 @@ class FileReport:
     Attributes:
         checked: number of files.
         size: their size in bytes.
-        unsummed: number of files without a recorded checksum: in an object store, or written by older releases.
+        unsummed: number of files without a recorded checksum: files in an object store, or of older releases.
         damages: the damaged files.
     """
 
@@ -133,7 +133,7 @@ class FileChecks:
         Args:
             path: the file, below the root.
             version: the version.
-            expected: the seal of the file, if it is known.
+            expected: the seal (recorded checksum) of the file, if it is known.
 
         Raises:
             DamagedFileError: it is damaged.
@@ -152,7 +152,7 @@ class FileChecks:
         return found
 
     def seal_of(self, path: str, version: int) -> str | None:
-        """The seal of a manifest file that was just written; None if it is missing.
+        """The seal (checksum) of a manifest file that was just written; None if the file is missing.
 
         Raises:
             DamagedFileError: it is already damaged.
@@ -161,7 +161,7 @@ class FileChecks:
         if data is None:
             return None
         try:
-            split(data)  # does not check the fragments, whose number grows with the table
+            split(data)  # the fragments are not parsed, because their number grows with the table
             return seal(data)
         except TornManifestError as error:
             raise DamagedFileError(self.root, path, damage(data, version) or str(error)) from None
@@ -243,7 +243,7 @@ class FileChecks:
             self._sound.add(path)
 
     def forget(self, table: str) -> None:
-        """Check the files of a table again when they are opened again."""
+        """Forget which files of a table were checked. They are checked again when they are next opened."""
         prefix = f"{table}/"
         self._known.clear()
         self._sound -= {path for path in self._sound if path.startswith(prefix)}
@@ -263,7 +263,7 @@ class FileChecks:
                 )
 
     def _base(self, table: str, directory: str, manifest: ManifestFile, number: int) -> str:
-        """A base directory of a version, below the root. The seal does not include it, so its path is checked here."""
+        """A base directory of a version, below the root. Its path is checked, because the seal does not cover it."""
         try:
             return below(manifest.bases[number], table)
         except CorruptionError as error:
@@ -285,12 +285,12 @@ class FileChecks:
             return [found for found in readers.map(check, files) if found is not None]
 
     def _damage(self, path: str, size: int | None, *, whole: bool = False) -> str | None:
-        """The damage of a file; None if it is intact.
+        """A text with the damage of a file; None if the file is intact.
 
         Args:
             path: the file, below the root.
             size: its size, if the manifest has it.
-            whole: verify the checksum, whatever its size.
+            whole: whether to verify the checksum of a file of any size.
         """
         place = f"{self.root}/{path}"
         recorded = self.sums.find(path)

@@ -11,8 +11,8 @@ from lance import LanceDataset
 def fragment_digests(dataset: LanceDataset) -> tuple[str, ...]:
     """Digest of each fragment, in order: equal in two versions exactly if the fragment has the same rows.
 
-    Lance never changes a file, and file names are unique. So digests distinguish versions that have the same path and
-    number: after a table was removed and created again, or restored from a copy and then changed differently.
+    Lance never changes a file, and file names are unique. So digests also distinguish versions with the same path and
+    number: for example, of a table that was removed and created again, or restored from a copy and changed.
     """
     found = []
     for fragment in dataset.get_fragments():

@@ -33,14 +33,14 @@ _PARTITION_ROWS = 4096
 _WHOLE = frozenset({IndexKind.BITMAP})
 """Index kinds that must have a single segment.
 
-After a row is replaced, a segment of these kinds still finds the row by its old value, and Lance does not compare the
-row with the condition again. With a second segment for the new value, the row would match both values.
+A segment of these kinds still finds a replaced row by its old value, and Lance does not check the value of the row.
+With a second segment for the new value, the row would match both values.
 """
 
 
 _SMALL = 2
 _LARGER = 4
-"""Minimum ratio between the rows of the largest segment of an index and all other rows. Below it, all are merged."""
+"""If the largest segment has at most this many times as many rows as all others together, all are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def uncovered_values(dataset: LanceDataset, spec: IndexSpec) -> int:
 
 
 def undeclared_segments(dataset: LanceDataset, specs: Sequence[IndexSpec]) -> Iterator[Index]:
-    """The segments of indexes that are not among the specifications."""
+    """The segments of all indexes that no specification in `specs` declares."""
     names = {spec.name for spec in specs}
     yield from (segment for segment in _segments(dataset) if segment.name not in names)
 
@@ -118,7 +118,8 @@ def superseded(dataset: LanceDataset, built: Sequence[Index]) -> Iterator[Index]
 def segments_fit(dataset: LanceDataset, built: Sequence[Index], gone: Sequence[Index]) -> bool:
     """Whether the segments in `built`, from an earlier version, can replace the segments in `gone` in this version.
 
-    Rows that were added or changed since are in new fragments, which no segment covers. So they do not matter.
+    Rows that were added or changed after the earlier version do not matter: they are in new fragments, which the
+    segments do not cover.
     """
     present = {fragment.fragment_id for fragment in dataset.get_fragments()}
     known = {segment.uuid for segment in _segments(dataset)}
@@ -132,7 +133,7 @@ def segment_ids(dataset: LanceDataset) -> set[str]:
 
 
 def damaged_segments(dataset: LanceDataset, ids: Collection[str]) -> Iterator[Index]:
-    """The index segments with the given ids of damaged segments."""
+    """The index segments with the given ids, which are those of damaged segments."""
     yield from (segment for segment in _segments(dataset) if str(segment.uuid) in ids)
 
 
@@ -192,7 +193,7 @@ def uncovered_fragments(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
 
 
 def fragments_to_build(dataset: LanceDataset, spec: IndexSpec) -> list[int]:
-    """The fragments to build an index for, in order: those that it does not cover, or all for a single segment."""
+    """The fragments to build an index for, in order: all if it must have one segment, else those it does not cover."""
     left = uncovered_fragments(dataset, spec)
     return [f.fragment_id for f in dataset.get_fragments()] if left and spec.kind in _WHOLE else left
 

@@ -12,7 +12,7 @@ from omnigraph.errors import StorageError, StorageErrorKind
 from omnigraph.storage.objects.os_failures import os_advice
 
 _PLACE = re.compile(r",? ?/[^ ]*\.rs:\d+:\d+")
-"""Source location in Lance's messages, which does not help users."""
+"""Rust source location in Lance's messages. It is removed, because it does not help users."""
 REF_ERRORS = (OSError, ValueError, RuntimeError)
 """Raised by Lance if it cannot read or change a branch or tag."""
 UNREADABLE = (OSError, ValueError, RuntimeError)
@@ -109,7 +109,7 @@ def reporting(
 ) -> Iterator[None]:
     """Convert Lance's exceptions; by default only those of failed reads and writes.
 
-    A failed read raises an OSError, or a ValueError with a message.
+    For a failed read, Lance raises an OSError, or a ValueError with a known message.
     """
     try:
         yield

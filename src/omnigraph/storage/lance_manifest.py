@@ -24,7 +24,7 @@ _BASE_PATH_TAG = b"\x92\x01"
 _DELETION_SUFFIXES = ("arrow", "bin")
 
 Field = tuple[int, int | bytes, int, int]
-"""Number of a field, its value, and where it begins and ends in the message."""
+"""A protobuf field: its number, its value, and where it begins and ends in the message."""
 
 
 class TornManifestError(ValueError):
@@ -54,12 +54,12 @@ class ManifestFile:
 
     Attributes:
         version: its version number.
-        fragments: messages of its fragments, for `fragment_files`.
+        fragments: protobuf messages of its fragments, the input of `fragment_files`.
         indexes: the files of its indexes.
         bases: base directories by number, as absolute paths.
         transaction: name of the transaction file; empty if unknown.
-        columns: messages of its columns, for `column`.
-        metadata: messages of its schema metadata, for `entry`.
+        columns: protobuf messages of its columns, the input of `column`.
+        metadata: protobuf messages of its schema metadata, the input of `entry`.
     """
 
     version: int
@@ -146,7 +146,7 @@ def fields(message: bytes) -> Iterator[Field]:
                 raise TornManifestError("a field is longer than its message")
             yield key >> 3, value, start, place
     except IndexError:
-        raise TornManifestError("a message ends within a number") from None
+        raise TornManifestError("it is truncated: a protobuf message ends in the middle of a number") from None
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
@@ -237,7 +237,7 @@ def seal(file: bytes) -> str:
 
 
 def without_indexes(message: bytes) -> bytes:
-    """A manifest message without indexes. Reads with it use scans."""
+    """A manifest message without indexes. A dataset that is opened with it uses scans."""
     return b"".join(message[start:end] for number, _, start, end in fields(message) if number != _INDEX_SECTION)
 
 
@@ -274,7 +274,7 @@ def fragment_layout(fragment: bytes) -> FragmentLayout:
     """A fragment of a ledger: one data file with all columns, and no deleted rows.
 
     Raises:
-        TornManifestError: it has another form.
+        TornManifestError: the fragment has other files or deleted rows.
     """
     files, rows, deletions = [], 0, False
     for number, value, _, _ in fields(fragment):
@@ -302,7 +302,7 @@ def _packed(value: int | bytes) -> list[int]:
         try:
             number, place = _varint(message, place)
         except IndexError:
-            raise TornManifestError("a message ends within a number") from None
+            raise TornManifestError("it is truncated: a protobuf message ends in the middle of a number") from None
         found.append(number)
     return found
 

@@ -1,4 +1,4 @@
-"""The newest version of a dataset on a local disk: its file, and damage of it."""
+"""The newest version of a dataset on a local disk: find its file, and detect damage of this file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omnigraph.storage.objects.os_failures import refuse_forbidden
 
 VERSIONS = "_versions"
 HINT = "latest_version_hint.json"
-"""Lance's hint with the newest version, written right after the version."""
+"""Lance's hint file with the number of the newest version. Lance writes it right after the version."""
 
 TORN = ".torn"
 """Suffix of quarantined files. Lance and this engine ignore them."""
@@ -85,7 +85,8 @@ def dump_hint(version: int) -> bytes:
 def missing_latest(root: str, directory: str, latest: int) -> DamagedFileError | None:
     """The error for a newest version that was created and is missing; None if there is no evidence.
 
-    The hint alone is no evidence, because it may be damaged. The transaction file has to exist, too.
+    The hint file is not enough evidence, because it may be damaged. The transaction file of the version must exist,
+    too.
 
     Args:
         root: the root of the graph. Object stores are not checked.
@@ -120,7 +121,7 @@ def opened_without_indexes(dataset: LanceDataset, options: Mapping[str, str] | N
         int(dataset.version),
         serialized_manifest=message,
         storage_options=dict(options) if options else None,
-        session=Session(),  # a session caches the indexes of a version
+        session=Session(),  # a new session: a session caches the indexes of a version
     )
 
 

@@ -1,4 +1,4 @@
-"""Layouts: the rows of a table version, stored in different files and with different index segments.
+"""Layouts: the same rows of a table version in other files and with other index segments.
 
 A detached version is not part of the table's version chain, so no reader finds it. Compaction and index builds work on
 detached versions, and any process can run them. `stage_layout` stages their results as one write.
@@ -187,8 +187,8 @@ def stage_layout(
 
     Args:
         table: the version to change.
-        layout: the new layout of its rows; None keeps their files.
-        segments: results of `build_index_segment`, built on the layout if there is one.
+        layout: the new layout of its rows; None if the rows stay in their files.
+        segments: results of `build_index_segment`. If there is a layout, they were built on it.
         allowed: the indexes that the table may have; all others are dropped.
     """
     begun = layout or Layout.unchanged(table.ref)

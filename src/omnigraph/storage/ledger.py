@@ -55,7 +55,7 @@ from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_di
 from omnigraph.storage.tables import Sync
 
 UNDECODABLE = (ArithmeticError, AttributeError, CorruptionError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""Raised by decoders for rows with invalid content."""
+"""Exceptions that decoders raise for rows with invalid content."""
 
 T = TypeVar("T")
 
@@ -347,7 +347,7 @@ class Ledger:
         return found
 
     def newest(self, known: LedgerVersion) -> LedgerVersion | None:
-        """The newest version of the same branch; cheap if that is the given version."""
+        """The newest version of the same branch; cheap if the given version is still the newest."""
         try:
             latest = int(known._dataset.latest_version)
         except (OSError, ValueError, RuntimeError):
@@ -380,7 +380,7 @@ class Ledger:
         recorded = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
         sums = recorded | self._parts.sums(table_directory(self.path, base.branch), added)
         sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
-        # Overwrite without retries is the only operation that Lance commits strictly.
+        # Overwrite without retries is the only operation that Lance commits only if the base is the newest version.
         transaction = Transaction(base.version, LanceOperation.Overwrite(sealed, fragments))
         return self._commit(base._dataset, base.branch, transaction, added)
 
@@ -405,7 +405,7 @@ class Ledger:
         return self._version(branch, at_root(made, self._root, self.path, options=self._options))
 
     def make_durable(self, version: LedgerVersion) -> None:
-        """Flush a version whose publisher may have died before it did so."""
+        """Flush a version. Its publisher may have died before it flushed the version."""
         self._flush(version.branch, version._fragments, [version.version], created=True)
 
     def _flush(
@@ -448,7 +448,7 @@ class Ledger:
 
     def create_branch(self, name: str, base: LedgerVersion) -> LedgerVersion:
         """Create a branch at a version. It exists as soon as its ref does."""
-        # An own handle: Lance cannot create a branch with a handle that another thread reads with.
+        # Use a new handle: Lance cannot create a branch with a handle that another thread reads with.
         own = self._find(base.branch, base.version)
         if own is None:
             raise VersionReclaimedError(

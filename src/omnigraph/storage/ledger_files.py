@@ -1,7 +1,8 @@
 """Verify the files of a ledger: all version files, and all their parts.
 
-Does not use Lance: version files are parsed, and compared with their seals. On a local disk, parts are compared with
-their sizes and checksums. In an object store they are compared with their sizes, from one listing per directory.
+Does not use Lance: version files are parsed, and compared with their seals (see `ledger_seal`). On a local disk, parts
+are compared with their sizes and checksums. In an object store they are compared with their sizes, from one listing per
+directory.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _verify_versions(
             sealed = True
         elif sealed:
             # Once a version has a seal, all later versions have one, too.
-            result.add(path, "its seal is missing")
+            result.add(path, "its checksum record (seal) is missing")
         else:
             unsealed.append(path)
     result.unsummed += len(unsealed)
@@ -159,19 +160,19 @@ def _sealed_parts(manifest: ManifestFile, version: int) -> dict[str, _Part] | No
         return None
     crc, _, note = text.partition(b" ")
     if crc != f"{zlib.crc32(note):08x}".encode():
-        raise TornManifestError("the checksum of its seal does not match")
+        raise TornManifestError("its record of parts and checksums (seal) is damaged")
     seal = orjson.loads(note)
     if seal["version"] != version:
         raise TornManifestError(f"it is the file of version {seal['version']}, not {version}")
     layouts = [fragment_layout(fragment) for fragment in manifest.fragments]
     if [each[:-1] for each in seal["parts"]] != [[part.path, part.size, part.rows] for part in layouts]:
-        raise TornManifestError("its parts do not match its seal")
+        raise TornManifestError("it names other parts than its checksum record (seal)")
     numbers = list(range(len(seal["columns"])))
     named = [(number, each[0]) for number, each in zip(numbers, seal["columns"], strict=True)]
     if [column(each) for each in manifest.columns] != named:
-        raise TornManifestError("its columns do not match its seal")
+        raise TornManifestError("it has other columns than its checksum record (seal)")
     if any(part.columns != numbers for part in layouts):
-        raise TornManifestError("the columns of its parts do not match its seal")
+        raise TornManifestError("the columns of its parts differ from its checksum record (seal)")
     return {name: _Part(size, crc) for name, size, _, crc in seal["parts"]}
 
 

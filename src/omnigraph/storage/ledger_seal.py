@@ -1,4 +1,4 @@
-"""The seal of a ledger version: its parts with checksums, stored in the version itself.
+"""The seal of a ledger version: a record of its columns and parts, with checksums, stored in the version itself.
 
 A ledger defines which table versions are visible, so a flipped bit in it must be detected. Every version stores in its
 schema metadata the size, row count and checksum of each part's file, and a checksum of this seal. The seal has its
@@ -41,7 +41,7 @@ class Parts:
         return "://" not in self.root
 
     def sums(self, directory: str, added: Sequence[FragmentMetadata]) -> dict[str, str | None]:
-        """Checksums of new parts by file name. None in an object store, where a checksum would need another read."""
+        """Checksums of new parts by file name. None in an object store, where the files would have to be read again."""
         files = [file.path for part in added for file in part.files]
         if not self.on_disk:
             return dict.fromkeys(files)
@@ -112,22 +112,22 @@ def read_seal(
         return None
     crc, _, note = text.partition(b" ")
     if crc != f"{zlib.crc32(note):08x}".encode():
-        raise DamagedFileError(root, path, "the checksum of its seal does not match")
+        raise DamagedFileError(root, path, "its record of parts and checksums (seal) is damaged")
     seal = orjson.loads(note)
     if seal["version"] != version:
         raise DamagedFileError(root, path, f"it is the file of version {seal['version']}, not {version}")
     if seal["columns"] != _columns(schema):
-        raise DamagedFileError(root, path, "its columns do not match its seal")
+        raise DamagedFileError(root, path, "it has other columns than its checksum record (seal)")
     if [each[:-1] for each in seal["parts"]] != [_part_entry(part) for part in parts]:
-        raise DamagedFileError(root, path, "its parts do not match its seal")
-    # A part is written as a whole, so its columns are numbered from 0. Another number would mean another column, or
-    # nulls.
+        raise DamagedFileError(root, path, "it names other parts than its checksum record (seal)")
+    # A part is written as a whole, so its columns are numbered from 0. With another number, Lance would read another
+    # column, or nulls.
     numbers = list(range(len(schema)))
     files = [part.files[0] for part in parts]
     if [member.id() for member in dataset.lance_schema.fields()] != numbers:
-        raise DamagedFileError(root, path, "the numbers of its columns do not match its seal")
+        raise DamagedFileError(root, path, "its column numbers differ from its checksum record (seal)")
     if any(list(file.fields) != numbers or list(file.column_indices) != numbers for file in files):
-        raise DamagedFileError(root, path, "the columns of its parts do not match its seal")
+        raise DamagedFileError(root, path, "the columns of its parts differ from its checksum record (seal)")
     if any(len(part.files) != 1 or part.deletion_file is not None for part in parts):
         raise DamagedFileError(root, path, "its parts have unexpected files")
     return {each[0]: each[-1] for each in seal["parts"]}

@@ -12,10 +12,10 @@ from omnigraph.storage.scans import filtered, scanner
 
 _ID, _ROW_ID = "id", "_rowid"
 MAX_LOOKUP_VALUES = 1_000
-"""Up to this number of values, rows are looked up. With more, see `LOOKUP_RATIO`."""
+"""Maximum number of values that are always looked up. For more values, see `LOOKUP_RATIO`."""
 
 LOOKUP_RATIO = 100
-"""Up to one value per this number of rows, rows are looked up. With more, reading the whole column is cheaper."""
+"""More values are looked up if there are at least this many rows per value. Otherwise the whole column is read."""
 
 COMPARE_ROWS = 1_000_000
 """Minimum number of rows that are compared at once."""

@@ -24,7 +24,7 @@ from omnigraph.storage.scans import scanner
 
 ROW_ID = "_rowid"
 LOOKUP_LIMIT = 20_000
-"""Up to this many ids, rows are looked up. With more, reading the whole id column is cheaper."""
+"""Maximum number of ids that are looked up. For more ids, reading the whole id column is cheaper."""
 
 _ID = "id"
 _ADDRESS = "_rowaddr"
@@ -198,7 +198,7 @@ def _write(dataset: LanceDataset, rows: RowSource, positions: pa.Array) -> list[
         return list(write_fragments(reader, dataset, mode="append", allow_external_blob_outside_bases=True))
     except Exception:
         if failed:
-            raise failed[0] from None  # Lance would convert it to text
+            raise failed[0] from None  # raise the original error: Lance has converted it to text
         raise
 
 

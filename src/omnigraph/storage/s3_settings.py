@@ -1,4 +1,4 @@
-"""Settings of an S3 store, for both clients: the environment, overridden by the caller's options."""
+"""Settings of an S3 store, for Lance and the object store client. Options of the caller override the environment."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class S3Settings:
         """The settings in the form of the object store client."""
         config = {name: value for name, value in self.values if name not in _LANCE_ONLY}
         if "endpoint" in config:
-            # Set this name, too, otherwise AWS_ENDPOINT_URL_S3 in the environment would override the caller's endpoint.
+            # Set this name, too. Otherwise AWS_ENDPOINT_URL_S3 in the environment would override the caller's endpoint.
             config["aws_endpoint_url_s3"] = config["endpoint"]
         return config
 

@@ -64,7 +64,7 @@ def filtered(
         columns: the columns to read; None for all.
         filter: a condition.
         limit: the maximum number of rows.
-        few: the filter matches few rows, so other columns are read only for these rows.
+        few: whether the filter matches few rows. Then the other columns are read only for these rows.
     """
     try:
         scan = _builder(dataset, columns, filter)

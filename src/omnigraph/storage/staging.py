@@ -43,7 +43,7 @@ _ID = "id"
 
 
 def stage_append(table: TableView, rows: pa.Table) -> Staged | None:
-    """Stage new rows, without a check for duplicate ids. None for no rows."""
+    """Stage new rows, without a check for duplicate ids. Returns None if there are no rows."""
     if rows.num_rows == 0:
         return None
     dataset = table.dataset
@@ -68,7 +68,7 @@ def _append(table: TableView, fragments: Sequence[FragmentMetadata], rows: int) 
 
 
 def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
-    """Stage new rows whose ids must not exist. None for no rows.
+    """Stage new rows whose ids must not exist. Returns None if there are no rows.
 
     Raises:
         KeyConflictError: an id exists.
@@ -83,7 +83,7 @@ def stage_insert(table: TableView, rows: pa.Table) -> Staged | None:
 
 
 def stage_upsert(table: TableView, rows: pa.Table) -> Staged | None:
-    """Stage rows that replace those with the same id, and are added otherwise. None for no rows.
+    """Stage rows that replace those with the same id, and are added otherwise. Returns None if there are no rows.
 
     Ids must be distinct.
     """

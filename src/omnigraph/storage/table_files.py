@@ -1,8 +1,8 @@
 """The files of a table: its versions, and the files that each version needs.
 
 Lance reports the files of a table's versions, except blobs, which are in a directory beside their data file, and
-indexes that a fork has from its parent. So a blob is needed if its data file is, and an index is identified by its id,
-in any directory.
+indexes that a fork has from its parent. So a blob counts as needed if its data file is needed. An index is identified
+by its id, in whatever directory it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SWEPT = ("data", "_deletions", "_indices", "_transactions")
 
 @dataclass(slots=True)
 class Needs:
-    """Files that some versions of a table need, and files of its other versions. Paths are below the root.
+    """Files of the versions of a table that cleanup keeps, and of those that it removes. Paths are below the root.
 
     Attributes:
         files: files of the versions that stay.
@@ -126,7 +126,7 @@ def is_needed(directory: str, name: str, known: Needs) -> bool:
 
 
 def counted_as(directory: str, name: str) -> str:
-    """The file that decides whether another is needed: the data file of a blob, otherwise the file itself."""
+    """The file to check to find out whether a file is needed: for a blob its data file, otherwise the file itself."""
     if name.startswith("data/") and name.count("/") > 1:
         return f"{directory}/data/{name.split('/')[1]}.lance"
     return f"{directory}/{name}"

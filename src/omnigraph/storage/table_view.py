@@ -55,7 +55,7 @@ class TableView:
 
     @property
     def dataset(self) -> LanceDataset:
-        """The open dataset. Without indexes, if files of them are damaged. For this package only."""
+        """The open dataset. It has no indexes if index files are damaged. For this package only."""
         return self.datasets.open(self.ref)
 
     def reading(self) -> AbstractContextManager[None]:
@@ -192,7 +192,7 @@ class TableView:
             numbers: the fragment numbers.
             columns: the columns to read.
             filter: a condition that Lance supports.
-            without: in place of a filter: read only rows in which at least one of these columns is null.
+            without: read only rows in which at least one of these columns is null. Then `filter` is not used.
             batch_rows: the maximum number of rows per batch.
         """
         with self.reading():

@@ -83,7 +83,7 @@ class TableStorage:
 
     def fork(self, ref: TableRef, name: str) -> TableRef:
         """Create a branch of a table at an exact version. Copies nothing."""
-        # An own handle: Lance cannot create a branch with a handle that another thread reads with.
+        # Use a new handle: Lance cannot create a branch with a handle that another thread reads with.
         base = self.datasets.open_uncached(ref)
         with reporting(self._root, ref.path, write=True):
             branch = base.create_branch(name, ref.version)
@@ -132,7 +132,7 @@ class TableStorage:
             return versions(found)
 
     def needs(self, path: str, branch: str | None, stay: Collection[int], gone: Collection[int]) -> Needs:
-        """The files of the versions that stay, and of the versions that are removed."""
+        """The files of the versions that cleanup keeps, and of the versions that it removes."""
 
         def at(version: int | None) -> LanceDataset | None:
             return self.datasets.find(path, branch, version, cached=False)

@@ -10,7 +10,7 @@ from omnigraph.lang.query import ir
 
 
 def settings(analyzer: ir.Analyzer) -> dict[str, Any]:
-    """The settings of an analyzer for Lance, for texts and indexes. Without a limit on word length."""
+    """Lance's settings for an analyzer, for texts and indexes. There is no limit on the length of words."""
     return {
         "base_tokenizer": analyzer.tokenizer,
         "language": analyzer.language.title(),

@@ -95,7 +95,7 @@ class GraphUri:
 
     @property
     def identity(self) -> str:
-        """Identity of the location: equal for all addresses of the location. Resolves symbolic links of a directory."""
+        """A text that is equal for all addresses of the same location. Resolves the symbolic links of a directory."""
         return os.path.realpath(self.path) if self.scheme is Scheme.LOCAL else str(self)
 
     def key(self, path: str) -> str:

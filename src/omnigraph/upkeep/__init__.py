@@ -1,1 +1,1 @@
-"""Upkeep: maintenance of a graph that never changes a query result."""
+"""Maintenance of a graph. It never changes a query result."""

@@ -318,8 +318,8 @@ class _Work:
         reach(Failpoint.COPY_FILES_COPIED)
         self._record_sums(plan)
         source, accepted = read_contract(self.store.objects, state.heads[MAIN])
-        # Until `promote_contract`, readers of the copy look for the schema files that are staged under the id of the
-        # operation that created the head.
+        # Before `promote_contract` runs, readers of the copy look for the schema files that are staged under the id of
+        # the operation that created the head.
         operation = state.heads[MAIN].head.operation_id or state.heads[MAIN].head.id
         stage_contract(self.target.objects, source, accepted, operation)
         for path in plan.schemas:
@@ -365,7 +365,7 @@ class _Work:
                 if not self._is_missing(error):
                     raise
                 if str(error) == lost:
-                    break  # the same file is missing again: a version still needs it
+                    break  # a version still needs this missing file: the graph is damaged
                 lost = str(error)
         raise CorruptionError(
             f"the graph cannot be copied: {lost}", hint="run 'omnigraph verify'; restore missing files from a backup"
@@ -386,14 +386,14 @@ class _Work:
     def _start_record(self, state: GraphState) -> None:
         going = CopyRecord(self.record.kind, str(self.source.uri), self.record.done, state.states, self.record.keep)
         self.record_etag = self.target.objects.put(RECORD_PATH, going.dump())
-        # Without a stamp, opening the location for writing checks the copy record.
+        # Without the location stamp, opening the location for writing checks the copy record.
         self.target.objects.delete(STAMP_PATH)
 
     def _check_record(self) -> None:
         """Check that no later copy to this location has started.
 
         Raises:
-            LeaseLostError: one has started.
+            LeaseLostError: a later copy has started.
         """
         if self.target.objects.get(RECORD_PATH).etag != self.record_etag:
             raise LeaseLostError(f"another copy to {self.there.uri} has started", hint="run it again")

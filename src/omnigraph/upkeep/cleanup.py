@@ -84,9 +84,9 @@ class TableCleanup:
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`; for a table of an unknown type, its path.
         bytes_removed: the size of all removed files.
-        old_versions_removed: versions that could no longer be read.
-        forks_removed: forks of deleted branches and of failed writes.
-        orphans_removed: files that no version ever needed.
+        old_versions_removed: number of removed versions that no branch, tag or kept commit can read.
+        forks_removed: number of removed forks (Lance branches of the table) of deleted branches and of failed writes.
+        orphans_removed: number of removed files that no version ever needed.
         error: the error of this table. It does not prevent the cleanup of other tables.
     """
 
@@ -103,7 +103,7 @@ class LoadAtWork:
     """Running work that protects files which are old enough to be removed.
 
     Attributes:
-        name: its ULID; its staged files are in the directory of that name below `__staging`.
+        name: the ULID of the work. Its staged files are in the directory of this name below `__staging`.
         kind: the kind of work: `load`, `merge`, `export` and so on; None for staged rows without a record.
         began: its start. If it writes to tables, orphan files that are newer than this stay.
         seen: the time of its last heartbeat.
@@ -383,7 +383,7 @@ def _tables_in_flight(sidecars: Iterable[Sidecar]) -> set[str]:
 
 
 def _protects(record: WorkRecord, limit: datetime, found: Reach) -> bool:
-    """Whether a record protects anything that would otherwise be removed."""
+    """Whether a work record protects anything that would otherwise be removed."""
     return (record.writes and record.began - _CLOCK_SKEW < limit) or bool(record.needs & found.only_recorded)
 
 
@@ -414,7 +414,7 @@ def _is_dead_ledger(store: Store, found: Reach, name: str, written: datetime | N
         found: everything that has to stay.
         name: the Lance branch.
         written: the time of its newest file; None when it has no files.
-        began: the current time by the same clock.
+        began: the current time by the clock of the store, which also sets `written`.
     """
     if name in found.needed_ledgers:
         return False

@@ -37,7 +37,7 @@ class CopyPlan:
             copied completely before the next one.
         graph_manifests: paths of the version files of `__manifest` and of the references of branches and tags, which
             make the copy a graph. Each inner list is copied completely before the next one.
-        schemas: earlier schemas.
+        schemas: paths of the files with earlier schemas.
         sums: the recorded checksums of the files.
         ledgers: the Lance branches of the manifest to copy, including those of deleted branches.
         dispensable: table manifests that only the history needs. Cleanup may remove them during the copy.
@@ -109,14 +109,14 @@ def _sums(store: Store, files: set[str]) -> Checksums:
 
 
 def published(path: str, data: bytes, root: str) -> bytes:
-    """A version file, adjusted to another root."""
+    """The content of a version file, with the paths in it adjusted to another root directory."""
     fork = _FORK_MANIFEST.fullmatch(path)
     return data if fork is None else moved_manifest(data, fork[1], root) or data
 
 
 def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: set[TableRef]) -> CopyPlan:
     points = store.tables.fork_points(path)
-    # A merge compares a fork with the version it was made from, which is also the first version of the fork.
+    # A merge compares a fork with the version that it was created from, which is also its first version.
     wanted: dict[str | None, set[int]] = {fork: set(versions) for fork, versions in pins.items()}
     for name in pins.keys() & points.keys():
         assert name is not None
@@ -130,7 +130,7 @@ def _table(store: Store, path: str, pins: Mapping[str | None, set[int]], heads: 
             raise VersionReclaimedError(
                 f"version {lost.pop().version} of {table_directory(path, fork)} no longer exists"
             )
-        stay[fork] = sorted(versions.intersection(existing))  # without versions of the history that cleanup has removed
+        stay[fork] = sorted(versions.intersection(existing))  # cleanup may have removed versions of the history
         needs.add(store.tables.needs(path, fork, stay[fork], [each for each in existing if each not in stay[fork]]))
     listed = store.objects.list(path)
     lost_files = {file for file in needs.files if _CONTENT.search(file)} - {info.path for info in listed}

@@ -292,7 +292,7 @@ class _Work:
         return list(self._writes.values())
 
     def _compact_jobs(self, pin: TablePin, specs: Sequence[IndexSpec]) -> list[CompactJob]:
-        """The fragments of a table to compact, after scattered index segments are dropped from the layout.
+        """The fragments of a table to compact. Index segments that should be merged into one are dropped first.
 
         Files that an earlier attempt compacted are reused if their rows have not changed.
         """
@@ -354,7 +354,7 @@ class _Work:
         """The fragments to build an index for, in groups for workers that share the work."""
         numbers = unbuilt_fragments(self._tables.at(ref), spec)
         if not shares or spec.kind is IndexKind.VECTOR:
-            # A vector segment has its own partitions. Two segments would be partitioned differently.
+            # A vector index gets one segment for all fragments: two segments would have different partitions.
             yield tuple(numbers)
             return
         rows = {part.number: part.rows for part in self._tables.at(ref).fragments()}
@@ -370,10 +370,10 @@ class _Work:
             yield tuple(held)
 
     def remove_layouts(self) -> None:
-        """Remove the manifests of temporary layouts. Committed versions have their own."""
+        """Remove the version files of temporary table layouts. Committed versions do not use them."""
         for layout in self._layouts:
             for manifest in layout.manifests:
-                with suppress(OmnigraphError):  # a small file that does no harm
+                with suppress(OmnigraphError):  # a file that stays is small and does no harm
                     self._store.objects.delete(manifest)
 
     def outcomes(self, committed: bool) -> Iterator[TableOptimized]:

@@ -1,9 +1,9 @@
 """Repair: classifies and fixes tables and files that do not match the manifest.
 
-Without consent, nothing changes. With consent, a table ahead of the manifest is adopted or restored, an unreadable
-table is restored to its last readable version, and damaged files are quarantined under another name. No file is
-deleted, so no last copy is lost. Repair can be interrupted and run again: the next run continues from the current
-state.
+Without consent, nothing changes. With consent, a table that is ahead of the manifest is adopted (its newest version is
+entered in the manifest) or restored, an unreadable table is restored to its last readable version, and damaged files
+are quarantined: they get another name. No file is deleted, so no last copy is lost. Repair can be interrupted and run
+again: the next run continues from the current state.
 
 Repair also works when recovery fails. A sidecar whose write can be neither completed nor undone is reported. With
 force, the tables are restored to the versions in the manifest, a new manifest version is published, and the sidecar is
@@ -72,7 +72,7 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
     if force and not confirm:
         raise InputError(
             "force has no effect without confirm",
-            hint="repair without both shows the plan; then give confirm and force (--confirm --force)",
+            hint="first run repair without options to see the plan; then give both (--confirm --force)",
         )
     if store.objects.uri.scheme is Scheme.MEMORY:
         raise InputError(
@@ -92,7 +92,7 @@ def repair(store: Store, *, confirm: bool = False, force: bool = False) -> Repai
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """A newest state of a branch that cannot be read.
+    """The damage of a branch whose newest state cannot be read.
 
     Attributes:
         error: the error.
@@ -160,7 +160,7 @@ class _Repair:
         found, damaged = read_sidecars(self.store.objects)
         for each in damaged:
             row = Repaired(None, each.path, None, None, Classification.UNREADABLE, error=each.reason)
-            row.plan = "quarantine it; tables that its write advanced are classified below"
+            row.plan = "quarantine the sidecar; tables that its write has changed are listed below"
             if self.decide(row, needs_force=False):
                 self.quarantine(row, each.path, each.etag)
         for branch in sorted({sidecar.branch for sidecar in found}):
@@ -221,7 +221,7 @@ class _Repair:
         if not visible:
             return "give up its write, of which nothing is visible: the tables are restored to the manifest's versions"
         doubt = (
-            "; its files may not have reached the disk: run 'omnigraph verify' then" if sidecar.rollback_only else ""
+            "; its files may be incomplete: run 'omnigraph verify' after the repair" if sidecar.rollback_only else ""
         )
         return f"keep its write, which is visible as commit {sidecar.commit.id}{doubt}"
 
@@ -259,7 +259,7 @@ class _Repair:
         """Quarantine unreadable references of branches. The files of the branches stay."""
         for path, (reason, etag) in _damaged_references(self.store).items():
             row = Repaired(None, path, None, None, Classification.UNREADABLE, error=reason)
-            row.plan = "quarantine it; the branch no longer exists then, and its files stay"
+            row.plan = "quarantine the reference; the branch then no longer exists, but its files stay"
             if self.decide(row, needs_force=True):
                 self.quarantine(row, path, etag)
 
@@ -307,7 +307,7 @@ class _Repair:
             self._drop_indexes(recorded, dropping)
 
     def _found(self, name: str, branch: str) -> tuple[Manifest, _Unreadable | None] | None:
-        """The result of `_readable`; None if no state can be read, which is added to the report."""
+        """The result of `_readable`. If no state can be read, reports this and returns None."""
         try:
             return self._readable(branch)
         except OmnigraphError as error:
@@ -340,7 +340,7 @@ class _Repair:
     def _manifest_row(self, name: str, view: Manifest, damaged: _Unreadable) -> Repaired:
         row = Repaired(name, "__manifest", None, view.version, Classification.UNREADABLE, error=str(damaged.error))
         row.plan = (
-            f"go back to version {view.version}, commit {view.head.id}, and adopt the content of the tables; "
+            f"go back to version {view.version}, commit {view.head.id}, with the current versions of the tables; "
             "the damaged version is quarantined"
         )
         return row
@@ -400,7 +400,7 @@ class _Repair:
 
 
 def referenced_branches(store: Store) -> list[str]:
-    """The branches that have a readable reference, sorted; also if the manifest of `main` cannot be read."""
+    """The branches that have a readable reference, sorted. Works even if the manifest of `main` cannot be read."""
     damaged = _damaged_references(store)
     whole = [name for name in branch_ref_names(store.objects) if branch_ref_path(name) not in damaged]
     return [name for name in whole if find_branch(store.objects, name) is not None]  # without branches being created

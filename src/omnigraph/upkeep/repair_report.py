@@ -38,10 +38,10 @@ class Repaired:
         type_key: `node:<Type>` or `edge:<Type>`; `__manifest`; or the path of a file.
         published: the version in the manifest.
         head: its newest version.
-        operations: the operations on the table since that version, oldest first, as far as they are known.
+        operations: the operations on the table since the published version, oldest first, as far as they are known.
         plan: a description of the repair that is done with consent.
         error: the damage, or the reason why nothing was done.
-        rows_before: number of entities in the manifest before the repair; None if no repair is planned.
+        rows_before: number of entities in the table before the repair, from the manifest; None if none is planned.
         rows_after: number of entities after the repair.
         rows_added: number of added entities; None if unknown.
         rows_removed: number of removed entities; None if unknown.
@@ -71,7 +71,7 @@ class RepairReport:
     """The result of a repair.
 
     Attributes:
-        manifest_version: the version of `main` afterwards; None if it cannot be read.
+        manifest_version: the manifest version of `main` after the repair; None if it cannot be read.
         rows: the findings by branch and table; unreadable files come first.
     """
 

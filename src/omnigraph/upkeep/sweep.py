@@ -68,7 +68,7 @@ class TableSweep:
 
     @property
     def removals(self) -> TableRemovals:
-        """The entry in the removal list. No process may refer to these versions and forks from now on."""
+        """The entry in the removal list. No process may start to use versions and forks that are on the list."""
         versions = {fork: runs_of(removed_files) for fork, removed_files in self.versions.items()}
         return TableRemovals(self.path in self.directories, frozenset(self.forks), versions)
 
@@ -92,7 +92,7 @@ class TableSweep:
         )
 
     def remove(self, tables: TableStorage, objects: ObjectStore) -> None:
-        """Remove everything except the versions. It can be interrupted: the next cleanup finds the rest."""
+        """Remove everything in the plan except `versions`. After an interruption, the next cleanup removes the rest."""
         known = tables.forks(self.path) if self.forks else []
         for fork in self.forks:
             if fork in known:
@@ -143,7 +143,7 @@ class TablePlanner:
             return sweep
         files_by_fork = _by_fork(path, listed)
         points = self._tables.fork_points(path)
-        # A fork newer than the file listing may belong to a branch newer than the references that were read.
+        # Forks that are newer than the file listing stay: their branches may be newer than the references read before.
         refs = {info.path for info in listed}
         seen = {
             fork
@@ -153,7 +153,7 @@ class TablePlanner:
         dead = self._dead_forks(path, seen, files_by_fork, {fork: point.branch for fork, point in points.items()}, pins)
         sweep.forks = {fork: RemovedFiles(sum(info.size for info in files_by_fork.get(fork, ()))) for fork in dead}
         live = (set(files_by_fork) | set(points) | {None}) - set(sweep.forks)
-        # A merge compares a fork with the version it was made from, which is also the first version of the fork.
+        # A merge compares a fork with the version that it was created from, which is also its first version.
         fork_points = {
             (of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)
         }
@@ -194,7 +194,7 @@ class TablePlanner:
         """Whether to remove a fork without pins. Keeps new forks of existing branches: a write may publish them."""
         named = _FORK.fullmatch(fork)
         if named is None:
-            return False  # not created by this engine
+            return False  # not created by OmniGraph
         if named[1] not in self._identifiers:
             return True
         return all(self._is_old(path, info) for info in infos)

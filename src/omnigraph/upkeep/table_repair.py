@@ -1,9 +1,9 @@
-"""Repairs one table: adopts its newest content, or restores an earlier one.
+"""Repairs one table: enters its newest version in the manifest (adopts it), or restores an earlier version.
 
 A process may be paused after it has checked its lease, and continue after another process has repaired the table and
-written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore has
-the mark of this engine: if it is delayed, the next writer recognises it and undoes it. Adopting a version only changes
-the manifest, and a delayed publish of the manifest fails.
+written to it. So nothing here depends on the lease. A file is quarantined only if its etag is unchanged. A restore is
+marked as one of OmniGraph: if it is delayed, the next writer recognises the mark and undoes the restore. Adopting a
+version only changes the manifest, and a delayed publish of the manifest fails.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class TableRepair:
         while (torn := torn_version(store.objects, directory)) is not None and torn.version > ref.version:
             found = replace(row, head=torn.version, classification=Classification.UNREADABLE)
             found.error = f"{torn.path}: {torn.reason}"
-            found.plan = "quarantine it: the graph does not point at it"
+            found.plan = "quarantine the file: the manifest does not need it"
             if self.pin.id in self.covered:
-                found.plan = "nothing: opening the graph for writing recovers it"
-                found.error = f"{found.error}; pending"
+                found.plan = "nothing: opening the graph for writing recovers the interrupted write"
+                found.error = f"{found.error}; its write is pending"
             if not self.run.decide(found, needs_force=False) or not self.run.quarantine(found, torn.path, torn.etag):
                 return False
         try:
@@ -141,17 +141,17 @@ class TableRepair:
         else:
             row.classification = Classification.SUSPICIOUS
         if self.pin.id in self.covered:
-            row.plan = "nothing: opening the graph for writing recovers it"
-            row.error = "an interrupted write advanced it"
+            row.plan = "nothing: opening the graph for writing recovers the interrupted write"
+            row.error = "an interrupted write added the newer versions"
             self.run.rows.append(row)
             return None
         if self.pin.id in self.abandoned:
-            row.error = "a write that can be neither completed nor undone advanced it"
+            row.error = "a write that can be neither completed nor undone added the newer versions"
             return self._restore_content(row, ref, head, free=False)
         good_version = self._version_to_keep(steps)
         if good_version < head:
             row.error = "it was restored to an earlier version, but not by a commit of the graph"
-            # If this engine created all these versions, the next writer would do this without consent.
+            # If OmniGraph created all these versions, the next writer would restore the content without consent.
             return self._restore_content(row, ref.at(good_version), head, free=self._is_ours(head))
         lost = [damage for damage in store.tables.at(ref.at(head)).damages() if damage.index is None]
         if lost:
@@ -160,7 +160,7 @@ class TableRepair:
         return self._adopt(row, ref.at(head))
 
     def _is_ours(self, head: int) -> bool:
-        """Whether this engine created all versions after the pinned one."""
+        """Whether OmniGraph created all versions after the pinned one."""
         tables, ref = self.run.store.tables, self.pin.ref
         try:
             return all(tables.at(ref.at(version)).is_ours() for version in range(ref.version + 1, head + 1))
@@ -255,14 +255,14 @@ class TableRepair:
                 return ref.at(version)
         return None
 
-    # Both
+    # Both cases
 
     def _restore(self, row: Repaired, good: TableRef, head: int) -> TablePin | None:
         tables = self.run.store.tables
         assert self.held is not None
         self.held.check()
         reach(Failpoint.REPAIR_TABLE_CHECKED)
-        # The manifest has, or may have, pointed at the content that is replaced.
+        # Whether the manifest points, or may have pointed, at the content that the restore replaces.
         visible = self.went_back or good.version != self.pin.ref.version
         staged = stage_restore(tables.at(good.at(head)), good.version, visible=visible)
         try:

@@ -75,7 +75,7 @@ class EmbeddedType:
     Attributes:
         type_name: the type.
         properties: its vector properties that were examined.
-        unknown: those without a recorded model; their vectors stay, unless `all` is requested.
+        unknown: the properties without a recorded model. Their vectors stay, unless `all` is requested.
         counts: the counts.
     """
 
@@ -98,7 +98,7 @@ class EmbedReceipt:
         branch: the branch.
         model: the model.
         which: the vectors that were requested.
-        types: by type, in name order.
+        types: the results by type, in name order.
         commit: the commit; None if all vectors were up to date, or if `check` was requested.
     """
 
@@ -148,7 +148,7 @@ class EmbedPlan:
     Attributes:
         declared: the type.
         properties: the properties.
-        every: properties whose vectors are all computed; of the others, only the missing ones.
+        every: properties for which all vectors are computed. For the others, only missing vectors are computed.
         unknown: properties without a recorded model.
         embedder: the embedder.
     """
@@ -186,7 +186,7 @@ class EmbedPlan:
         return list(dict.fromkeys([_ID, *texts, *self.names, ROW_ID]))
 
     def models(self, before: Models) -> Models:
-        """The recorded models of the table afterwards."""
+        """The embedding models that are recorded for the table after the update."""
         computed = {prop.name: (self.embedder.name, _source(prop)) for prop in self.properties}
         return with_models(tuple(pair for pair in before if pair[0] not in self.every), computed)
 
@@ -233,7 +233,7 @@ def plan_embedding(
 
 
 def _own_models(prop: Property, embedder: Embedder) -> tuple[tuple[str, str], ...]:
-    """The recorded models of a property if this embedder computed all its vectors."""
+    """The entry that records this embedder and the text property as the source of all vectors of a property."""
     return ((embedder.name, _source(prop)),)
 
 

@@ -48,7 +48,7 @@ HARMLESS = ""
 
 
 def verify_control(store: Store, view: Manifest) -> VerifiedLedger:
-    """Verify all objects beside the tables that a state of the graph needs.
+    """Verify all objects outside of the tables that a state of the graph needs.
 
     Raises:
         StorageError: the store cannot be reached.
@@ -91,7 +91,7 @@ def _history(store: Store, view: Manifest) -> VerifiedLedger:
     wanted: dict[str | None, set[int]] = {view.ledger.branch: set(range(1, view.version + 1))}
 
     def decode() -> None:
-        # Opened again, to bypass the cache.
+        # The manifest is opened again, to bypass the cache.
         again = store.manifest_in(view.ledger.branch, view.branch, view.version)
         rows = lineage_of(again or view)
         ledgers = pc.fill_null(rows["ledger"], "").combine_chunks()
@@ -137,7 +137,7 @@ def _sidecars(store: Store) -> Iterator[FileDamage]:
         if each.ancestors is None or read_ancestors(store.objects, each.ancestors) is not None:
             continue
         if store.objects.exists(each.path):  # otherwise its write has completed
-            yield FileDamage(each.ancestors, "the commits of a merge cannot be read")
+            yield FileDamage(each.ancestors, "it cannot be read: recovery needs it to complete an interrupted merge")
 
 
 def _schema(store: Store, view: Manifest) -> Iterator[FileDamage]:

@@ -25,7 +25,7 @@ URI_BYTES = 64 * 1024
 URI_CELLS = 8192
 URI_METADATA_BYTES = 32 * 1024 * 1024
 COPIED_BYTES = 256 * 1024 * 1024
-"""Maximum bytes of external content that one write copies into the graph. All of it is in memory at once."""
+"""Maximum bytes of external content that one write copies into the graph, because all of it is in memory at once."""
 _THREADS = 8
 
 S = TypeVar("S")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """An allowed source directory: as configured, and with symbolic links resolved."""
+    """An allowed source directory: its address as configured, and its address with symbolic links resolved."""
 
     named: SourceUri
     resolved: SourceUri
@@ -45,7 +45,7 @@ class BlobPolicy:
     """The directories that external blobs may come from. By default there are none.
 
     Attributes:
-        sources: reads the content and the size of a source.
+        sources: reads the content and the size of an external file.
     """
 
     _bases: tuple[_Base, ...] = ()
@@ -121,13 +121,15 @@ def admit(
     keep_references: bool,
     budget: int = COPIED_BYTES,
 ) -> dict[str, TableChange]:
-    """Check the external blobs of changes. Returns the changes with the blobs' content, or with normalised references.
+    """Check the external blobs that a write refers to.
+
+    Returns the changes, in which each reference is replaced by the content or by the normalised URI of the blob.
 
     Checks all references against the policy first. Then reads the sizes of all sources, and their content last.
 
     Args:
         changes: the changes to write, by type key.
-        policy: where blobs may come from.
+        policy: the directories that blobs may come from.
         keep_references: whether to store the references instead of the content.
         budget: maximum number of bytes to copy.
 
@@ -191,16 +193,16 @@ class References:
         """
         self._cells += len(uris) if count is None else count
         if self._cells > URI_CELLS:
-            raise ResourceLimitError("external Blob reference cells", URI_CELLS, self._cells)
+            raise ResourceLimitError("number of references to external blobs", URI_CELLS, self._cells)
         for entity_id, uri in zip(ids.to_pylist(), uris.to_pylist(), strict=True):
             place = f"{type_name}.{name} of '{cut(entity_id)}'"
             size = len(uri.encode())
             self._bytes += size
             if size > URI_BYTES:
-                raise ResourceLimitError("external Blob URI bytes", URI_BYTES, size, place=place)
+                raise ResourceLimitError("bytes of the URI of an external blob", URI_BYTES, size, place=place)
             self.occurrences.setdefault(uri, _Occurrence(place)).count += 1
         if self._bytes > URI_METADATA_BYTES:
-            raise ResourceLimitError("external Blob URI metadata bytes", URI_METADATA_BYTES, self._bytes)
+            raise ResourceLimitError("bytes of the URIs of all external blobs", URI_METADATA_BYTES, self._bytes)
 
 
 class Admission:
@@ -223,7 +225,7 @@ class Admission:
             raise ExternalBlobPolicyError(redacted(text), str(error), place=self.occurrences[text].text) from None
 
     def probe(self, budget: int | None = None) -> None:
-        """Check that every source can be read.
+        """Check that every source (the file or object of a reference) can be read.
 
         Args:
             budget: maximum number of bytes to copy; None if the content is not copied.
@@ -249,14 +251,14 @@ class Admission:
         return {text: (None, str(source)) for text, source in self.sources.items()}
 
     def read(self) -> Stored:
-        """The content of every source, by reference."""
+        """Read all external blobs. Returns the content of each blob, keyed by its reference (path or URI)."""
         return {
             text: (data, None)
             for text, data in self._successful(query_sources(self.policy.sources.read, self._resolved)).items()
         }
 
     def _successful(self, answers: Mapping[str, T | SourceFailedError]) -> dict[str, T]:
-        """The results for all sources. Raises the first failure, in the order of the references."""
+        """The results for all sources. If requests failed, raises the first error, in the order of the references."""
         results: dict[str, T] = {}
         for text in self.occurrences:
             answer = answers[text]
@@ -290,11 +292,11 @@ def _outcome(request: Callable[[SourceUri], T], source: SourceUri) -> T | Source
 def _check_budget(occurrences: Mapping[str, _Occurrence], sizes: Mapping[str, int], budget: int) -> None:
     for text, size in sizes.items():
         if size > budget:
-            raise ResourceLimitError("external Blob object bytes", budget, size, place=occurrences[text].text)
+            raise ResourceLimitError("bytes of an external blob", budget, size, place=occurrences[text].text)
     total = sum(size * occurrences[text].count for text, size in sizes.items())
     if total > budget:
         raise ResourceLimitError(
-            "materialized external blob payload bytes",
+            "bytes of external blobs to copy into the graph",
             budget,
             total,
             hint="write fewer entities at once, or load with mode overwrite, which keeps references",

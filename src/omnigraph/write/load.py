@@ -69,14 +69,14 @@ class LoadProgress:
 
 
 class Load:
-    """The rows of one load. They are built once, and validated again if another commit is published first.
+    """The rows of one load. They are built once. If another commit is published first, they are validated again.
 
     Args:
         accepted: the accepted schema.
-        mode: how entities that exist are treated.
-        budget: bytes of rows that stay in memory. Each check may take the same amount in addition.
-        embedder: creates the embedder when `@embed` vectors are missing.
-        policy: where external blobs may come from; by default nowhere.
+        mode: how entities that already exist are treated.
+        budget: bytes of rows that stay in memory. Each constraint check may take the same amount in addition.
+        embedder: creates the client of the embedding model. Called only if `@embed` vectors are missing.
+        policy: the directories that external blobs may come from; by default none.
         progress: called with the progress of the load. An error that it raises ends the load.
         digest: computes the digest of the input.
     """
@@ -104,7 +104,7 @@ class Load:
         self._ulids = Ulids()
         self._builders: dict[str, RowBuilder] = {}
         self._with_given_ids: set[str] = set()
-        """Keys of types with at least one id that was in the input or is derived from a key."""
+        """Type keys of the types for which the input has at least one id, or a key that an id is derived from."""
         self._counts: dict[str, int] = {}
         self._bytes = 0
         self._spool = Spool(budget)
@@ -166,7 +166,7 @@ class Load:
             self._progress(LoadProgress(phase, sum(self._counts.values()), self._bytes, dict(self._counts)))
 
     def changes(self) -> dict[str, TableChange]:
-        """The change of each type, with one row per id. Can be called only once, because it empties the spool.
+        """The change of each type, with one row per id. Can be called only once, because it takes the collected rows.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -219,7 +219,7 @@ class Load:
         Raises:
             ConstraintError: a constraint is violated.
             ExternalBlobPolicyError: a blob comes from a source that is not allowed.
-            KeyConflictError: two records have the same id, and every id must be new.
+            KeyConflictError: two records have the same id, but every id must be new.
             ResourceLimitError: a check exceeds the memory budget.
         """
         self.report_progress(LoadPhase.CHECKING)
@@ -246,7 +246,7 @@ class Load:
         Raises:
             ConstraintError: a constraint is violated.
             ExternalBlobPolicyError: a blob comes from a source that is not allowed.
-            KeyConflictError: an id must be new, but it exists or two records have it.
+            KeyConflictError: an id must be new, but it exists, or two records have this id.
             ResourceLimitError: a check exceeds the memory budget.
         """
         for write in sorted(self.prepare(snapshot, changes), key=lambda write: write.key):
@@ -256,7 +256,7 @@ class Load:
                     raise KeyConflictError(write.key, pc.min(taken["id"]).as_py())
 
     def _operation(self, change: TableChange) -> type[Append | Insert | Upsert | Overwrite]:
-        # Generated ids are new, so the write needs no lookup.
+        # Generated ids are new, so stored rows with the same ids need not be looked up.
         return Append if change.fresh and not change.replaced else _OPERATIONS[self.mode]
 
 

@@ -1,4 +1,4 @@
-"""Mutations: run the statements of a query in order. Each sees a snapshot and the changes of earlier statements.
+"""Mutations: run the statements of a query in order. A statement sees a snapshot and the changes of earlier statements.
 
 This module writes nothing. It returns the changes of whole tables, validated together, for one commit.
 """
@@ -39,8 +39,8 @@ from omnigraph.write.spill import memory_budget
 from omnigraph.write.statements import DeleteStep, InsertStep, Step, UpdateStep, read_statements
 
 QUERY, NODES, EDGES, REQUEST = "query", "affected_nodes", "affected_edges", "request"
-"""Labels of a mutation's commit: the query, the counts, and the request digest if there is an idempotency key. The
-answer to a repeated request is built from them."""
+"""Names of labels of the commit: the query, the counts, and the request digest if there is an idempotency key. If the
+request is repeated, its receipt is built from these labels."""
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -50,9 +50,9 @@ class MutationReceipt:
     """The result of a mutation.
 
     Attributes:
-        affected_nodes: nodes that statements wrote or deleted; an insert and an update of one node count as two.
-        affected_edges: edges that statements wrote or deleted, including edges that were deleted with their nodes.
-        commit: the commit; None when nothing matched.
+        affected_nodes: number of nodes that statements wrote or deleted. A node counts once for each statement.
+        affected_edges: number of edges that statements wrote or deleted, including those deleted with their nodes.
+        commit: the commit; None if no entity matched.
     """
 
     branch: str
@@ -77,7 +77,7 @@ class MutationReceipt:
 def receipt(
     branch: str, query_name: str, actor: str | None, commit: Commit | None, digest: str | None = None
 ) -> MutationReceipt:
-    """The receipt of a commit that this request made, now or when it was first sent.
+    """The receipt of the commit that this request made, either now or when the request was first sent.
 
     Args:
         branch: the target branch.
@@ -102,15 +102,15 @@ def receipt(
 
 
 class Mutation:
-    """One request to run a mutation. It is prepared on a snapshot, and again if another commit is published first.
+    """One request to run a mutation. If another commit is published first, it is prepared again on the new snapshot.
 
     Args:
         accepted: the accepted schema.
         query: the compiled query.
         params: the parameters as the caller gave them.
         now: the time of the request in milliseconds.
-        embedder: creates the embedder when a text has to be embedded.
-        blobs: where external blobs may come from.
+        embedder: creates the client of the embedding model. Called only if a text has to be embedded.
+        blobs: the directories that external blobs may come from.
         digest: the digest of the request, to store in the commit; None to store none.
     """
 
@@ -238,7 +238,7 @@ class _Execution:
         self.affected[step.kind] += len(step.ids)
 
     def _create_merged(self, step: InsertStep, missing: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Create the entities that a merge did not find. The last statement about an entity gives its values."""
+        """Create the entities that merge statements did not find, with the values of the last statement about each."""
         if len(missing) == 0:
             return
         ids = step.ids.take(pa.array(missing)).dictionary_encode()
@@ -275,7 +275,7 @@ class _Execution:
                     self.affected[TypeKind.EDGE] += removed
 
     def _matches(self, kind: TypeKind, name: str, where: ir.Expr) -> tuple[pa.Array, pa.Table]:
-        """The matches of a condition: the ids of stored entities without pending changes, and the pending rows."""
+        """The matches of a condition: the ids of stored entities without pending changes, and matching pending rows."""
         pending = self.pending(kind, name)
         hits = without(self.stored_matches(kind, name, where), pa.concat_arrays([pending.ids, pending.deleted]))
         rows = pending.rows
@@ -292,10 +292,10 @@ class _Execution:
         held = sum(pending.rows.nbytes for pending in self._pending.values())
         if held > self._budget:
             hint = f"match fewer entities at a time, or raise {LOAD_MEMORY.name}"
-            raise ResourceLimitError(f"keyed write bytes for {key}", self._budget, held, hint=hint)
+            raise ResourceLimitError(f"bytes of the rows written to {key}", self._budget, held, hint=hint)
 
     def _entities(self, kind: TypeKind, name: str, ids: pa.Array) -> pa.Table:
-        """The current rows of some entities, pending or stored."""
+        """The current rows of some entities: the pending row if there is one, else the stored row."""
         pending = self.pending(kind, name)
         pending_rows = pending.rows.filter(pc.is_in(pending.rows["id"], value_set=ids))
         wanted = without(ids, column(pending_rows, "id"))
@@ -338,7 +338,7 @@ class _Execution:
         maybe_stored = pending.maybe_stored
         new = len(maybe_stored) == 0 or self.snapshot.is_without(change.key, chunked(maybe_stored))
         stored = pa.array([], pa.utf8())
-        if not new and pending.must_be_new:  # otherwise the upsert finds the stored rows itself
+        if not new and pending.must_be_new:  # in other cases, the upsert looks up the stored rows itself
             found = self.snapshot.lookup(change.key, "id", chunked(maybe_stored), columns=["id"])
             stored = column(found, "id")
             new = len(stored) == 0

@@ -1,4 +1,4 @@
-"""Pending changes of one type: the effect of a query's statements before the commit."""
+"""Pending changes of one type: the changes of a query's statements that are not yet committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NONE = pa.array([], pa.utf8())
 
 
 class Pending:
-    """The pending rows and deletions of one type. The latest row of an id wins.
+    """The pending rows and deletions of one type. If an id is written several times, the last row counts.
 
     Args:
         schema: the columns of the rows.
@@ -55,8 +55,8 @@ class Pending:
         """Add rows. They replace earlier rows with the same ids.
 
         Args:
-            rows: the rows; if an id repeats, the last row wins.
-            fresh: whether no stored row can have these ids.
+            rows: the rows. If several have the same id, the last one counts.
+            fresh: whether the ids are certainly new, so that no stored row has them.
         """
         if rows.num_rows:
             self._parts.append(rows)
@@ -72,11 +72,11 @@ class Pending:
         self._new_ids = pa.concat_arrays([self._new_ids, ids])
 
     def conflicts(self, stored: pa.Array) -> pa.Array:
-        """Ids that must be new, but are stored or were written by an earlier statement."""
+        """The ids that must be new, but are in `stored` or were written by an earlier statement."""
         return pa.concat_arrays([self._taken, self._new_ids.filter(pc.is_in(self._new_ids, value_set=stored))])
 
     def remove(self, ids: pa.Array) -> int:
-        """Delete stored entities. Returns the number of ids that were not already deleted."""
+        """Delete stored entities. Returns how many of them were not deleted before."""
         new = without(ids.unique(), self.deleted)
         self.deleted = pa.concat_arrays([self.deleted, new])
         return len(new)

@@ -1,4 +1,4 @@
-"""The receipt of a load, and its copy in a label of the commit, which answers repeated requests."""
+"""The receipt of a load. A copy is stored in a label of the commit, for repeated requests."""
 
 # See docs/decisions/0042-receipts-are-read-from-commits.md
 
@@ -19,11 +19,11 @@ from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.write.rows.problems import Coercion, Leniency
 
 LABEL = "load"
-"""The label of a load's commit. It holds the receipt, for the answer to a repeated request."""
+"""The name of the label that stores the receipt, which is returned if the request is repeated."""
 
 
 class LoadMode(StrEnum):
-    """How a load treats entities that exist."""
+    """How a load treats entities that already exist."""
 
     APPEND = "append"
     """Every id must be new."""
@@ -37,10 +37,10 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """The process that joins loaded rows with the stored rows they replace, in a load on Spark with mode `merge`."""
+    """Where a load on Spark with mode `merge` joins the loaded rows with the stored rows that they replace."""
 
     PROCESS = "process"
-    """In one process. This is the fastest if the ids fit into its memory."""
+    """In one process. This is the fastest if the ids fit into the memory of this process."""
     TASKS = "tasks"
     """In Spark tasks."""
 
@@ -52,7 +52,7 @@ class MergedType:
     Attributes:
         type_key: `node:<Type>` or `edge:<Type>`.
         way: where the rows were merged.
-        why: the reason for the choice.
+        why: why the rows were merged there.
     """
 
     type_key: str
@@ -66,16 +66,16 @@ class LoadReceipt:
 
     Attributes:
         branch: the target branch.
-        base_branch: the branch that a missing target is created from; None if the caller named none.
+        base_branch: the branch from which the target is created if it does not exist; None if the caller named none.
         branch_created: whether the load created the target branch.
         nodes: number of loaded entities per node type, in name order.
         edges: number of loaded entities per edge type, in name order.
         coerced: the changes that the lenient reader made to the input.
         actor: the actor of the commit.
         commit: the commit; None when there was nothing to load.
-        merges: how a load on Spark merged rows, per type; empty in the answer to a repeated request.
+        merges: how a load on Spark merged rows, per type; empty in the receipt of a repeated request.
         engine: where the rows were built: `local` or `spark`.
-        why: the reason for the choice of the engine.
+        why: why this engine was chosen.
     """
 
     branch: str
@@ -119,7 +119,7 @@ class LoadReceipt:
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer:
-    """The part of a receipt that comes from the load and not from the commit.
+    """The part of a receipt that the load provides. The other part comes from the commit.
 
     Attributes:
         loaded: number of entities per type key.
@@ -134,10 +134,10 @@ class LoadAnswer:
     digest: str | None = None
 
     def label(self) -> tuple[str, str]:
-        """The answer as a label of the commit."""
+        """These values, encoded as a label of the commit (name and value)."""
         members: dict[str, Any] = {"mode": self.mode.value, "loaded": dict(self.loaded)}
         if self.coerced:
-            # Locations without values: a user who may read the history may lack permission to read the data.
+            # Store locations without values: a user who may read the history may lack permission to read the data.
             members["coerced"] = [[c.kind.value, c.subject, c.count, c.example] for c in self.coerced]
         if self.base_branch is not None:
             members |= {"base_branch": self.base_branch, "branch_created": self.branch_created}

@@ -1,4 +1,4 @@
-"""Request digests: identify a request by the caller's input, without anything that the engine adds.
+"""Request digests: identify a request by the input of the caller. Values that the engine adds are not included.
 
 A commit with an idempotency key stores the digest. A repeated request with the same digest gets the first receipt.
 A different request with the same key is refused.
@@ -36,8 +36,8 @@ def of_query(text: str, name: str, params: Mapping[str, ir.ConstValue]) -> str:
 class RowsDigest:
     """Computes one digest of all rows of a load. It does not depend on how the rows are split into chunks.
 
-    It includes only values of the input: generated ids, defaults and computed vectors may differ between requests.
-    Several processes can digest parts of the rows, if the parts are added in the order of the rows.
+    It includes only values of the input, because generated ids, defaults and computed vectors may differ if the request
+    is repeated. Several processes can digest parts of the rows, if the parts are added in the order of the rows.
 
     Args:
         accepted: the accepted schema.
@@ -71,7 +71,7 @@ class RowsDigest:
 
 
 class TypeDigest:
-    """The digest of the rows of one type, by column. A column of nulls counts the same as a missing column."""
+    """The digest of the rows of one type, by column. A column of nulls gives the same digest as a missing column."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -82,7 +82,7 @@ class TypeDigest:
             self._take(name, "", value_digests(column))
             prop = builder.type.properties.get(name)
             if prop is not None and prop.type.nullable and (prop.default is not None or prop.embed is not None):
-                # A default or a computed vector replaces an absent value, but not an explicit null.
+                # An absent value is not the same as null: a default or a computed vector replaces only an absent value.
                 null, absent = column.is_null(), raw.absent.get(name)
                 written = null if absent is None else pc.and_not(null, absent)
                 self._take(name, "null", written.to_numpy(zero_copy_only=False).astype(np.uint64))

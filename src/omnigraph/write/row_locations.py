@@ -18,7 +18,7 @@ MOST = 1_000_000
 """Maximum number of rows for which locations are recorded. A location takes about twenty bytes."""
 
 _ROW_KINDS = ("value", "unique", "endpoint")
-"""Kinds of violations about one row. The other kinds are about a node and all its edges."""
+"""The kinds of violations that concern a single row. The other kinds concern a node and all its edges."""
 
 
 class RowLocations:
@@ -77,6 +77,7 @@ def _located(violation: Violation, found: Mapping[str, Mapping[str, str]]) -> Vi
     name = violation.subject.partition(".")[0]
     for entity_id in (violation.entity_id, violation.other_id):
         places = [found[key][entity_id] for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
-        if len(places) == 1:  # a node type and an edge type may share a name, and an id
+        # There can be two: a node type and an edge type may have the same name, and entities with the same id.
+        if len(places) == 1:
             return replace(violation, place=places[0])
     return violation

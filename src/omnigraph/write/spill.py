@@ -1,7 +1,7 @@
 """Rows of a load before they are written: in memory up to a budget, then spilled to temporary files.
 
-A temporary file is unlinked when it is opened, so it disappears when the process ends. Spilled rows are memory-mapped:
-callers see an ordinary Arrow table, and the operating system pages the rows in and out.
+A temporary file is unlinked right after it is opened, so it disappears when the process ends. Spilled rows are
+memory-mapped: callers get an ordinary Arrow table, and the operating system loads the rows from disk when needed.
 """
 
 # See docs/decisions/0060-a-load-spills-into-files-without-names.md
@@ -38,7 +38,7 @@ class Spool:
     """Collects rows by key, and returns the rows of a key as one table, in insertion order.
 
     Args:
-        budget: bytes of rows that stay in memory.
+        budget: bytes of rows that stay in memory. Further rows are written to temporary files.
     """
 
     def __init__(self, budget: int) -> None:

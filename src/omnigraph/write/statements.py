@@ -1,4 +1,4 @@
-"""The statements of a mutation with their values. This step does not read the graph.
+"""Converts the statements of a mutation and their values to steps. This does not read the graph.
 
 Consecutive statements of one type that assign the same properties become one step with a row per statement. So a
 query with a thousand inserts is as fast as a load of a thousand rows.
@@ -36,7 +36,7 @@ class InsertStep:
         columns: the assigned values by property, with `from` and `to` for edges.
         rows: the complete rows; None for a merge statement, whose rows depend on the stored rows.
         ids: the ids of the entities.
-        fresh: whether the ids were generated for this request and so are certainly new.
+        fresh: whether the ids were generated for this request. Then no stored entity has them.
     """
 
     kind: TypeKind
@@ -80,8 +80,8 @@ def read_statements(
     Args:
         accepted: the accepted schema.
         write: the statements.
-        request: parameters and time.
-        embedder: creates the embedder when there is a text to embed.
+        request: the parameters and the time of the request.
+        embedder: creates the client of the embedding model. Called only if there is a text to embed.
         tally: counts the texts that the mutation embeds.
 
     Raises:
@@ -96,7 +96,7 @@ def read_statements(
 
 @dataclass(slots=True)
 class _Draft:
-    """Statements of one type that assign the same properties. Their values are not converted yet."""
+    """Statements of one type that assign the same properties. Their values are not yet converted."""
 
     kind: TypeKind
     name: str
@@ -157,7 +157,7 @@ class _Reader:
         if last is not new:
             last.values += new.values
         if new.where is not None:
-            self._open.clear()  # later statements must not run before the update, so they need new drafts
+            self._open.clear()  # later statements must run after the update, so they cannot join an earlier draft
 
     def _draft(self, statement: ir.InsertNode | ir.InsertEdge | ir.Update) -> _Draft:
         """The draft of one statement."""
@@ -243,7 +243,7 @@ class _Reader:
 
 
 def _fitted(value: ir.ConstValue, value_type: ValueType, target: ValueType) -> tuple[ir.ConstValue, ValueType]:
-    """A value and its type. Whole floats become integers if the property is an integer."""
+    """A value and its type. A float without a fraction becomes an integer if the property is an integer."""
     value_type = ValueType(value_type.scalar, list=value_type.list, dim=value_type.dim)
     if value is None or not (value_type.scalar.is_float and target.scalar.is_integer):
         return value, value_type

@@ -9,12 +9,12 @@ _ERRORS = {
     "T2": "an entry in braces (`$p: Type { name: value }`) names a property that the type does not declare",
     "T3": "a literal that does not fit its target: the type, enum, null, vector length or range of a property or "
     "parameter; an entry in braces that compares a list, Vector or Blob",
-    "T4": "an edge word that no edge type has",
+    "T4": "a traversal with an edge name that no edge type has",
     "T5": "the ends of a traversal do not fit the edge",
     "T6": "a property access on an unknown variable, or of a property that is not declared",
     "T7": "values that cannot be compared or assigned to each other",
     "T8": "an aggregate whose argument has the wrong type",
-    "T9": "a `not` block that mentions nothing from outside it, or a projection that cannot be a grouping key",
+    "T9": "a `not` block that uses no variable from outside it, or a projection that cannot be a grouping key",
     "T10": "a mutation of an unknown type, or one that assigns nothing",
     "T11": "a mutation that assigns or tests a property that is not declared, or tests a Blob",
     "T12": "an insert without a required property, a key member or an endpoint",
@@ -23,7 +23,7 @@ _ERRORS = {
     "T15": "hop bounds out of order, or a `nearest` whose target or query is not a vector of the right dimension",
     "T16": "an update of a key member or an endpoint",
     "T17": "an order by `nearest` without a limit",
-    "T18": "an order by `nearest` together with an alias",
+    "T18": "an order by both `nearest` and an alias",
     "T19": "`search` or `fuzzy` with arguments of the wrong type",
     "T20": "`match_text` or `bm25` with arguments of the wrong type",
     "T21": "`rrf` with wrong arguments, weights or k, or without a limit",
@@ -34,24 +34,24 @@ _ERRORS = {
     "T26": "a variable that is not bound",
     "T27": "a parameter whose name is taken or reserved, or whose type is unknown",
     "T28": "a list literal that is nested, mixed or holds null",
-    "T29": "two result columns of one name",
+    "T29": "two result columns with the same name",
     "T30": "a projection or sort key that cannot be computed",
     "T31": "an unknown function, or a function or operator with arguments of the wrong number or type",
-    "T32": "a rank function where it is not allowed, or a sort key next to one",
-    "T33": "a filter that is not true or false, or a text filter used as a value",
+    "T32": "a rank function where it is not allowed, or together with another sort key",
+    "T33": "a filter that is not boolean, or a text filter that is used as a value",
     "T34": "an `optional` block that is not connected to the clauses before it",
     "T35": "a path variable where it is not allowed, or a path without a hop range",
     "T36": "a `limit` or `offset` that is not a whole number",
-    "T37": "`having` without an aggregate, or one that looks at rows instead of groups",
+    "T37": "`having` without an aggregate, or one that uses values of rows instead of groups",
     "T38": "a query that both writes and deletes",
     "T39": "a `merge` into a type without a key",
-    "T40": "two queries of one name in a file",
+    "T40": "two queries with the same name in a file",
     "T41": "a date, datetime or integer literal that is not valid",
     "T42": "a regular expression that is not valid",
 }
 
 _WARNINGS = {
-    "L201": "a nullable property that none of the file's updates of its type sets",
+    "L201": "a nullable property that no update query of the file sets",
     "L202": "a parameter that is not used",
     "L203": "a variable that is used nowhere else",
     "L204": "two groups of variables that are not connected, so that the result is their cross product",
@@ -64,7 +64,7 @@ _WARNINGS = {
 }
 
 _INFOS = {
-    "L206": "a filter or rank that no index serves",
+    "L206": "a filter or rank that no index supports",
 }
 
 CODES: dict[str, Diagnostic] = {

@@ -16,7 +16,7 @@ def _schema(number: int, summary: str) -> Diagnostic:
 
 SCHEMA_CHECKS = (
     # names
-    _schema(1, "Two declarations of one kind have the same name (edge names also when only the case differs)."),
+    _schema(1, "Two declarations of one kind have the same name. For edges, upper and lower case count as equal."),
     _schema(2, "A declaration has two properties of the same name."),
     _schema(3, "A property has the name of a built-in column."),
     _schema(4, "An edge begins or ends at something that is not a node type."),
@@ -38,13 +38,13 @@ SCHEMA_CHECKS = (
     _schema(16, "A type has more than one key."),
     _schema(17, "A property cannot be part of a key."),
     _schema(18, "A property cannot be part of @unique."),
-    _schema(19, "A property cannot be indexed, or not in this way."),
+    _schema(19, "A property cannot have an index, or not an index of this kind."),
     _schema(20, "An index has an option that does not exist, does not fit, or contradicts another declaration."),
     _schema(21, "@range names a property that is not a number."),
-    _schema(22, "The bounds of @range are the wrong way round, or not representable."),
+    _schema(22, "The lower bound of @range is above the upper bound, or a bound is not representable."),
     _schema(23, "@check names a property that is not a String."),
     _schema(24, "The pattern of @check is not an RE2 regular expression."),
-    _schema(25, "The bounds of @card or @card_in are the wrong way round, or too large."),
+    _schema(25, "The lower bound of @card or @card_in is above the upper bound, or a bound is too large."),
     _schema(26, "@embed is on a property that is not a vector, or its source is not a String."),
     _schema(27, "A default value does not fit its property."),
     _schema(28, "A property cannot have a default."),
@@ -88,7 +88,7 @@ SCHEMA_CHANGES = (
     _change("OG-NM-101", "destructive", "@rename_from names something that did not exist. Refused."),
     _change("OG-NM-102", "destructive", "@rename_from names a declaration of another kind. Refused."),
     _change(
-        "OG-NM-103", "destructive", "@rename_from names something that another declaration already continues. Refused."
+        "OG-NM-103", "destructive", "@rename_from gives a name that another declaration has or had before. Refused."
     ),
     # ownership
     _change("OG-OW-101", "destructive", "@rename_from names a property of another type. Refused."),

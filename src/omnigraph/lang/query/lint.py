@@ -134,7 +134,7 @@ def lint_queries(text: str | bytes, catalog: Catalog, name: str | None = None) -
 
 
 def _never_updated(valid: Sequence[tuple[ast.Query, ir.Query]], catalog: Catalog) -> list[Finding]:
-    """L201: nullable properties that no update of their type sets."""
+    """L201: nullable properties that no update query sets."""
     sets: dict[str, set[str]] = {}
     updaters: dict[str, set[str]] = {}
     for _, query in valid:

@@ -60,7 +60,7 @@ class AcceptedSchema:
 
 
 def accept(catalog: Catalog, domain: str) -> AcceptedSchema:
-    """The accepted schema of a new graph. Rename hints have no effect; `creation_notes` lists them.
+    """The accepted schema of a new graph. Rename hints (`@rename_from`) have no effect; `creation_notes` lists them.
 
     Args:
         catalog: the compiled schema.

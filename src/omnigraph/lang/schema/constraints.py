@@ -45,7 +45,7 @@ class TypeConstraints:
         return next((c.fields for c in self.found if isinstance(c, Key)), ())
 
     def add_form(self, owner: Owner, target: Property, form: ast.Annotation) -> None:
-        """Add `@key`, `@unique` or `@index` of a property, for example `@key` as the line `@key(name)` of the body."""
+        """Add `@key`, `@unique` or `@index` of a property, as if the body had the line `@key(name)`."""
         name = ast.Name(target.name, form.span)
         if form.name == "index" and target.type.list:
             self._report_member("OG-SC-019", owner, name, "@index", target.type, "lists have no index")

@@ -55,8 +55,8 @@ class Resolution:
     Attributes:
         types: the former name of every declaration that already existed.
         properties: for each declaration, the former name of every property that already existed.
-        notes: ignored hints, with the reason.
-        problems: hints that are not valid.
+        notes: `@rename_from` hints that were ignored, with the reason.
+        problems: `@rename_from` hints that are not valid.
     """
 
     types: dict[TypeKey, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The three schema files of a graph, and the check that they match."""
+"""The schema files of a graph (`_schema.pg`, `_schema.ir.json`, `__schema_state.json`): check that they match."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def load_state(text: str | bytes) -> SchemaState:
 
 
 def check_contract(source: str | bytes, ir: str | bytes, state: str | bytes) -> AcceptedSchema:
-    """Check that the three schema files of a graph match, and return the accepted schema.
+    """Check that the contents of the three schema files match, and return the accepted schema.
 
     Raises:
         CatalogError: the files do not match, or one of them is damaged.

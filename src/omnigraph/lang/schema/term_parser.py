@@ -156,7 +156,7 @@ class TermParser(Cursor):
         i = self.i
         if self.kinds[i] in ("name", "type") and self.starts[i] == self.ends[i - 1]:
             raise self.error(
-                f"a number cannot go on with '{self.texts[i]}'", hint="numbers have no exponents, no '_' and no unit"
+                f"a number cannot continue with '{self.texts[i]}'", hint="numbers have no exponents, no '_' and no unit"
             )
 
     def _type_name(self, purpose: str) -> ast.Name:

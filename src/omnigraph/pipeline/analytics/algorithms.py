@@ -108,7 +108,7 @@ def _most_frequent(around: Neighbours, current: Numbers, after: Numbers, begin: 
     starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     counts = np.diff(np.append(starts, len(keys)))
     node, label = np.divmod(keys.take(starts), size)
-    # The smallest of the most frequent labels has the largest (count, -label).
+    # Choose the label with the largest (count, -label): the smallest of the most frequent labels.
     best = np.maximum.reduceat(counts * size + (size - 1 - label), np.flatnonzero(np.diff(node, prepend=-1)))
     after[begin + np.unique(node)] = size - 1 - best % size
 
@@ -146,7 +146,7 @@ def triangles(network: Network) -> Numbers:
 
 
 def _simple(network: Network) -> tuple[Numbers, Numbers]:
-    """The pairs of distinct adjacent nodes, without duplicates, smaller node first."""
+    """The pairs of adjacent nodes, each once, smaller node first. Self-loops are left out."""
     count = max(network.nodes, 1)
     parts = [np.empty(0, np.int64)]
     for source, target in network.chunks():
@@ -158,7 +158,7 @@ def _simple(network: Network) -> tuple[Numbers, Numbers]:
 
 
 def _chunks(sizes: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of positions. The sizes in a range sum up to about `CHUNK_EDGES`."""
+    """Ranges of positions. The sum of the sizes in each range is about `CHUNK_EDGES`."""
     ends = np.cumsum(sizes)
     begin = 0
     while begin < len(sizes):

@@ -82,7 +82,7 @@ def analyse(
     selection = TypeSelection.of(accepted.catalog, nodes, edges, weight)
     choice = _choose_engine(parse_engine(engine), view, selection)
     if choice.engine is Engine.SPARK:
-        check_installed()  # before any module imports pyspark
+        check_installed()  # must run before a module imports pyspark, for a clear error message
     return Analysis(graph, view, graph.session.views.of(view, accepted), accepted.catalog, selection, choice, session)
 
 
@@ -235,7 +235,7 @@ class Analysis:
         order = rows.orderBy("from", "number").select("source", "type", "id", "distance")
         return FrameOutcome(self._target, "distance", order, self._spark_session)
 
-    # Input
+    # Methods that read the input
 
     @cached_property
     def _network(self) -> Network:
@@ -258,7 +258,7 @@ class Analysis:
         options = {"path": str(self._snapshot.uri), "commit": self._snapshot.commit.id, **storage}
         return spark_network(spark, options, self._catalog, self._selection)
 
-    # Results
+    # Methods that build the result
 
     @property
     def _target(self) -> tuple[Graph, Snapshot, TypeSelection]:
@@ -275,7 +275,7 @@ class Analysis:
         )
 
     def _node_values(self, values: DataFrame, name: str) -> Outcome:
-        """A result whose values are nodes, as `Type:id`."""
+        """A result whose values are names of nodes, as `Type:id`."""
         from pyspark.sql import functions as sql
 
         nodes = self._spark_network.nodes

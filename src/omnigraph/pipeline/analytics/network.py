@@ -37,8 +37,8 @@ class TypeSelection:
     """The types that an algorithm uses, by name.
 
     Attributes:
-        nodes: node types.
-        edges: edge types. Both ends of each are among the node types.
+        nodes: names of node types.
+        edges: names of edge types. Both ends of each edge type are among the node types.
         weight: an edge property that is the length of an edge.
     """
 
@@ -63,7 +63,7 @@ class TypeSelection:
             weight: a property that all of the edge types have.
 
         Raises:
-            InputError: there is no such type or property, or an edge has an end outside of the node types.
+            InputError: there is no such type or property, or an end of an edge type is not among the node types.
         """
         named = _known(nodes, catalog.nodes, "node type")
         lines = _known(edges, catalog.edges, "edge type")
@@ -147,7 +147,7 @@ class Network:
 
     @cached_property
     def both(self) -> Neighbours:
-        """Every edge twice: grouped by its source and by its target."""
+        """Every edge twice: once grouped by its source, and once by its target."""
         weight = None if self.weight is None else np.concatenate([self.weight, self.weight])
         ends = np.concatenate([self.source, self.target]), np.concatenate([self.target, self.source])
         return _neighbours(*ends, weight, self.nodes)
@@ -170,7 +170,7 @@ class Neighbours:
         return degree, positions
 
     def node_ranges(self) -> Iterator[tuple[int, int]]:
-        """Ranges of nodes that together have about `CHUNK_EDGES` edges."""
+        """Ranges of nodes. The nodes of each range have about `CHUNK_EDGES` edges in total."""
         nodes = len(self.first) - 1
         begin = 0
         while begin < nodes:
@@ -186,7 +186,7 @@ def _neighbours(near: Integers, far: Integers, weight: Floats | None, nodes: int
     return Neighbours(firsts(near, nodes), far.take(order), None if weight is None else weight.take(order))
 
 
-# From a snapshot
+# Building the input from a snapshot
 
 
 def network(view: View, catalog: Catalog, selection: TypeSelection) -> Network:
@@ -217,7 +217,7 @@ def network(view: View, catalog: Catalog, selection: TypeSelection) -> Network:
 
 
 def _id_ranks(view: View, name: str) -> Numbers:
-    """The position of each node in the order of ids. Slots without a node come last."""
+    """The position of each node in the order of ids. Entity numbers without a node come last."""
     space = view.tables.nodes(name)
     return space.id_ranks() if space.count else np.empty(0, np.int64)
 

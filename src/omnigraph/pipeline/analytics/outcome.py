@@ -33,7 +33,7 @@ _PROPERTY_TYPES = {
     pa.int64(): (Scalar.I64, Scalar.I32, Scalar.U64, Scalar.U32),
     pa.utf8(): (Scalar.STRING,),
 }
-"""The property types that each type of value can be written to."""
+"""For each type of computed values, the property types that can store them."""
 
 
 class Outcome(ABC):
@@ -110,7 +110,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def _rows(self, name: str, property: str) -> object:
-        """The entities of a type in the order of ids, with the computed values."""
+        """The entities of a type in the order of ids, with the computed values in a property."""
 
     def _check(self, property: str) -> list[str]:
         """The non-empty node types. Checks that all of them have a suitable property."""

@@ -21,7 +21,7 @@ from omnigraph.pipeline.analytics.network import TypeSelection
 from omnigraph.pipeline.frames import NAME
 
 _POSITION_MASK = (1 << 33) - 1
-"""Mask of the low bits of `monotonically_increasing_id`, which hold the position of a row in its partition."""
+"""Mask of the low bits of `monotonically_increasing_id`. They are the position of a row in its partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def components(network: SparkNetwork) -> DataFrame:
 
     The root of a node is the smallest node number that is known to be in its component. In each round, every node takes
     the smallest root of its neighbours, and then the root of that root. So the number of rounds grows with the
-    logarithm of the longest path.
+    logarithm of the length of the longest path.
     """
     both = _undirected(network.edges).where("source != target").distinct().localCheckpoint()
     roots = network.nodes.select("number", sql.col("number").alias("root")).localCheckpoint()
@@ -166,7 +166,7 @@ def components(network: SparkNetwork) -> DataFrame:
         lower = roots.join(around, "number", "left").select(
             "number", sql.col("root").alias("before"), sql.least("root", sql.coalesce("near", "root")).alias("low")
         )
-        # Give the smaller root to the old root node, too. Then replace every root by its own root.
+        # The old root node also gets the smaller root. Then every root is replaced by its own root.
         passed = lower.groupBy(sql.col("before").alias("number")).agg(sql.min("low").alias("passed"))
         updated = (
             lower.join(passed, "number", "left")

@@ -13,7 +13,7 @@ from omnigraph.pipeline.declared.document import Check, Document, QueryCheck, Sq
 from omnigraph.pipeline.declared.views import Views, mentions, view_name
 
 _SHOWN = 3
-"""Number of unexpected rows to show."""
+"""Number of unexpected rows that the message of a failed check shows."""
 
 Job = Callable[[str], AbstractContextManager[object]]
 
@@ -50,7 +50,7 @@ def check_all(
         document: the declaration.
         graph: the graph.
         branch: the branch.
-        views: returns the SQL views.
+        views: returns the SQL views of the sources and steps.
         job: runs work on Spark.
 
     Raises:

@@ -1,6 +1,6 @@
 """The file of a declared pipeline: its syntax and its parsed form.
 
-This module opens only that file and the files that it includes.
+This module opens only this file and the files that it includes.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Then(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files of rows: a path, a directory or a pattern.
+    """Files with rows: a path, a directory or a pattern.
 
     Attributes:
         path: the absolute path, or an address.
-        columns: the columns of NDJSON and their Spark types, for SQL.
+        columns: for NDJSON files, the columns that SQL can use, with their Spark types.
     """
 
     path: str
@@ -162,11 +162,11 @@ class Document:
         sources: the sources of rows, by name.
         steps: SQL steps by name, in order.
         targets: the rows that become nodes and edges.
-        records: the names of the sources whose records contain their type.
-        mapping: the mapping of tables whose columns are not named like the properties.
+        records: the names of the sources in which each record names its own type.
+        mapping: the mapping of tables whose columns do not have the names of the properties.
         mode: the load mode.
-        branch: the branch to load into; None for a new branch of the run.
-        base: the branch that a new branch starts from, and that it is merged into.
+        branch: the branch to load into; if None, each run creates a new branch.
+        base: the branch from which a new branch is created, and into which it is merged.
         message: the message of the commit.
         embed: whether to compute missing vectors.
         checks: the checks of the branch.
@@ -193,7 +193,7 @@ class Document:
 
     @property
     def queries(self) -> list[str]:
-        """All SQL of the pipeline."""
+        """All SQL texts of the pipeline."""
         return [*self.steps.values(), *(check.sql for check in self.checks if isinstance(check, SqlCheck))]
 
     @property
@@ -231,7 +231,7 @@ class _DocumentReader:
         members = top.members(_MEMBERS)
         self.digested: list[object] = [top.plain()]
         self.variables = variables(members.get("variables"), given, top)
-        # Variables are not substituted in SQL: there they are query parameters.
+        # Variables are not substituted in SQL: they are passed as query parameters.
         self.members = {
             name: value if name in ("variables", "steps", "checks") else substitute(value, self.variables)
             for name, value in members.items()
@@ -297,7 +297,7 @@ class _DocumentReader:
         text = value.text()
         return text if "://" in text else str(self.directory / Path(text).expanduser())
 
-    # Sources
+    # Parsing of sources
 
     def _source(self, name: str, value: Value) -> Source:
         check_name(name, value)
@@ -320,7 +320,7 @@ class _DocumentReader:
             return GraphSource(self._path(given["graph"]) if "graph" in given else None, **where)
         if "path" not in given:
             raise value.error(
-                "the source of the rows is not given", "give path, type (of a graph), table, or format (of Spark)"
+                "it does not say where the rows come from", "give path, type (of a graph), table, or format (of Spark)"
             )
         _only(given, ("path", "columns"))
         return FileSource(self._path(given["path"]), _texts(given["columns"]) if "columns" in given else {})
@@ -346,7 +346,7 @@ class _DocumentReader:
         except InputError as error:
             raise value.error(error.message, error.hint) from None
 
-    # Targets
+    # Parsing of targets
 
     def _load(
         self, sources: Mapping[str, Source], steps: Mapping[str, str], mapping: TableMapping | None
@@ -375,7 +375,7 @@ class _DocumentReader:
             )
         return targets, records
 
-    # Checks and the final action
+    # Parsing of checks and of the final action
 
     def _check(self, name: str, value: Value) -> Check:
         if not isinstance(value.content, dict):
@@ -474,6 +474,6 @@ def _file_text(value: Value, path: str) -> str:
 
 
 def _digest(content: object) -> str:
-    """A digest of a declaration. Does not depend on its layout."""
+    """A digest of a declaration. The layout of the file (spaces, comments) does not change it."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Files as tables for SQL. Tasks read the files. NDJSON has the declared columns, other formats those of the file."""
+"""Files as tables for SQL. Tasks read the files. The columns of NDJSON are declared; other files have column names."""
 
 # See docs/decisions/0119-sql-reads-with-our-readers.md
 
@@ -32,7 +32,7 @@ _UNSIGNED = {
 
 
 def file_frame(spark: SparkSession, files: Iterable[RowFile], columns: Mapping[str, str]) -> DataFrame:
-    """Files of one format as a DataFrame. Cells of CSV are texts; NDJSON has the declared columns.
+    """Files of one format as a DataFrame. All columns of CSV are texts; NDJSON has the declared columns.
 
     Raises:
         InputError: the files have several formats, or the columns are not known.
@@ -92,7 +92,7 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
     return pa.float32() if pa.types.is_float16(kind) else kind
 
 
-# In the tasks
+# Functions that run in tasks
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _csv_batches(file: RowFile) -> Iterator[pa.RecordBatch]:
         _refuse(problems)
         yield batch
     _refuse(problems)
-    # An empty batch, so that a file without rows has its columns.
+    # Return an empty batch first, so that a file without rows also has columns.
     yield pa.record_batch([pa.nulls(0, pa.utf8()) for _ in cells.names], names=cells.names)
 
 

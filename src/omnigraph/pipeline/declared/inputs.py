@@ -1,4 +1,4 @@
-"""The sources of a run: their state when the run starts, and their rows for a load without SQL."""
+"""The sources of a run: their state at the start of the run, and their rows if they are loaded without SQL."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PinnedSource:
     Attributes:
         source: the declared source.
         files: the files of the source; empty for other kinds of sources.
-        graph: the graph of a source that is a type of a graph.
-        view: the snapshot of that graph.
+        graph: the graph, if the source is a type of a graph.
+        view: the snapshot of this graph.
         digest: a digest of the state; None if it cannot be determined.
     """
 
@@ -94,7 +94,7 @@ def _pinned(source: Source, graph: Graph, opened: ExitStack) -> PinnedSource:
 
 
 def _state(file: RowFile) -> tuple[str, int, str]:
-    """The path, size and modification state of a file. Does not read the file."""
+    """The path, size, and modification time or etag of a file. Does not read the content of the file."""
     return str(file.input), file.input.size, file.input.state
 
 

@@ -43,7 +43,7 @@ from omnigraph.write.load import LoadProgress
 from omnigraph.write.receipt import LoadReceipt
 
 Digests = dict[str, str | None]
-"""Digests of the states of the sources, by source name."""
+"""A digest of the state of each source, by source name."""
 
 LABEL = "pipeline"
 """The prefix of the commit labels of a run."""
@@ -51,7 +51,8 @@ LABEL = "pipeline"
 _RUN, _FILE, _SOURCES, _VARIABLES = (f"{LABEL}.{name}" for name in ("run", "file", "sources", "variables"))
 
 _SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""SQL gives the same result everywhere: a value that does not fit its type is an error, and times are in UTC."""
+"""With these settings, SQL gives the same result on every machine: a value that does not fit its type is an error, and
+times are in UTC."""
 
 _LABEL_MEANINGS = {_FILE: "another declaration", _VARIABLES: "other variables", _SOURCES: "other inputs"}
 
@@ -76,7 +77,7 @@ class RunRequest:
     Attributes:
         variables: the values of the variables.
         run_id: the id of the run; by default a digest of the file, the variables and the inputs.
-        check: check everything, and write nothing.
+        check: whether to only check the input, and write nothing.
         engine: where the rows are loaded: `auto`, `local` or `spark`.
         session: the Spark session; by default that of the process, which is started if it is needed.
         progress: is called with the progress of the load.
@@ -104,10 +105,10 @@ class RunReceipt:
         pipeline: the name of the pipeline.
         run_id: the id of the run.
         stage: the stage that the run has reached.
-        branch: the branch of the rows. It may be deleted after the merge.
+        branch: the branch that the rows were loaded into. It may be deleted after the merge.
         base: the branch that the run started from, and merges into.
         engine: where the rows were loaded; None if an earlier attempt loaded them.
-        why: the reason for the engine.
+        why: why this engine was chosen.
         load: the receipt of the load; None if an earlier attempt loaded the rows.
         commit: the commit of the rows; None if there were no rows, or nothing was written.
         merge: the commit of the merge into the base.
@@ -212,8 +213,8 @@ class _Run:
             try:
                 load = self._load(check=False)
             except InputError:
-                # A concurrent attempt of the same run may have committed first. The rows of SQL have no fixed order, so
-                # the load may see other rows under the same idempotency key, and fail.
+                # A concurrent attempt of the same run may have committed first. SQL may return rows in another order.
+                # Then this load fails, because the idempotency key belongs to a load with other rows.
                 earlier = self._earlier_commit(self.branch, self.key)
                 if earlier is None:
                     raise
@@ -242,15 +243,16 @@ class _Run:
         if given is not None:
             return given, digests
         if None in digests.values():
-            return ulid_now().lower(), digests  # a source without a digest may have changed, so every run gets a new id
+            # The state of a source is unknown. It may have changed, so every run gets a new id.
+            return ulid_now().lower(), digests
         identity = [self.document.name, self.document.digest, self._variables_digest, digests]
         return blake2b(json.dumps(identity).encode(), digest_size=10).hexdigest(), digests
 
     def _earlier_run(self, digests: Digests) -> tuple[str, Digests] | None:
-        """The id and the digests of a completed run with the same input, if one of the sources reads its commit.
+        """The id and the digests of a completed run with the same input, if a source reads the commit of that run.
 
         A pipeline may read the branch that it changes. After a run, that branch has a new head, so the digests of the
-        sources differ. If a source reads exactly the commit of an earlier run, the recorded digests of that run count.
+        sources differ. If a source reads exactly the commit of an earlier run, the digests in its labels are used.
         """
         for pinned in self.pinned.values():
             labels = {} if pinned.view is None else dict(pinned.view.commit.labels)
@@ -307,7 +309,7 @@ class _Run:
                 )
         return found
 
-    # Steps
+    # The steps of a run
 
     def _request(self, check: bool, engine: Engine | str, chosen: Callable[[Choice], None]) -> LoadRequest:
         return LoadRequest(
@@ -338,7 +340,7 @@ class _Run:
         return load(self.graph.session, source, self._request(check, engine, chosen))
 
     def _source(self) -> tuple[Any, bool]:
-        """The rows to load, and whether they are DataFrames of SQL, which only Spark can read."""
+        """The rows to load, and whether they are DataFrames, which only Spark can read."""
         if not self.document.needs_spark:
             return load_source(self.document, self.pinned), False
         if parse_engine(self.request.engine) is Engine.LOCAL:
@@ -396,11 +398,11 @@ class _Run:
     def _delete_branch(self, merged: str | None) -> None:
         """Delete the branch of the run, if the run created it and nothing was written to it since the merge."""
         if self.document.branch is None:
-            # A concurrent attempt may have deleted the branch, or the branch has new commits.
+            # This fails if a concurrent attempt has deleted the branch, or if it has new commits. Both are no problem.
             with suppress(BranchNotFoundError, PreconditionFailedError):
                 self.graph.branches.delete(self.branch, expect_head=merged)
 
-    # Spark
+    # Work on Spark
 
     @property
     def _spark(self) -> SparkOptions:

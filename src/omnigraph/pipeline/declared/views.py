@@ -139,7 +139,7 @@ def _message(error: BaseException) -> str:
 
 
 def mentions(sql: str, name: str) -> bool:
-    """Whether SQL may use a view. Names are case-insensitive."""
+    """Whether a SQL text contains the name of a view, in upper or lower case, so that it may use the view."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
 
 

@@ -28,7 +28,7 @@ class FoundAliases:
 
     Attributes:
         known: aliases and the ids that they stand for, by node type.
-        wrong: the first ambiguous aliases, by node type, each with the number of the first part that contains it.
+        wrong: by node type, the first aliases that stand for several nodes, each with the number of its first part.
     """
 
     known: Mapping[str, pa.Table]

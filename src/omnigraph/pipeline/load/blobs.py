@@ -1,7 +1,8 @@
 """External blobs of a load: the driver checks the references, tasks fetch the content.
 
-As in one process, the policy is checked for all references before any source is probed for its existence and size, and
-all sources are probed before any is read. The number of references is limited, so the driver can hold all of them.
+The order is the same as in a local load: first all references are checked against the policy, then the existence and
+size of all sources are checked, then the sources are read. The number of references is limited, so the driver can keep
+all of them in memory.
 """
 
 # See docs/decisions/0112-what-needs-the-whole-input-is-read-twice.md
@@ -30,7 +31,7 @@ from omnigraph.write.external_blobs import (
 from omnigraph.write.rules.duplicate_keys import ROW
 
 _NO_CONTENT = (b"", None)
-"""The content of blobs in rows that a later record with the same id replaces."""
+"""Used as content of blobs in rows that a later record with the same id replaces, so that it is not fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Fetch:
 
 
 class AllowedReferences:
-    """The references of a load. All are allowed, and their sources exist.
+    """The references of a load, after the check that all of them are allowed and their sources exist.
 
     Args:
         changes: the rows, by type key.
@@ -86,7 +87,7 @@ class AllowedReferences:
 
     Raises:
         ExternalBlobPolicyError: a reference is not allowed.
-        ExternalBlobSourceError: a source cannot be probed.
+        ExternalBlobSourceError: a source does not exist, or its size cannot be read.
         ResourceLimitError: there are too many references, or too many bytes.
     """
 

@@ -1,4 +1,4 @@
-"""The columns of each type that constraints compare with other rows, and the columns of the hash partitioning.
+"""Defines the columns of each type that constraint checks compare with other rows, and how they are hash-partitioned.
 
 Tasks write these columns in hash partitions while they read the input, so that the comparison needs no shuffle.
 """
@@ -20,7 +20,7 @@ VALUE = "value"
 
 _SAMPLE_VALUES = 1 << 16
 MAX_DISTINCT_FRACTION = 0.8
-"""Columns with a larger fraction of distinct values are not deduplicated."""
+"""If a larger fraction of the values of a column is distinct, duplicates are not removed, because this saves little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CompareKey:
     Attributes:
         name: the name, unique within the type.
         columns: the input columns of `compute`.
-        by: the columns of the result of `compute` that are hashed for the partition.
+        by: the columns of the result of `compute` whose hash gives the partition of a row.
         compute: computes the compared columns from the input columns.
     """
 
@@ -45,7 +45,7 @@ IDS = CompareKey("ids", ("id",), ("id",), lambda rows: rows.select(["id"]))
 
 
 def ends_at(edge: EdgeType, node: str) -> CompareKey:
-    """The ids of the nodes of a type at the ends of edges. Removes duplicate ids if a sample has many."""
+    """The ids of the nodes of a type at the ends of edges. Duplicate ids are removed if a sample contains many."""
     ends = tuple(end for end, at in (("src", edge.from_type), ("dst", edge.to_type)) if at == node)
 
     def compute(rows: pa.Table) -> pa.Table:
@@ -74,7 +74,7 @@ def compare_keys(catalog: Catalog, declared: NodeType | EdgeType, *, named: bool
     Args:
         catalog: the schema.
         declared: the type.
-        named: whether some ids are given, or derived from a key. Generated ids are new and need no comparison.
+        named: whether some ids are in the input or derived from a key. Generated ids are new and need no comparison.
     """
     if isinstance(declared, EdgeType):
         if named:

@@ -1,4 +1,4 @@
-"""Comparisons of rows with equal values. Tasks run them on the rows that a shuffle brings together."""
+"""Functions that compare rows with equal values. Tasks call them with the rows that a shuffle brings together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from omnigraph.write.rules.constraints import (
 
 
 def duplicate_id_count(rows: pa.Table) -> pa.Table:
-    """The number of duplicate ids among the rows; no row if there are none."""
+    """The number of duplicate ids among the rows, as one row; an empty table if there are none."""
     distinct = pc.count_distinct(rows["id"]).as_py()
     return pa.table(
         {"duplicates": pa.array([rows.num_rows - distinct] if distinct < rows.num_rows else [], pa.int64())}
@@ -29,7 +29,7 @@ def duplicate_id_count(rows: pa.Table) -> pa.Table:
 
 
 def first_stored_id(loaded: pa.Table, stored: pa.Table) -> pa.Table:
-    """The smallest loaded id that is also stored; no row if there is none."""
+    """The smallest loaded id that is also stored, as one row; an empty table if there is none."""
     found = loaded["id"].filter(pc.is_in(loaded["id"], value_set=stored["id"]))
     return pa.table({"id": found}).sort_by("id").slice(0, 1)
 
@@ -40,7 +40,7 @@ def not_loaded(stored: pa.Table, loaded: pa.Table) -> pa.Table:
 
 
 def also_loaded(columns: Sequence[str]) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """Columns of the stored rows whose id is loaded."""
+    """A function that returns some columns of the stored rows whose id is also loaded."""
     chosen = list(columns)
     return lambda stored, loaded: stored.filter(pc.is_in(stored["id"], value_set=loaded["id"])).select(chosen)
 

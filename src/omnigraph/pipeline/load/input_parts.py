@@ -30,7 +30,7 @@ class InputParts:
     Attributes:
         done: the result of each part, by its number.
         starts: the position of each part in the input. Set when all parts are read.
-        coerced: the corrections of the lenient reader. Set when all parts are read.
+        coerced: the changes that the lenient reader made to wrong values. Set when all parts are read.
     """
 
     def __init__(self, splits: Sequence[Split], spark: SparkWork) -> None:
@@ -41,7 +41,7 @@ class InputParts:
         self._spark = spark
 
     def may_have(self, key: str) -> bool:
-        """Whether the input can have rows of a type."""
+        """Whether the input can contain rows of a type."""
         each = [split.types for split in self.splits.values()]
         return any(types is None or any(type_key(kind, name) == key for kind, name in types) for types in each)
 
@@ -77,10 +77,10 @@ class InputParts:
         self.coerced = self._coercions(work)
 
     def _check_vectors(self) -> None:
-        """Raise the embedding error of the first failed part, unless an earlier part has invalid records.
+        """Raise the embedding error of the first part that has one, unless an earlier part has invalid records.
 
-        If it has, the caller reports the invalid records. The failed part and all later parts are dropped, so the error
-        does not count their records.
+        If an earlier part has invalid records, the caller reports them. The part with the embedding error and all later
+        parts are dropped, so their records are not counted in this report.
         """
         failed = min((number for number, done in self.done.items() if done.failed is not None), default=None)
         if failed is None:
@@ -105,7 +105,7 @@ class InputParts:
         return dict(zip(listed, self._spark.map(what, listed, do, tasks=tasks), strict=True))
 
     def _groups(self) -> Iterator[list[int]]:
-        """The parts of each file, in order."""
+        """The numbers of the parts of each file, in order."""
         group: list[int] = []
         for number, split in sorted(self.splits.items()):
             if group and split.begins:
@@ -130,7 +130,7 @@ class InputParts:
         return again
 
     def _locate_parts(self) -> None:
-        """Compute the position of each part from the counts of the parts before it."""
+        """Compute the position of each part from the numbers of lines and records in the parts before it."""
         first = 1
         for group in self._groups():
             before = records = 0

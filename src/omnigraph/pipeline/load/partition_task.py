@@ -1,7 +1,7 @@
 """The task of a load: reads a part of the input, checks each row, writes the rows, and returns a summary.
 
-Readers, row builder and value rules are those of the local load. Constraints that compare rows are checked later; for
-these, the task stages the compared columns.
+The task uses the readers, the row builder and the value rules of the local load. Constraints that compare rows are
+checked later; for these checks, the task stages the compared columns.
 """
 
 from __future__ import annotations
@@ -52,19 +52,20 @@ class Work:
 
     Attributes:
         staging: the staging directory.
-        accepted: the schema in force.
+        accepted: the accepted schema.
         now: the time of the request, in milliseconds.
         seed: the seed of the generated ids.
-        bases: by type key, the table version to write fragments for. Rows of other types are only checked.
-        staged: types whose rows are staged and not written, because some may replace stored rows.
+        bases: by type key, the table version to which fragments are added. Rows of other types are only checked.
+        staged: types whose rows are staged and not yet written as fragments, because some may replace stored rows.
         embed: whether to compute missing vectors.
-        embedder: computes vectors; None for the embedder that the environment of the task configures.
+        embedder: computes vectors; if None, the environment of the task configures it.
         budget: the bytes of rows that a task keeps in memory.
-        partitions: the number of hash partitions of the compared columns; 0 for none.
+        partitions: the number of hash partitions of the compared columns; 0 if they are not partitioned.
         digest: whether to compute a digest of the input, for a load with an idempotency key.
         rows: whether to build rows; if not, only the digest is computed.
         lenient: whether to correct malformed values, and count the corrections.
-        aliases: by node type, the staged file of id aliases, for the edges of a lenient load (see `load.aliases`).
+        aliases: by node type, the staged file with aliases of ids, which are replaced in the ends of edges (see
+            `load.aliases`).
     """
 
     staging: Staging
@@ -117,10 +118,10 @@ class PartRows:
     Attributes:
         rows: the number of rows.
         size: the bytes of the rows.
-        named: whether some ids are given, or derived from a key.
+        named: whether some ids are in the input, or derived from a key.
         fragments: the written fragments.
-        staged: the staged file of the rows.
-        keys: the staged file of the compared columns.
+        staged: the staged file with the rows.
+        keys: the staged file with the compared columns.
         partitions: the staged files of the hash partitions, by the name of the `CompareKey`.
         wrong: the rows that break a constraint on single rows, by the position of the constraint in `value_rules`.
         unfetched: the staged file of rows with external blobs that are not fetched yet.
@@ -163,8 +164,8 @@ class PartResult:
         tables: the rows, by type key.
         digests: the digests of the input, by type key.
         failed: the error, if vectors could not be computed.
-        models: the models of computed vectors, by type and property.
-        coerced: the corrections of the lenient reader.
+        models: the embedding models that computed vectors, by type and property.
+        coerced: the changes that the lenient reader made to wrong values.
         aliases: the ids and aliases, by node type.
     """
 
@@ -191,7 +192,7 @@ class PartReader:
         self.sizes: dict[str, int] = {}
         ignored = (
             work.problems() if work.rows else self.problems
-        )  # if rows are built, the row builder reports these problems
+        )  # if rows are built, the row builder reports the same problems, so they are ignored here
         self.digest = RowsDigest(work.accepted, ignored) if work.digest else None
         self.tally = Tally()
         self._ulids = Ulids(work.seed, number)
@@ -358,7 +359,7 @@ def compared_columns(declared: NodeType | EdgeType) -> list[str]:
     return list(dict.fromkeys(["id", *ends, *fields]))
 
 
-# The rows that constraints compare
+# Rows that constraints compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Plans a load: splits the input into parts for tasks.
+"""Plans a load on Spark: splits the input into parts for tasks.
 
 Files are split by byte ranges if their format allows it. Input that only the driver can read, such as a table in memory
-or a stream, is staged for the tasks. A DataFrame is staged by the tasks that compute it, because computing it again may
-give other rows.
+or a stream, is written to staged files for the tasks. The rows of a DataFrame are staged by the tasks that compute
+them, because a second computation may give other rows.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class Planner:
     """Splits the input of one load.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         staging: the staging directory.
         size: the approximate bytes of a part.
-        mapping: the mapping of tables whose columns are not named like the properties.
+        mapping: the mapping of tables whose columns do not have the names of the properties.
         spark: the Spark session, to look up tables by name.
     """
 
@@ -156,7 +156,7 @@ class Planner:
 
         if isinstance(source, DataFrame):
             if type_name is None:
-                raise InputError("the type of the rows of the DataFrame is not given", hint="pass type_name=")
+                raise InputError("the type of the rows of the DataFrame is missing", hint="pass type_name=")
             yield from self._frame(source, type_name)
             return
         if isinstance(source, Mapping):
@@ -177,7 +177,7 @@ class Planner:
                 yield from self._lines(part)
 
     def _table(self, rows: Any) -> Any:
-        """The DataFrame of a Spark table, if `rows` is the name of a table and not of a file. Otherwise `rows`."""
+        """The DataFrame of a Spark table, if `rows` is the name of a table and not of a file. Else `rows` unchanged."""
         if not isinstance(rows, str) or not _TABLE.fullmatch(rows) or Path(rows).exists():
             return rows
         return self._spark.table(rows) if self._spark is not None and self._spark.catalog.tableExists(rows) else rows
@@ -269,7 +269,7 @@ def _stage_rows(
 
 
 def compared_values(splits: Sequence[Split]) -> int:
-    """Estimate how many values of the input constraints have to compare with other rows."""
+    """Estimate the number of values in the input that constraint checks compare with other rows."""
     files = [split.file for split in splits if isinstance(split, FileSplit) and split.begins]
     compressed = (file.compression is not None or file.format.expands for file in files)
     read = sum(

@@ -103,7 +103,7 @@ class SparkRows:
             self._drop_fork(key)
 
     def _begin_reading(self, view: Manifest) -> AcceptedSchema:
-        """Split the input at the first attempt. Later attempts use the same splits."""
+        """Split the input in the first attempt. Later attempts use the same parts."""
         accepted = self.session.schemas.of(view)
         if self.splits is None:
             assert self.request.mapping is None or isinstance(self.request.mapping, TableMapping)
@@ -196,10 +196,10 @@ class SparkRows:
         try:
             return self.session.embedder if computed and self.request.embed else None
         except EmbeddingError:
-            return None  # a task that needs the embedder reports the error
+            return None  # tasks create the embedder themselves, and the first that needs it reports the error
 
     def _models(self, change: LoadedType, now: Manifest) -> Models:
-        """The models of the vectors of a type after the load."""
+        """The embedding models recorded for the vectors of a type after the load."""
         models = () if change.replaced else now.tables[change.key].models
         for done in self.parts.done.values() if change.kind is TypeKind.NODE else ():
             models = with_models(models, done.models.get(change.name, {}))
@@ -222,7 +222,7 @@ class SparkRows:
         return SparkValidator(accepted, self.changes, view, self.staging, self.spark.shuffle, self.partitions)
 
     def _find_duplicates(self, view: Manifest, accepted: AcceptedSchema) -> None:
-        """Find duplicate ids. In a merge, the last record of an id wins.
+        """Find duplicate ids. In mode `merge`, the last record with an id counts.
 
         Raises:
             ConstraintError: two records have the same key.
@@ -245,7 +245,7 @@ class SparkRows:
                 and self.direct
                 and any(part.fragments or part.unfetched for part in change.parts)
             ):
-                # The fragments contain rows that later records replace: start again, and stage all rows of the type.
+                # The fragments contain rows that later records replace: start again without direct fragments.
                 raise StagedRowsOutdatedError(f"{change.key} has duplicate ids")
         try:
             self.duplicates.check(
@@ -291,7 +291,7 @@ class SparkRows:
             except ConstraintError as error:
                 raise self._with_locations(error, accepted) from None
         self._fetch()
-        self._check_bases(now, start_view)  # because `_fetch` may have written fragments
+        self._check_bases(now, start_view)  # again, because `_fetch` may have written fragments
         if self.duplicates.conflict is not None:
             raise self.duplicates.conflict
         if taken is not None:
@@ -367,7 +367,7 @@ class SparkRows:
     def _task_merge(
         self, change: LoadedType, fragments: tuple[str, ...], shuffle: Shuffle, now: Manifest, start_view: Manifest
     ) -> TableWrite:
-        """Merge the rows by tasks. The result fits one table version: after a concurrent commit, they run again."""
+        """Merge rows by tasks. The result is for one table version, so they run again after a concurrent commit."""
         base = self._writable_version(change.key, now, start_view)
         with self.spark.job(f"merging {change.name}"):
             merged, removed = merge_by_tasks(shuffle, self.staging, base, change)
@@ -375,9 +375,9 @@ class SparkRows:
         return ChangeFragments(change.key, (*merged, *fragments), removed, fork=fork)
 
     def _writable_version(self, key: str, now: Manifest, start_view: Manifest) -> TableRef:
-        """The table version that tasks change: the current version, or a fork of it.
+        """The table version that tasks change.
 
-        The first write of a branch to a table needs a fork.
+        This is the current version. For the first write of a branch to a table, it is a fork: a new Lance branch.
         """
         pin = now.tables[key]
         if now.owns(pin):
@@ -395,7 +395,7 @@ class SparkRows:
         fork = self.forks.get(key)
         if fork is not None and key not in self.used_forks:
             assert fork.branch is not None
-            with suppress(OmnigraphError):  # cleanup removes the fork later
+            with suppress(OmnigraphError):  # if this fails, cleanup removes the fork later
                 self.store.tables.drop_fork(fork.path, fork.branch)
 
 
@@ -419,7 +419,7 @@ class _StagedSource:
 
 
 def _duplicates(rules: SparkValidator, change: LoadedType, keyed: bool) -> Relation:
-    """Duplicate ids. For a type with a key, duplicates are an error, so only the first ids are collected."""
+    """Duplicate ids. If the type has a key, duplicates are an error, so only the first ones are collected."""
     found = rules.duplicate_rows(change)
     return found.map(lambda rows: rows.select(["id"])).first("id", SHOWN) if keyed else found
 

@@ -1,7 +1,8 @@
 """The constraints of a load on Spark: a shuffle brings rows with equal values together, and tasks compare them.
 
-`write.rules` defines the constraints and their order. This module decides which rows a shuffle brings together. Some
-checks first compute a small relation, such as the missing nodes, and shuffle the loaded rows only if it has rows.
+`write.rules` defines the constraints and their order. This module defines which rows a shuffle brings together. Some
+checks first compute a small set of candidates, such as the missing nodes. They shuffle the loaded rows only if there
+are candidates.
 """
 
 from __future__ import annotations
@@ -108,12 +109,12 @@ class LoadedType:
 
 @dataclass(frozen=True, slots=True)
 class ViolationSearch:
-    """Rows that break a constraint, to be found on Spark.
+    """A search on Spark for the rows that break a constraint. It has not run yet.
 
     Attributes:
         rows: returns the rows that break the constraint, in any order.
         order: the column to sort the reported rows by.
-        candidates: if given, the search runs only if this relation has rows.
+        candidates: if given, the search runs only if this relation is not empty.
     """
 
     rows: Callable[[], Relation]
@@ -133,7 +134,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
     """Checks a load against a state of the graph.
 
     Args:
-        accepted: the schema in force.
+        accepted: the accepted schema.
         changes: the rows of the load, by type key.
         view: the stored state.
         staging: the staging directory of the load.
@@ -157,7 +158,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         self.shuffle = shuffle
         self.partitions = partitions
 
-    # Rows
+    # Rows to compare
 
     def loaded(self, change: LoadedType, columns: Sequence[str], *, numbered: bool = False) -> Relation:
         """Columns of the loaded rows of a type."""
@@ -172,7 +173,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         return self.shuffle.read(inputs, schema, change.count)
 
     def key_rows(self, change: LoadedType, what: CompareKey) -> Relation:
-        """The compared columns of the loaded rows of a type, in the staged hash partitions if no rows were dropped."""
+        """The compared columns of the loaded rows of a type. Uses staged hash partitions if no rows were dropped."""
         filled = [part for part in change.parts if part.rows]
         if change.dropped or not all(what.name in part.partitions for part in filled):
             return self.loaded(change, what.columns).map(what.compute)
@@ -218,10 +219,10 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             also_loaded(columns),
         )
 
-    # Ids
+    # Checks of ids
 
     def duplicate_counts(self, change: LoadedType) -> Relation:
-        """The number of duplicate ids in each block that has any. Faster than `duplicate_rows`, and usually empty."""
+        """The number of duplicate ids in each block that has some. Faster than `duplicate_rows`, and usually empty."""
         return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"])], duplicate_id_count)
 
     def duplicate_rows(self, change: LoadedType) -> Relation:
@@ -235,7 +236,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             return Relation(None, pa.schema([("id", pa.utf8())]), 0)
         return self.shuffle.cogroup([Side(self.key_rows(change, IDS), ["id"]), Side(stored, ["id"])], first_stored_id)
 
-    # Constraints
+    # Checks of constraints
 
     def values(self) -> Iterator[tuple[FoundViolations, Describe]]:
         for change in in_order(self.changes):
@@ -297,7 +298,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
             yield ViolationSearch(found, "id"), describe_endpoint(edge.name, end, node)
 
     def _removed_nodes(self, nodes: LoadedType) -> list[Side]:
-        """The inputs that determine which stored nodes an overwrite removes: stored ids and loaded ids."""
+        """The inputs for finding the stored nodes that an overwrite removes: the stored ids and the loaded ids."""
         return [Side(self.stored(nodes.key, ["id"]), ["id"]), Side(self.key_rows(nodes, IDS), ["id"])]
 
     def cardinalities(self, change: LoadedType) -> Iterator[tuple[ViolationSearch, Describe]]:

@@ -1,7 +1,7 @@
 """Merges loaded rows with stored rows by tasks.
 
-In one process, the ids of all rows have to fit into memory. Here a shuffle finds the loaded rows that replace a stored
-row, and the address of that row. Then tasks write a deletion file for every stored fragment from which rows are
+A merge in one process needs memory for the ids of all rows. Here a shuffle finds the loaded rows that replace a stored
+row, and the address of this row. Then tasks write a deletion file for every stored fragment from which rows are
 removed. They also write the rows of every part of the input: first the rows that replace stored rows, then the new
 rows. The driver receives only file names. The result is the same as in one process: the same rows in the same order,
 with the same row ids.
@@ -43,7 +43,7 @@ _WRITTEN = pa.schema([("new", pa.bool_()), (_PART, pa.int64()), ("number", pa.in
 
 
 def merge_threshold(given: int | str | None) -> int:
-    """The bytes of rows from which tasks merge: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
+    """The size of rows in bytes from which on tasks merge them: the argument, or `OMNIGRAPH_MERGE_THRESHOLD`.
 
     Raises:
         InputError: the text is not a valid size.
@@ -69,11 +69,11 @@ def merge_by_tasks(
         shuffle: the shuffle.
         staging: the staging directory.
         base: the table version to change.
-        change: the rows. Only the staged ones are merged.
+        change: the loaded rows. Only rows in staged files are merged.
         deleted: staged files with the ids of rows to delete. None of these ids may be in `change`.
 
     Returns:
-        The new fragments, in order, and the removed rows: the arguments of `ChangeFragments`.
+        The new fragments, in order, and the removed rows. These are arguments of `ChangeFragments`.
     """
     matched, rows = _matched(shuffle, staging, base, change, deleted)
     removals, written = shuffle.collect(
@@ -88,9 +88,9 @@ def merge_by_tasks(
 def _matched(
     shuffle: Shuffle, staging: Staging, base: TableRef, change: LoadedType, deleted: Sequence[str]
 ) -> tuple[Relation, int]:
-    """Find the loaded rows that replace stored rows, and stage the matches, because they are read twice.
+    """Find the loaded rows that replace stored rows. The matches are staged, because they are read twice.
 
-    Deleted rows are matched, too. They get the number after the last part number, so no rows are written for them.
+    Rows to delete are matched, too. Their part number is one after the last part, so no rows are written for them.
     """
     starts = np.array([*change.starts, change.read], np.int64)
     loaded_inputs = [
@@ -198,7 +198,7 @@ def _only(names: Sequence[str]) -> Callable[[pa.Table], pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _PartNumbers:
-    """The part numbers, as input of the tasks, so that parts whose rows are all new are written, too."""
+    """The numbers of all parts, as input of the tasks, so that parts without replaced rows are written, too."""
 
     numbers: tuple[int, ...]
 

@@ -54,7 +54,7 @@ def validate_load(rules: SparkValidator, *, all_new: bool) -> tuple[str, str] | 
 
 
 def _distinct(relations: Sequence[Relation]) -> list[Relation]:
-    """Each relation once. Several searches may have the same candidates."""
+    """The relations without duplicates: several searches may have the same candidates."""
     found: list[Relation] = []
     for relation in relations:
         if not any(relation is each for each in found):

@@ -17,7 +17,7 @@ STREAM = ("path", "type", "branch", "columns", "changes", "startingCommit", "max
 WRITE = ("path", "type", "branch", "base", "mode", "message", "idempotencyKey")
 _KNOWN = tuple(dict.fromkeys((*READ, *CHANGES, *STREAM, *WRITE)))
 _SPARK_OPTIONS = ("serialization.format", "checkpointlocation", "queryname")
-"""Options that Spark adds."""
+"""Options that Spark itself adds to those of the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A type at one commit. This value is sent to every task of a read, so that all tasks read the same version."""
+"""A type at one commit. This object is sent to every task of a read, so that all tasks read the same table version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GraphLocation:
 
     @classmethod
     def of(cls, options: Options) -> GraphLocation:
-        """The location that the options name.
+        """The location of the graph that the options name.
 
         Raises:
             InputError: the graph is in the memory of this process, where other processes cannot reach it.
@@ -61,7 +61,7 @@ class GraphLocation:
         return _tables(self)
 
     def objects(self) -> ObjectStore:
-        """The objects of the graph. Opened once per process."""
+        """The object store of the graph. Opened once per process."""
         return _objects(self)
 
 
@@ -87,7 +87,7 @@ class Pinned:
         ref: the version of the table.
         columns: the columns to read, in order.
         declared: all columns of the type.
-        where: the condition; None for all rows.
+        where: the condition that rows must meet; None for all rows.
     """
 
     location: GraphLocation

@@ -20,12 +20,13 @@ from omnigraph.pipeline.source.types import batch_schema, for_spark, stored_name
 
 _MIN_TASK_BYTES = 8 * 1024 * 1024
 _MIN_FILTER_TASK_BYTES = 64 * 1024 * 1024
-"""Minimum bytes that a task reads, without and with a filter. For less, starting a task takes longer than reading.
+"""Minimum number of bytes that a task reads, without and with a filter. To read less, starting a task would take longer
+than reading.
 
-A task with a filter returns few rows, so it should read more.
+A task with a filter returns fewer rows, so it should read more.
 """
 
-# Approximate bytes of a value in a file.
+# The approximate size of a value in a file, in bytes.
 _WIDTHS = {
     Scalar.BOOL: 1,
     Scalar.I32: 4,
@@ -64,7 +65,7 @@ class Reader(DataSourceReader):
         found = pinned.location.tables().at(pinned.ref).fragments()
         read = {name: pinned.columns[name] for name in self._schema.names}
         share = row_width(read.values()) / row_width(pinned.declared.values())
-        # One partition per core, but not too small, as Spark does for files. The number of cores is that of the driver.
+        # One partition per core of the driver, but not too small: the same rule as that of Spark for files.
         all_cores = sum(fragment.size for fragment in found) * share / (os.cpu_count() or 1)
         least = _MIN_TASK_BYTES if pinned.where is None else _MIN_FILTER_TASK_BYTES
         most = min(PARTITION_BYTES, max(least, all_cores))
@@ -72,7 +73,7 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FragmentPartition):
-            return  # an empty table has no fragments
+            return  # Spark passes an empty partition if a table has no fragments
         with reading_if_long(self._pinned.location.objects(), WorkKind.SPARK_READ, [self._pinned.ref]):
             yield from self._read(partition)
 

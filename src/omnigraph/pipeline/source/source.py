@@ -34,7 +34,7 @@ class OmnigraphSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        # Spark calls this method for batch reads and for streams alike.
+        # Spark calls this method both for batch reads and for streams.
         found = self._pin()
         return stream_schema(found) if self._options.is_set("changes") else found.schema
 

@@ -4,7 +4,7 @@ For a merge commit, the stream has the changes since its first parent, and not t
 
 An offset of the stream is a commit id: the changes up to and including this commit are delivered. Spark stores the
 offsets of a batch before it processes the batch. After a failure, it reads the same rows again, because commits never
-change. So if the sink writes each batch exactly once, it receives every change exactly once.
+change. So if the consumer of the stream (the sink) writes each batch exactly once, it gets every change exactly once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Offset = dict[str, str]
 
 CHANGE, COMMIT, COMMITTED = "_change", "_commit", "_committed"
 SNAPSHOT, BEGINNING, LATEST = "snapshot", "beginning", "latest"
-"""Start positions of a stream besides commits: all entities of the head, the first commit, or the newest commit."""
+"""The start positions of a stream, other than a commit: all entities of the head, the first commit, or the head."""
 
 _CHANGE_COLUMNS = spark.StructType(
     [
@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns: Mapping[str, ValueType] = pinned.columns
         self._until: Offset | None = None
 
-    # On the driver
+    # Methods that run in the driver
 
     def initialOffset(self) -> Offset:  # noqa: N802 (the names are Spark's)
         start = self._options.text("startingCommit") or SNAPSHOT
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last["commit"] in line:
             line = line[: line.index(last["commit"]) + 1]
         elif self._until is not None:
-            return start  # all changes up to `_until` are delivered
+            return start  # all changes up to `_until` are already delivered
         if isinstance(limit, ReadMaxFiles):
             line = line[: limit.max_files]
         return {"commit": line[-1]} if line else start
@@ -198,13 +198,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The type in a snapshot.
 
         Raises:
-            InputError: the type has other columns in this snapshot.
+            InputError: the columns of the type in this snapshot differ from those of the stream.
         """
         found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options)
         if dict(found.columns) != dict(self._columns):
             raise InputError(
                 f"the columns of {self._options.type} differ at commit {view.commit.id}",
-                hint="list the columns that both have in 'columns', or start a new stream after the schema change",
+                hint="list only unchanged columns in 'columns', or start a new stream after the schema change",
             )
         return found
 
@@ -215,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return self._pinned_at(graph, view).ref
 
-    # In the tasks
+    # Methods that run in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ChangePartition)

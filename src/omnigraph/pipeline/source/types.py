@@ -1,6 +1,6 @@
-"""Spark types of graph types, and the conversion of stored columns to columns of a DataFrame.
+"""The Spark type for each type of the graph, and the conversion of stored columns to columns of a DataFrame.
 
-All values stay exact. Spark has no unsigned integers, so a `U32` is a `bigint` and a `U64` a `decimal(20,0)`. Spark has
+No value is rounded. Spark has no unsigned integers, so a `U32` is a `bigint` and a `U64` a `decimal(20,0)`. Spark has
 no fixed-size lists, so the metadata of each column contains its type in the graph, under the key `omnigraph.type`.
 """
 
@@ -18,7 +18,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import Scalar, ValueType
 
 TYPE_METADATA = "omnigraph.type"
-"""The metadata key of a column for its type in the graph, such as `U64` or `Vector(384)`."""
+"""The key in the metadata of a column under which its type in the graph is stored, such as `U64` or `Vector(384)`."""
 
 ENDS = {"from": "src", "to": "dst"}
 """The DataFrame columns of the two ends of an edge, with their names in the table."""
@@ -42,7 +42,7 @@ _SCALARS: Mapping[Scalar, spark.DataType] = {
 
 
 def spark_type(type_: ValueType) -> spark.DataType:
-    """The Spark type of a column. Nullability is a property of the column."""
+    """The Spark type of a column. It does not contain whether the column is nullable."""
     if type_.is_vector:
         return spark.ArrayType(spark.FloatType(), containsNull=False)
     scalar = _SCALARS[type_.scalar]

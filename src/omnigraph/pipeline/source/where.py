@@ -1,6 +1,7 @@
 """The condition of a read: `.option("where", 'age > 30 and name != "ann"')`.
 
-The condition is an option, and `DataFrame.where` is not pushed down. Spark 4 can pass filters to a Python data source,
+The condition is an option. A condition in `DataFrame.where` is not pushed down to the scan, because of a problem in
+Spark: Spark 4 can pass filters to a Python data source,
 but it keeps the filtered source for all later actions of the DataFrame: after `people.where("age > 30")`, a later
 `people.count()` counts only these rows, and two filters on one DataFrame are combined. `test_source_where.py` tests
 this behaviour of Spark.

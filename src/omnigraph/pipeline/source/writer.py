@@ -1,9 +1,9 @@
 """Writes a DataFrame or a stream to one type of a graph: tasks stage rows, and one load commits them.
 
-Spark commits a write in a separate Python process without a Spark session. That process loads the staged rows of all
-tasks as a stream, with the local engine: with all checks, as one commit. The load copies the staged rows; they are
-removed when the write succeeds or fails. A work record protects them from cleanup during the load. Before the load,
-there is no work record, because no process runs during the whole write.
+Spark commits a write in a separate Python process without a Spark session. This process loads the staged rows of all
+tasks with the local engine, with all checks, as one commit. The load copies the staged rows, so they are removed when
+the write succeeds or fails. During the load, a work record protects them from cleanup. Before the load, there is no
+work record, because no process of OmniGraph runs during the whole write.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class StagedOutput(WriterCommitMessage):
     """The rows that one task staged.
 
     Attributes:
-        job_id: the name of the staging directory. The message has to contain it: for the commit of a stream batch,
-            Spark creates a new writer object, with another staging directory.
+        job_id: the name of the staging directory. It is part of this message, because for the commit of a stream batch
+            Spark creates a new writer object, which has another staging directory.
         paths: the staged objects, in the order of the rows.
         schema: the columns; None if there were no rows.
     """
@@ -138,11 +138,11 @@ class Target:
     def clear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove the staging directory, with the files of successful and failed tasks.
 
-        If all tasks of a stream batch fail, no message contains the directory, and cleanup removes it later.
+        If all tasks of a stream batch fail, no message has the name of the directory, so cleanup removes it later.
         """
         job_ids = {message.job_id for message in messages if isinstance(message, StagedOutput)}
         for job_id in {self.staging.job_id, *job_ids}:
-            with suppress(OmnigraphError):  # cleanup removes the remaining files later
+            with suppress(OmnigraphError):  # if this fails, cleanup removes the remaining files later
                 replace(self.staging, job_id=job_id).clear()
 
     def _rows(self, parts: Sequence[StagedOutput]) -> Iterator[pa.RecordBatch]:
@@ -212,7 +212,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stream_key(options: Options, spark_options: Mapping[str, str]) -> str:
-    """The key that identifies a stream, also after a restart.
+    """The key that identifies a stream. It stays the same when the stream is restarted.
 
     Raises:
         InputError: there is neither a key nor a checkpoint.

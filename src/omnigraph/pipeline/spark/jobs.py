@@ -99,7 +99,7 @@ class _Poller:
         self._ended = Event()
         self._last: JobProgress | None = None
         self.failed: BaseException | None = None
-        """The error for which this thread cancelled the work."""
+        """The error because of which this thread cancelled the work."""
         self._thread = Thread(target=self._poll, name="omnigraph-spark-progress", daemon=True)
         self._thread.start()
 
@@ -114,7 +114,7 @@ class _Poller:
                 self._report()
             except Exception as error:
                 self.failed = error
-                # Cancel repeatedly: a job that Spark is just creating is not in the group yet.
+                # Cancel repeatedly: a job that Spark is just creating does not belong to the job group yet.
                 while not self._ended.is_set():
                     with suppress(Exception):
                         self._context.cancelJobGroup(self._group)
@@ -168,11 +168,11 @@ def _failure(error: Exception, what: str, log: str | None) -> OmnigraphError | N
     if not module.startswith(("pyspark", "py4j")):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # A Python traceback ends with the error; a Java stack trace starts with it.
+    # A Python traceback has the error in its last line, and a Java stack trace in its first line.
     messages = [line for line in lines if not line.startswith(("File ", "at ", "Traceback", ":", "JVM stacktrace"))]
     python = [line for line in messages if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
     reason = (python or messages or [type(error).__name__])[-1 if python else 0]
     refused = re.fullmatch(rf"{re.escape(_INPUT)}: (.+)", reason)
     if refused is not None:
-        return InputError(refused[1])  # a task rejected the input: not a failure of Spark
+        return InputError(refused[1])  # a task rejected the input, so this is not a failure of Spark
     return SparkError(f"{what} failed: {cut(reason)}", log=log)

@@ -33,7 +33,7 @@ _PROBE_SECONDS = 5
 
 _START_SECONDS = 5.0
 _PAUSE = 0.2
-"""Seconds in which a master that refuses connections may still start, and the pause between attempts."""
+"""If a master refuses connections, it may be starting: seconds to keep trying, and the pause between attempts."""
 
 _JAVA_SECONDS = 30
 """Seconds that `java -version` may take."""
@@ -78,7 +78,7 @@ def _check_master(master: str) -> None:
 
 
 def _connect(host: str, port: int) -> None:
-    """Connect to a master. Waits a moment for one that is just starting."""
+    """Connect to a master. If it refuses connections, it may be starting, so this tries again for a few seconds."""
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
@@ -217,7 +217,7 @@ def _root_message(error: Exception) -> str:
         while java is not None and java.getCause() is not None:
             java = java.getCause()
         text = "" if java is None else str(java.getMessage() or java.getClass().getSimpleName())
-    except Exception:  # Java has exited
+    except Exception:  # this fails if Java has exited
         text = ""
     lines = (text or str(error)).strip().splitlines()
     return _plain(lines[0]) if lines else type(error).__name__

@@ -1,7 +1,7 @@
 """The Spark session of the process. It is started on first use and then kept.
 
-If the process already has a Spark session, that one is used. Otherwise the settings of `spark-submit` or a given master
-apply. The default is all cores of this machine, with four attempts per task.
+If the process already has a Spark session, it is used. Otherwise a session is started with the settings of
+`spark-submit`, or with a given master. The default is all cores of this machine, with four attempts per task.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = SPARK_MASTER.default
-"""All cores of this machine, with four attempts per task. `local[*]` alone never retries."""
+"""All cores of this machine, with four attempts per task. With `local[*]`, Spark would never retry a task."""
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -59,11 +59,12 @@ _SETTINGS = {
 _WORK_SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    "spark.sql.adaptive.enabled": "false",  # blocks are few and large, and each is already in its final partition
+    # Adaptive execution is not useful: blocks are few and large, and each is already in its final partition.
+    "spark.sql.adaptive.enabled": "false",
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _JAVA_FLAGS = "-XX:+DisplayVMOutputToStderr -Xlog:disable -Xlog:all=warning:stderr"
-"""Sends messages of the JVM to the log. Stdout is for results."""
+"""Flags that send messages of the JVM to the log, because stdout is used for results."""
 
 _TASK_VARIABLES = ("OMNIGRAPH_", "AWS_", "TMPDIR")
 """Prefixes of the environment variables that are passed on to tasks."""
@@ -220,7 +221,7 @@ class Session:
                 warnings.simplefilter("ignore")
                 self._spark = builder.getOrCreate()
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-            # This logger prints Java stack traces. Our errors contain the message.
+            # This logger prints Java stack traces. They are not needed, because the raised errors contain the message.
             logging.getLogger("SQLQueryContextLogger").disabled = True
             _ship_wheel(self._spark)
         except Exception as error:
@@ -241,7 +242,7 @@ class Session:
         self._spark = None
         if self._owned:
             _end_java()
-        for process in started:  # Spark does not stop these, because the start failed
+        for process in started:  # Spark does not stop these processes if the start failed
             with suppress(OSError):
                 process.kill()
                 process.wait()
@@ -263,7 +264,7 @@ class Session:
         if "spark.pyspark.python" not in given.options:
             environ.setdefault(
                 PYSPARK_PYTHON.name, sys.executable
-            )  # only this variable makes tasks run with this interpreter
+            )  # this variable makes tasks run with the Python interpreter of this process; there is no other way
         for name, value in environ.items():
             if name.startswith(_TASK_VARIABLES) and f"spark.executorEnv.{name}" not in present:
                 options[f"spark.executorEnv.{name}"] = value
@@ -352,7 +353,8 @@ def _ship_wheel(spark: SparkSession) -> None:
     if wheel is None:
         return
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-wheel-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch the file while this process runs
+    # The file is removed at exit, because executors fetch it while this process runs.
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     spark.sparkContext.addPyFile(str(shutil.copyfile(wheel, directory / f"{wheel.stem}.zip")))
 
 
@@ -365,8 +367,8 @@ def _wheel(module: str) -> Path | None:
 def _without_fork() -> Iterator[list[Any]]:
     """Start Java without fork, because fork may fail in a process with much memory.
 
-    Spark runs a function between fork and exec that makes Java ignore Ctrl-C. A separate process group has the same
-    effect.
+    Spark makes Java ignore Ctrl-C with a function that runs between fork and exec. Without fork, a separate process
+    group has the same effect.
 
     Yields:
         The processes that the code of the `with` block starts.
@@ -389,7 +391,7 @@ def _without_fork() -> Iterator[list[Any]]:
 
 @contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Redirect stderr to a file in a `with` block. Java and its tasks, which are started there, inherit the file."""
+    """Redirect stderr to a file in a `with` block. Java and its tasks, which are started in the block, inherit it."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:

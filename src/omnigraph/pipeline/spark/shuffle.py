@@ -1,8 +1,8 @@
 """Relations on Spark, and shuffles that bring rows with equal values together.
 
-Spark moves blocks of rows. A block is a table that is encoded as an Arrow stream in one cell of a DataFrame. So values
-keep their types, and Spark never splits a block into rows. Tasks process the rows of blocks with the same functions as
-the local engine.
+A relation is a set of rows on Spark. Spark moves rows in blocks: a block is a table that is encoded as an Arrow stream
+in one cell of a DataFrame. So values keep their types, and Spark never splits a block into rows. Tasks process the rows
+of blocks with the same functions as the local engine.
 """
 
 # See docs/decisions/0090-spark-moves-blocks.md
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _BLOCK_COLUMNS = "part int, side int, block binary"
 
 _MAX_OVERFILL = 2
-"""Reuse existing hash partitions if a task then compares at most this many times the usual number of rows."""
+"""Existing hash partitions are reused if a task compares at most this many times the usual number of rows."""
 
 TASKS_PER_SLOT = 8
-"""Maximum number of tasks per parallel slot. Starting a task takes about 0.1 seconds."""
+"""Maximum number of tasks per parallel slot. It is limited because starting a task takes about 0.1 seconds."""
 
 _EVEN_TASKS_PER_SLOT = 2
 """Maximum number of tasks per slot for tasks of equal size, such as hash partitions."""
@@ -43,7 +43,7 @@ class TaskInput(Protocol):
 
 
 def block_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a block: the given schema without metadata and nullability."""
+    """The schema of a block: the given schema without metadata, and with all columns nullable."""
     return pa.schema([(field.name, field.type) for field in schema])
 
 
@@ -94,8 +94,8 @@ class Relation:
         frame: the DataFrame whose partitions the tasks receive.
         schema: the columns of each block.
         rows: the approximate number of rows.
-        read: converts the input of a task to tables, and applies the functions of all `map` calls. As separate Spark
-            steps, each function would copy the rows to Java and back.
+        read: converts the input of a task to tables, and applies the functions of all `map` calls. If each function
+            were a separate step of Spark, it would copy the rows to Java and back.
         partitions: the same rows in staged hash partitions, if there are any.
     """
 
@@ -114,7 +114,7 @@ class Relation:
         return Relation(self.frame, schema, self.rows, lambda batches: (change(rows) for rows in before(batches)))
 
     def first(self, order: str, most: int) -> Relation:
-        """The first `most` rows of each sorted block, and the row count of the block. See `combine_first`."""
+        """The first `most` rows of each block in the order of a column, and its row count. See `combine_first`."""
 
         def chosen(rows: pa.Table) -> pa.Table:
             best = rows.sort_by(order).slice(0, most)
@@ -165,7 +165,7 @@ class Shuffle:
         self._part_rows = part_rows
 
     def read(self, inputs: Sequence[TaskInput], schema: pa.Schema, rows: int) -> Relation:
-        """A relation whose rows tasks read from inputs."""
+        """A relation whose rows are read from `inputs` by tasks."""
         schema = block_schema(schema)
         if not inputs:
             return Relation(None, schema, 0)
@@ -259,13 +259,13 @@ class Shuffle:
         if not moved:
             return Relation(self._numbers(parts), schema, rows, task_here)
         if here:
-            # A partition that receives no blocks has to run, too: send every partition an empty block with its number.
+            # A task must run for every partition, even without rows: so each gets an empty block with its number.
             moved.append(self._numbers(parts).mapInArrow(_partition_markers, _BLOCK_COLUMNS))
         routed = reduce(lambda all_, one: all_.unionAll(one), moved)
         return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
 
     def _partition_count(self, sides: Sequence[Side], rows: int) -> int:
-        """The number of tasks: the number of existing hash partitions, unless the other sides are too large."""
+        """The number of tasks: equal to that of existing hash partitions, unless the other sides have too many rows."""
         parts = max(1, -(-rows // self._part_rows))
         parts = parts if parts == 1 else max(parts, self._parallelism)
         staged = [(side.relation.partitions, side) for side in sides if side.relation.frame is not None]

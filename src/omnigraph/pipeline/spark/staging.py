@@ -88,7 +88,7 @@ class Staging:
 
     @contextmanager
     def _sink(self, path: str) -> Iterator[pa.NativeFile]:
-        """An output stream for a file. No reader sees an incomplete file, because the path is returned at the end."""
+        """An output stream for a file. Readers get the path only after the file is complete."""
         if self.uri.scheme is Scheme.LOCAL:
             file = Path(self.uri.path) / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,13 +100,13 @@ class Staging:
         self.objects.put(path, buffer.getvalue().to_pybytes())
 
     def part(self, path: str, number: int) -> pa.Table:
-        """One staged partition. Reads only this partition, by memory mapping, so it works for local files only."""
+        """One staged partition. Reads only this partition, by memory mapping, so it works only for local files."""
         with pa.memory_map(str(Path(self.uri.path) / path)) as file:
             return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(number)])
 
     @property
     def has_parts(self) -> bool:
-        """Whether `part` can be used: only for local graphs."""
+        """Whether `part` can be used. It can be used only for local graphs."""
         return self.uri.scheme is Scheme.LOCAL
 
     def batches(self, path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -126,7 +126,7 @@ class Staging:
         if self.uri.scheme is Scheme.LOCAL:
             directory = Path(self.uri.path) / DIRECTORY
             shutil.rmtree(directory / self.job_id, ignore_errors=True)
-            with suppress(OSError):  # another job may use the directory
+            with suppress(OSError):  # this fails if another job uses the directory
                 directory.rmdir()
             return
         for info in self.objects.list(f"{DIRECTORY}/{self.job_id}/"):

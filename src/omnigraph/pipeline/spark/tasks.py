@@ -43,7 +43,7 @@ class SparkWork:
 
     @property
     def shuffle(self) -> Shuffle:
-        """The shuffle, with the task sizes of this work."""
+        """A shuffle with the task sizes of this operation."""
         return Shuffle(self.session.work, self.session.parallelism, self.options.part_rows)
 
     def job(self, what: str) -> AbstractContextManager[SparkSession]:

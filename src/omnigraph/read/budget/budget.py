@@ -34,7 +34,7 @@ def query_memory(environ: Mapping[str, str] | None = None) -> int:
 
 @lru_cache(maxsize=8)
 def _query_memory(text: str | None, machine: int) -> int:
-    """The budget for a value of the variable and a size of the machine. Cached, because every query needs it."""
+    """The budget, from `OMNIGRAPH_QUERY_MEMORY` and the memory of the machine. Cached, because every query needs it."""
     if text is not None:
         return QUERY_MEMORY.amount({QUERY_MEMORY.name: text})
     return min(QUERY_MEMORY.amount({}), machine // 2)
@@ -72,7 +72,7 @@ class Budget:
 
 
 def default_budget() -> Budget:
-    """The budget of a read that is given none. It is built once for each value of the environment."""
+    """The budget of a read without an explicit budget. It is cached while the environment variables do not change."""
     return _default_budget(query_memory())
 
 
@@ -115,7 +115,7 @@ class Spending:
         read: bytes read from tables.
         requests: number of read requests to tables.
         spilled_bytes: bytes written to spill files.
-        most: memory limit in bytes that applies now; None for no limit.
+        most: the current memory limit in bytes; None for no limit.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -134,11 +134,11 @@ class Spending:
         self.most = self.budget.memory
 
     def spend(self, rows: int = 0, columns: int = 0) -> None:
-        """Add to the number of examined rows. Call it before arrays are allocated for these rows.
+        """Add to the number of examined rows. Call this method before arrays are allocated for these rows.
 
         Args:
             rows: number of rows.
-            columns: array elements per row.
+            columns: number of array elements per row.
 
         Raises:
             BudgetExceededError: a limit is exceeded.
@@ -211,7 +211,7 @@ class Spending:
             self.kept = before
 
     def restart(self) -> None:
-        """Reset the usage, because the read starts again, in chunks. The run time is not reset."""
+        """Reset the usage. Called when the read starts again, in chunks. The run time is not reset."""
         self.rows = self.held = self.kept = self.peak = 0
 
     @contextmanager
@@ -227,7 +227,7 @@ class Spending:
         """Count bytes that are about to be spilled.
 
         Raises:
-            BudgetExceededError: they exceed the disk budget.
+            BudgetExceededError: the spilled bytes exceed the disk budget.
         """
         self.check()
         self.spilled_bytes += size
@@ -261,7 +261,7 @@ class Spending:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """During a `with` block, let `checkpoint` in this thread check this usage."""
+        """During a `with` block, `checkpoint` checks the limits of this read in the current thread."""
         before = _current.set(self)
         try:
             yield
@@ -273,7 +273,7 @@ _current: ContextVar[Spending | None] = ContextVar("omnigraph_read", default=Non
 
 
 def checkpoint(rows: int = 0, columns: int = 0) -> None:
-    """Stop the read that runs in this thread if it exceeds a limit. For code that has no reference to the read.
+    """Stop the read that runs in this thread if it exceeds a limit. Use this in code without a reference to the read.
 
     Args:
         rows: length of each array that is about to be allocated.
@@ -313,7 +313,7 @@ def note_spill(size: int) -> None:
     """Count bytes that the read in this thread is about to spill.
 
     Raises:
-        BudgetExceededError: they exceed the disk budget.
+        BudgetExceededError: the spilled bytes exceed the disk budget.
     """
     spending = _current.get()
     if spending is not None:

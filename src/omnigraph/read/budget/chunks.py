@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from omnigraph.read.budget.budget import checkpoint
 
 CHUNK_ROWS = 1 << 16
-"""Rows per chunk. Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing."""
+"""Rows per chunk. Chunks are small, so that a read can stop soon, and large enough that checks cost little."""
 
 
 def is_one_chunk(count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Wait for work that cannot be interrupted, such as an HTTP request. The limits of the read still apply meanwhile."""
+"""Wait for work that cannot be interrupted, such as an HTTP request. Meanwhile, the limits of the read still apply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.02
 def run_interruptibly(work: Callable[[], T]) -> T:
     """Run work in its own thread and wait for it. The waiting read can time out or be cancelled meanwhile.
 
-    If the read stops waiting, the work runs to its end in the background. It does not keep the process alive.
+    If the read stops waiting, the work continues in the background. It does not prevent the process from exiting.
 
     Raises:
         BudgetExceededError: the read of this thread is out of time.

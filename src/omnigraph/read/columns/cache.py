@@ -59,7 +59,7 @@ class ColumnCache:
         return self._size
 
     def slot(self, key: Hashable) -> Slot:
-        """The place of a value, for a `with` block that computes the value if it is missing.
+        """The cache entry of a key, for a `with` block that computes the value if it is missing.
 
         A key must identify an immutable value. While one thread computes it, other threads wait for it.
 
@@ -109,7 +109,7 @@ class ColumnCache:
             self._note_outsized(key, size)
 
     def outsized(self, key: Hashable) -> int:
-        """Lower bound, in bytes, of a value that was too large for the cache; 0 if no such value is recorded."""
+        """Lower bound of the bytes of a value that was too large for the cache; 0 if none is recorded for this key."""
         with self._lock:
             return self._outsized.get(key, 0)
 
@@ -118,12 +118,12 @@ class ColumnCache:
             return key in self._held
 
     def should_defer(self, key: Hashable, cost: int, build_cost: int, size: int = 0) -> bool:
-        """Whether to do the work without a missing value this time, instead of computing and caching the value.
+        """Whether a read should work without a missing value this time, instead of computing and caching the value.
 
         The result is True until the recorded costs of working without the value add up to the cost of computing it. So
         the total cost is at most twice the optimum (the ski rental problem). If the result is True, the cost is
         recorded. A value that is too large for the cache would have to be computed each time. For such a value, only
-        the two costs of this time are compared, and nothing is recorded.
+        `cost` and `build_cost` are compared, and nothing is recorded.
 
         Args:
             key: key of the missing value.
@@ -145,7 +145,7 @@ class ColumnCache:
             return (0 if key in self._outsized else self._costs.get(key, 0)) + cost <= build_cost
 
     def record_cost(self, key: Hashable, cost: int) -> None:
-        """Add to the recorded cost of working without a value, if it cost more than was passed to `should_defer`."""
+        """Add to the recorded cost of working without a value. Call it if the cost for `should_defer` was too low."""
         with self._lock:
             self._record_cost(key, cost)
 
@@ -184,7 +184,7 @@ class ColumnCache:
 
 
 class Slot:
-    """The place of one value in the cache, as a context manager: see `ColumnCache.slot`.
+    """One entry of the cache, as a context manager: see `ColumnCache.slot`.
 
     Attributes:
         value: the cached value; None if it is missing, so that the block has to compute it.

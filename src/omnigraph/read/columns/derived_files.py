@@ -32,7 +32,7 @@ _FORMAT = 3
 _HEADER, _ARRAYS = ".json", ".arrays"
 _ALIGNMENT_BYTES = 64
 _MIN_FILE_BYTES = 4096
-"""Bytes that a file counts for at least, even if it is smaller."""
+"""A file counts as at least this number of bytes, even if it is smaller."""
 
 MAX_ENTRIES = 2_000
 """Maximum number of entries in the directory. It applies in addition to the limit in bytes."""
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The version of a table that an entry was derived from, and its entity numbering.
+    """The version of a table that a cache entry was derived from, and its entity numbering.
 
     Attributes:
         fingerprint: identifies the data of the version.
@@ -63,7 +63,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The table versions that an entry was derived from.
+    """The table versions that a cache entry was derived from.
 
     Attributes:
         table: name of the entry; for a topology, the location of the edge table.
@@ -85,7 +85,7 @@ class DamagedError(Exception):
 
 
 class Stored:
-    """A derived entry on disk. Arrays are memory-mapped; checksums are verified on first access."""
+    """A cache entry on disk. Arrays are memory-mapped. The checksum of an array is verified when the array is read."""
 
     def __init__(self, made: Made, path: Path, members: Mapping[str, tuple[str, int, int, int]]) -> None:
         self.made = made
@@ -122,7 +122,7 @@ class Stored:
 
 
 class DerivedFiles:
-    """Derived entries in one directory.
+    """The cache entries in one directory.
 
     Args:
         directory: the directory; None disables the cache.
@@ -213,7 +213,7 @@ class DerivedFiles:
             return None
 
     def add_header(self, stored: Stored, made: Made) -> None:
-        """Write a second header for the arrays of an entry. The arrays are valid for other table versions, too."""
+        """Write another header for the arrays of an entry: they are also valid for the table versions in `made`."""
         if self._directory is None:
             return
         try:

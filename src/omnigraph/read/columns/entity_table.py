@@ -26,7 +26,7 @@ SMALL_TABLE_ROWS = 10_000
 """If a table has at most this number of entities, its columns are always read as a whole."""
 
 LOOKUP_COST_ROWS = 10_000
-"""Fixed cost of a lookup of single values. The unit is the cost of scanning one row of a column."""
+"""Fixed cost of a lookup of single values in the table. The unit is the cost of scanning one row of a column."""
 
 LOOKUP_COST_ROWS_PER_VALUE = 50
 """Additional cost of each value that a lookup reads. The unit is the cost of scanning one row of a column."""
@@ -127,7 +127,7 @@ class EntityTable:
             return slot.keep(Numbering.of(self._read_row_ids())) if found is None else found
 
     def release(self) -> None:
-        """Drop the references of this object to its arrays. The cache may still hold them."""
+        """Drop the references of this object to its arrays. The arrays may still be in the cache."""
         for name in ("numbering", "_everything"):
             self.__dict__.pop(name, None)
 
@@ -137,12 +137,12 @@ class EntityTable:
 
     @property
     def slots(self) -> int:
-        """The entity numbers are 0 to `slots` - 1, including holes."""
+        """The entity numbers are 0 to `slots` - 1. Some of them may be unused."""
         return self.numbering.slots
 
     @property
     def live(self) -> Mask | None:
-        """Mask of the numbers that belong to an entity; None if all do."""
+        """Mask of the entity numbers that are in use; None if all are in use."""
         return self.numbering.live
 
     @cached_property
@@ -180,7 +180,7 @@ class EntityTable:
         return self._snapshot.batches(self.key, columns=columns, after=after)
 
     def read(self, columns: Sequence[str], *, after: int = 0) -> pa.Table:
-        """Read the same columns as `batches`, into one Arrow table. The read can time out or be cancelled meanwhile."""
+        """Read the same columns as `batches` into one Arrow table. The read can time out or be cancelled meanwhile."""
         return _all_of(self.batches(columns, after=after))
 
     def rows(self, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
@@ -209,11 +209,11 @@ class EntityTable:
         return (self.fingerprint, self.ref, column)
 
     def is_cached(self, name: str) -> bool:
-        """Whether a column is cached, by its name, or a derived value, by its label."""
+        """Whether a column (given by its name) or a derived value (given by its label) is cached."""
         return self._cache.holds(self._name(name))
 
     def column(self, name: str) -> pa.Array:
-        """The values of a column, indexed by entity number; null for holes. The column is cached."""
+        """The values of a column, indexed by entity number; null for unused numbers. The column is cached."""
         if self.count == 0:
             return pa.array([], self.schema.field(name).type)
         with self.slot(name) as slot:
@@ -263,11 +263,11 @@ class EntityTable:
         return self.column(name) if self.count == 0 or self.is_cached(name) else self._read(name)
 
     def should_defer(self, label: str, cost: int) -> bool:
-        """Whether to do the work without a derived value this time; see `ColumnCache.should_defer`.
+        """Whether a read should work without a derived value this time; see `ColumnCache.should_defer`.
 
         Args:
             label: label of the derived value.
-            cost: cost of working without the value, in rows of a column scan.
+            cost: cost of working without the value. The unit is the cost of scanning one row of a column.
         """
         return self._cache.should_defer(self._name(label), cost, self.count)
 
@@ -319,7 +319,7 @@ class EntityTable:
         return self.numbers(found.astype(np.int64))
 
     def slot(self, label: str) -> Slot:
-        """The place in the cache of a column, by its name, or of a derived value, by its label."""
+        """The cache entry of a column (given by its name) or of a derived value (given by its label)."""
         return self._cache.slot(self._name(label))
 
     def find_latest(self, label: str) -> object:
@@ -352,7 +352,7 @@ class EntityTable:
         try:
             column = self.column(name)
         except BudgetExceededError:
-            if not self._asks(name, len(numbers)):  # the failed attempt recorded that the column is too large
+            if not self._asks(name, len(numbers)):  # `column` recorded that the column is too large
                 raise
             return self._ask(name, numbers)
         if len(numbers) == 1 and numbers[0] != NOTHING:
@@ -404,7 +404,7 @@ class EntityTable:
     def find(self, ids: pa.Array) -> Numbers:
         """Numbers of the entities with these ids; `NOTHING` for unknown ids.
 
-        While the id column is not cached, a few ids are looked up in the table.
+        If the id column is not cached and the ids are few, they are looked up in the table.
         """
         if self.count == 0 or len(ids) == 0:
             return np.full(len(ids), NOTHING, np.int64)
@@ -413,7 +413,7 @@ class EntityTable:
         try:
             return self._find_in_memory(ids)
         except BudgetExceededError:
-            if not self._looks_up(len(ids)):  # the failed attempt recorded that there are too many ids
+            if not self._looks_up(len(ids)):  # the attempt recorded that the ids do not fit memory
                 raise
             return self._look_up(ids)
 
@@ -423,7 +423,7 @@ class EntityTable:
             return index.find(ids)
         stored = self.column("id")
         if len(ids) <= MAX_IDS_BY_SCAN:
-            # A scan per id is faster than building a hash table of all ids.
+            # For a few ids, one scan per id is faster than building a hash table of all ids.
             return np.array([NOTHING if i is None else pc.index(stored, i).as_py() for i in ids.to_pylist()], np.int64)
         return find_all(stored, ids)
 
@@ -434,7 +434,7 @@ class EntityTable:
             return slot.keep(id_index(self.whole("id"))) if found is None else found
 
     def _id_index(self, wanted: int) -> IdIndex | None:
-        """An index of all ids; None while building it costs more than the lookups so far and this one."""
+        """An index of all ids; None while building it costs more than all lookups so far, including this one."""
         name = self._name(_ID_INDEX)
         cost = self.count * (wanted if wanted <= MAX_IDS_BY_SCAN else HASH_TABLE_COST_SCANS)
         if not self._cache.holds(name) and self._cache.should_defer(name, cost, ID_INDEX_COST_SCANS * self.count):
@@ -500,7 +500,7 @@ class EntityTables:
 
 
 def places(numbers: Numbers) -> pa.Array:
-    """Entity numbers as indices for Arrow `take`: `NOTHING` becomes null."""
+    """Entity numbers as indices for the Arrow function `take`: `NOTHING` becomes null."""
     missing = numbers == NOTHING
     return pa.array(numbers, mask=missing) if missing.any() else pa.array(numbers)
 
@@ -558,7 +558,7 @@ def _least_width(kind: pa.DataType) -> int:
     try:
         return int(kind.bit_width) // 8
     except ValueError:
-        return 0  # variable length
+        return 0  # a value of variable length can be empty
 
 
 def _is_wide(kind: pa.DataType) -> bool:

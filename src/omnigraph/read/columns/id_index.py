@@ -30,7 +30,7 @@ class IdIndex(Protocol):
     def find(self, wanted: pa.Array) -> Numbers: ...
 
     def finding(self, column: str) -> pc.Expression:
-        """An Arrow expression over an id column of a stream. Pass its values to `found`, batch by batch."""
+        """An Arrow expression over an id column. Compute it for each batch, and pass the values to `found`."""
         ...
 
     def found(self, computed: pa.Array) -> Numbers:
@@ -39,7 +39,7 @@ class IdIndex(Protocol):
 
 
 def id_index(ids: pa.Array) -> IdIndex:
-    """Build an index. `ids` are indexed by entity number; null for holes."""
+    """Build an index. `ids` are indexed by entity number; null for unused numbers."""
     whole = _whole_numbers(ids)
     return TextIndex(ids) if whole is None else NumberIndex(ids, *whole)
 
@@ -62,7 +62,7 @@ class TextIndex:
 
     @cached_property
     def _order(self) -> Integers:
-        order = pc.sort_indices(self._ids).to_numpy()  # nulls last
+        order = pc.sort_indices(self._ids).to_numpy()  # nulls are last
         there = order[: len(self._ids) - self._ids.null_count]
         return narrow(there.astype(np.int64), len(self._ids))
 
@@ -89,7 +89,7 @@ class TextIndex:
 
 
 class _Ordered(Sequence[bytes]):
-    """Texts as a sequence of UTF-8 bytes, in sorted order."""
+    """The texts in sorted order, each as UTF-8 bytes."""
 
     def __init__(self, texts: pa.Array, order: Integers) -> None:
         self._texts = texts
@@ -109,7 +109,7 @@ class _Ordered(Sequence[bytes]):
 
 
 def _whole_numbers(ids: pa.Array) -> tuple[Numbers, Mask] | None:
-    """Ids as integers, with a mask of existing entities.
+    """Ids as integers, with a mask of the entity numbers that are in use.
 
     Returns None unless all ids are integers in canonical form (`7`, not `07`).
 
@@ -179,7 +179,7 @@ class NumberIndex:
         return self.find(computed)
 
     def _find_one(self, id_: str | None) -> int:
-        # Texts that are longer cannot be 64-bit integers.
+        # A longer text cannot be a 64-bit integer.
         if id_ is None or len(id_) > _MAX_INTEGER_LENGTH or not id_.removeprefix("-").isdecimal():
             return NOTHING
         if str(number := int(id_)) != id_:
@@ -192,7 +192,7 @@ class NumberIndex:
         return int(self._numbers[at]) if self._values[at] == number else NOTHING
 
     def _find_some(self, wanted: pa.Array) -> Numbers:
-        """Look up ids if some of them are not integers."""
+        """Look up ids, some of which are not integers."""
         numbers = pc.match_substring_regex(wanted, "^-?[0-9]{1,18}$").to_numpy(zero_copy_only=False)
         found = np.full(len(wanted), NOTHING, np.int64)
         if numbers.any():

@@ -14,7 +14,7 @@ import numpy as np
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 MAX_SLOTS_PER_ENTITY = 4
-"""Maximum number of numbers, used and unused, per entity. Beyond it, entities are numbered densely."""
+"""Maximum ratio of numbers (used and unused) to entities. Above this ratio, entities are numbered densely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class Numbering:
     """Numbering of the entities of a table version.
 
     Attributes:
-        slots: the numbers are 0 to `slots` - 1, including holes.
+        slots: the numbers are 0 to `slots` - 1, including holes (unused numbers).
         base: row id of number 0; only for a numbering with holes.
         row_ids: row id of each number; None for a numbering with holes, where it is `base` + number.
         positions: position of each entity in the table, by number; `NOTHING` for holes. None if the rows of the table
             are in the order of numbers and there are no holes.
-        live: mask of the numbers that belong to an entity; None if all do.
+        live: mask of the numbers that are in use; None if all are in use.
     """
 
     slots: int

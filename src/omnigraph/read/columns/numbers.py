@@ -9,21 +9,21 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.signedinteger[Any]]
-"""Entity numbers in arrays that are cached: 32-bit integers if all numbers fit, else 64-bit integers."""
+"""Integers in cached arrays: 32-bit integers if all numbers fit, else 64-bit integers."""
 Mask = npt.NDArray[np.bool_]
 
 NOTHING = -1
-"""Stands for a missing entity, where an entity number is expected: the null of a variable of an `optional` block."""
+"""In an array of entity numbers, stands for null: for example for a variable of an `optional` block without match."""
 
 _INT32_BOUND = 2**31
 
 
 SPARSE_RATIO = 64
-"""If there are fewer than bound / `SPARSE_RATIO` numbers, distinct numbers are found by sorting, else with a bitmap."""
+"""With fewer than `size` / `SPARSE_RATIO` numbers, distinct numbers are found by sorting, else with a bitmap."""
 
 
 def distinct_numbers(numbers: Numbers, size: int) -> Numbers:
-    """The distinct values of an array of numbers below a bound, ascending.
+    """The distinct values of an array, ascending. All values must be below `size`.
 
     >>> distinct_numbers(np.array([7, 2, 7]), 9).tolist()
     [2, 7]
@@ -36,5 +36,5 @@ def distinct_numbers(numbers: Numbers, size: int) -> Numbers:
 
 
 def narrow(numbers: Integers, size: int) -> Integers:
-    """Convert numbers below a bound to 32-bit integers if the bound allows it, else to 64-bit integers."""
+    """Convert numbers to 32-bit integers if `size` allows it, else to 64-bit. All numbers must be below `size`."""
     return numbers.astype(np.int32 if size < _INT32_BOUND else np.int64, copy=False)

@@ -28,7 +28,7 @@ class Key:
     """A sort key.
 
     Attributes:
-        values: returns the values of given rows; None means all rows.
+        values: function that returns the values of the given rows; the argument None means all rows.
         descending: whether large values come first.
         nulls_first: whether nulls come first.
         is_cheap: whether the values are integers that are available at almost no cost.
@@ -51,7 +51,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
         return np.array([], np.int64)
     rows: Numbers | None = None
     begins = np.zeros(count, bool)
-    """Mask of the rows that are greater than the previous row, according to the keys so far."""
+    """Mask of the rows that are greater than the previous row in the keys that are sorted so far."""
     for number, key in enumerate(keys):
         checkpoint(len(begins), _NUMBERS_PER_ROW)
         tied = None if rows is None else _tied(begins)
@@ -62,7 +62,7 @@ def in_order(keys: Sequence[Key], count: int, offset: int, limit: int | None) ->
             return _in_order_by_all(keys[number:], rows, tied, begins)[offset:end]
         values = key.values(asked)
         if rows is None:
-            # Rows that are equal to the last kept row in this key are kept: a later key may sort them before it.
+            # Rows that have the same key as the last kept row are kept, too: a later key may sort them before that row.
             chosen = foremost(values, key, end) if end * SELECTION_RATIO <= count else None
             rows = np.arange(count) if chosen is None else chosen
             values = values if chosen is None else values.take(pa.array(chosen))
@@ -150,7 +150,7 @@ def _within(values: pa.Array, key: Key, count: int) -> Mask | None:
 
 
 def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
-    """Integers in the sort order of a key: equal values have equal integers."""
+    """An integer for each value, in the sort order of a key. Equal values have equal integers."""
     if values.null_count == 0 and pa.types.is_integer(values.type):
         numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return ~numbers if key.descending else numbers
@@ -164,7 +164,7 @@ def _codes(values: pa.Array, key: Key) -> npt.NDArray[Any]:
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Integers in the order of the values. Equal values have equal integers; null has the smallest.
+    """An integer for each value, in the order of the values. Equal values have equal integers; null has the smallest.
 
     Lists are compared item by item.
     """
@@ -177,9 +177,9 @@ def ranks(values: pa.Array) -> Numbers:
 
 
 def list_codes(values: pa.Array, item_codes: Callable[[pa.Array], Numbers]) -> Numbers:
-    """Integers that are equal for equal lists.
+    """An integer for each list. Equal lists have equal integers.
 
-    They are in the order of the lists if item codes are in the order of items.
+    The integers are in the order of the lists if the item codes are in the order of the items.
 
     Args:
         values: lists or vectors.

@@ -28,10 +28,10 @@ RANK_CHUNK_ROWS = 1 << 15
 """Number of values per chunk when `dense_ranks` ranks values of any type."""
 
 SAMPLES_PER_BOUND = 8
-"""Number of values that are sampled from each chunk, per bound."""
+"""For each bound, this number of values is sampled from each chunk."""
 
 NEARLY_SORTED_ROWS_PER_DESCENT = 64
-"""An array is nearly sorted if, on average, fewer than one in this many elements is smaller than the one before."""
+"""An array is nearly sorted if fewer than one in this many elements is smaller than the element before it."""
 
 _WORD_BITS = 64
 _HALF_WORD_BITS = np.uint64(32)
@@ -85,7 +85,7 @@ def _bits(count: int) -> int:
 
 
 def _places(words: Words, bits: int) -> Numbers:
-    """Sort order of numbers. To find it, numbers are sorted with their positions in the lowest `bits` bits."""
+    """The sort order of numbers. The numbers are sorted together with their positions, in the lowest `bits` bits."""
     keys = words << np.uint64(bits)
     keys |= np.arange(len(keys), dtype=np.uint64)
     checkpoint()
@@ -144,18 +144,18 @@ def groups_of(keys: npt.NDArray[np.integer]) -> tuple[Numbers, Numbers]:
 
 
 def float_keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Integers in the order of the floats. 0.0 and -0.0 have different integers."""
+    """An integer for each float, in the order of the floats. 0.0 and -0.0 have different integers."""
     bits = numbers.view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
 
 
 BLOCK_ROWS = 64
-"""Elements per block in `nth_least`. The minimum of a block can show that none of its elements can be the result."""
+"""Elements per block in `nth_least`. A block is skipped if its minimum shows that it cannot contain the result."""
 
 MIN_BLOCKS_PER_RESULT = 4
-"""If there are more than this number times n blocks, `nth_least` first finds the n-th smallest of the block minima.
+"""If there are more than `MIN_BLOCKS_PER_RESULT` * n blocks, `nth_least` finds the n-th smallest block minimum first.
 
-Then it searches only the values up to that bound.
+Then it searches only the values up to this bound.
 """
 
 N = TypeVar("N", np.integer, np.floating)
@@ -170,7 +170,7 @@ def nth_least(values: npt.NDArray[N], count: int, *, largest: bool = False) -> N
     if width > MIN_BLOCKS_PER_RESULT * count:
         better = np.fmax if largest else np.fmin
         ends = better.reduce(values[: width * BLOCK_ROWS].reshape(BLOCK_ROWS, width), axis=0)
-        # Unless the bound is NaN, at least n values are not worse than it. All worse values can be ignored.
+        # If the bound is a number, at least n values are as good as the bound or better. So worse values are ignored.
         bound = nth_least(ends, count, largest=largest)
         if not np.isnan(bound):
             values = values[values >= bound] if largest else values[values <= bound]

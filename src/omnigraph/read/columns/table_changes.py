@@ -43,7 +43,7 @@ def origin_of(table: EntityTable) -> Origin:
 
 
 def path(origin: Origin, table: EntityTable) -> Path | None:
-    """How the current version developed from an earlier version; None if that is unknown.
+    """How the current version developed from an earlier version; None if this is unknown.
 
     It is unknown if the earlier version is not in the history of the current version, or cannot be read.
     """
@@ -88,7 +88,7 @@ def change(origin: Origin, table: EntityTable, columns: Sequence[str], small: in
         origin: the earlier version.
         table: the current version.
         columns: columns to read for inserted and updated entities.
-        small: inserted and updated entities are too many if they are more than 1 / `small` of all entities.
+        small: the changes are too many if more than 1 / `small` of all entities were inserted or updated.
     """
     relation = path(origin, table)
     if relation is None or origin.base is None or (table.count - origin.count) * small > table.count:

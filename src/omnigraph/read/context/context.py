@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The context of one read.
+    """The state and the settings of one read.
 
     Attributes:
         snapshot: the snapshot that is read.
         accepted: the schema of the snapshot.
-        request: the parameters of the query and the current time.
+        request: the parameters of the query and the time of the request.
         tables: node and edge tables of the snapshot.
         topologies: adjacency of the snapshot's edges.
         budget: the limits of the read, and its usage so far.

@@ -49,7 +49,7 @@ class Entry:
     steps: list[Entry] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object. Members whose value is unknown are left out."""
+        """The entry as a JSON object. Unknown values are left out."""
         members: dict[str, Any] = {"action": str(self.action), "what": self.text}
         if self.reason:
             members["reason"] = self.reason
@@ -129,7 +129,7 @@ class Trace:
 
     @contextmanager
     def running(self, entry: Entry) -> Iterator[Entry]:
-        """Like `step`, for an entry that exists already."""
+        """Like `step`, but with an entry that already exists."""
         self._open[-1].append(entry)
         self._open.append(entry.steps)
         self._running.append(entry)
@@ -175,7 +175,7 @@ class Trace:
             entry.requests += sum(adopted.requests for adopted in entries)
 
     def note_access(self, access: str) -> None:
-        """Record how the running operator finds edges: in a topology or with index lookups."""
+        """Record how the running operator finds edges: in a topology (adjacency arrays) or with index lookups."""
         if self._running and access not in self._running[-1].edge_access:
             self._running[-1].edge_access.append(access)
 

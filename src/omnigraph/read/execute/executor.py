@@ -31,7 +31,7 @@ _MAX_ARRAY_BYTES = 2**31 - 1
 """Maximum number of bytes of text in one Arrow array."""
 
 OVERFLOW_MESSAGES = ("overflowed binary array capacity", "offset overflow")
-"""Parts of the messages with which Arrow reports an array that is too large."""
+"""Texts in the error messages of Arrow that mean that an array is too large."""
 
 MEMORY_RATIO = 1
 """The rows of a match are processed in chunks if they take more than 1 / `MEMORY_RATIO` of the memory budget."""
@@ -58,7 +58,7 @@ def run(query: ReadQuery, context: Context) -> pa.Table:
 def explain(query: ReadQuery, context: Context) -> Plan:
     """Choose the plan of a read and record its operators in the trace, without running it.
 
-    Conditions on single variables are evaluated if that is cheap, because the join order depends on the number of nodes
+    Conditions on single variables are evaluated if this is cheap, because the join order depends on the number of nodes
     that satisfy them.
     """
     assert context.trace is not None
@@ -86,7 +86,7 @@ def execute(query: ReadQuery, context: Context) -> Execution:
         most = context.budget.most
         if (
             most is None or query.has_fusion
-        ):  # fused scores depend on all rows, so such a read cannot be divided into chunks
+        ):  # the scores of a rank fusion depend on all rows, so such a read is not divided into chunks
             with _allocation_errors(context):
                 return _in_memory(query, context)
         try:

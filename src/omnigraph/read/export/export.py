@@ -100,7 +100,7 @@ class TypeExport:
             if not aside:
                 yield text
                 continue
-            # Write the text up to the placeholder of a large blob, the content of the blob, and so on.
+            # Write the text up to the placeholder of a large blob, then the content of the blob, and so on.
             first, *rest = text.split(ASIDE.encode())
             yield first
             for (column, entity_id), between in zip(aside, rest, strict=True):

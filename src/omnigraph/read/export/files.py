@@ -112,7 +112,7 @@ def _write_in_s3(parts: Sequence[TypeExport], output: S3Output, format: ExportFo
 
 
 def _name(part: TypeExport, format: ExportFormat) -> str:
-    """File name of a type, as `node.Person.parquet`. A node type and an edge type may share a name."""
+    """File name of a type, such as `node.Person.parquet`. A node type and an edge type may have the same name."""
     return f"{part.kind.value}.{part.name}.{format}"
 
 
@@ -149,7 +149,7 @@ def _write_table(part: TypeExport, file: Path | pa.NativeFile, format: ExportFor
 
 
 def _grouped(part: TypeExport) -> Iterator[pa.Table]:
-    """Combine batches into row groups of a Parquet file. Batches with lists or blobs may be large and stay separate."""
+    """Combine batches into Parquet row groups. Batches with lists or blobs can be large, so they stay separate."""
     flat = not any(pa.types.is_nested(field.type) for field in part.schema)
     held: list[pa.RecordBatch] = []
     for batch in part.batches():

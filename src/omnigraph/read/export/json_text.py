@@ -16,7 +16,7 @@ NULL = "null"
 TEXT = pa.large_string()
 
 ASIDE = "\0"
-"""Placeholder for content that is not in memory. JSON never contains this character unescaped."""
+"""Placeholder for the content of a large blob, which is added later. JSON never contains this character unescaped."""
 _ESCAPED = ("\\", '"', *map(chr, range(0x20)))
 """Characters that JSON strings escape. The backslash comes first, since the other escapes contain it."""
 _IS_ESCAPED = np.zeros(256, bool)
@@ -86,7 +86,7 @@ def _escaped_in(column: pa.Array) -> list[str]:
 
 
 def _around(before: str, column: pa.Array, after: str) -> pa.Array:
-    """Add a prefix and a suffix to every value; null stays null."""
+    """Add a prefix and a suffix to every text; null stays null."""
     return pc.binary_join_element_wise(pa.scalar(before, TEXT), column, pa.scalar(after, TEXT), pa.scalar("", TEXT))
 
 
@@ -101,7 +101,7 @@ def _floats(column: pa.Array) -> pa.Array:
         bare = pc.and_(whole, pc.invert(pc.match_substring_regex(text, "[.e]")))
         text = pc.if_else(bare, _around("", text, ".0"), text)
     if pa.types.is_float32(column.type):
-        # A reader parses the text as a double and rounds it to 32 bits. Rarely, the result is a neighbouring number.
+        # A JSON parser reads a double, which is then rounded to 32 bits. In rare cases, the result is another number.
         twice = pc.not_equal(text.cast(pa.float64()).cast(pa.float32(), safe=False), column)
         if pc.any(twice).as_py():
             text = pc.if_else(twice, column.cast(pa.float64()).cast(TEXT), text)

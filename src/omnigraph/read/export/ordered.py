@@ -94,7 +94,7 @@ def _sorted_table(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _limits(rows: Rows, files: int) -> pa.Array:
-    """Ids that split the rows into ranges of about equal size: the first id of each range except the first range."""
+    """Ids that divide the rows into ranges of about equal size: the first id of each range but the first."""
     step = max(1, rows.count // SAMPLE_ROWS)
     seen = 0
     samples = []
@@ -149,7 +149,7 @@ def _divided(batches: Iterable[pa.RecordBatch], limits: pa.Array, directory: str
 
 
 def _combined(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Combine small batches, so that partitioning does not produce tiny batches."""
+    """Combine small batches into larger ones, so that each file does not get many tiny batches."""
     held: list[pa.RecordBatch] = []
     total = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Candidate nodes of each variable: those that satisfy the conditions on that variable alone."""
+"""Candidate nodes of each variable: those that satisfy the conditions that refer to this variable only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.read.rows.evaluate import is_true
 from omnigraph.read.rows.frame import Binding, Frame
 
 SPARSE_RATIO = 16
-"""How the result of a condition is converted from a mask to entity numbers.
+"""Selects the method that converts the result of a condition from a mask to entity numbers.
 
 If fewer than one in `SPARSE_RATIO` entities satisfy it, Arrow converts the bitmap; else NumPy scans a boolean array.
 """
@@ -34,7 +34,7 @@ class Candidates:
 
     Args:
         block: the block.
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
         estimate: returns the estimated number of candidates of a variable, for the trace.
     """
 
@@ -102,24 +102,24 @@ class Candidates:
             condition = todo.pop(0)
             mask = is_true(condition, frame, context.request)
             while todo and condition.range_property is not None and todo[0].range_property == condition.range_property:
-                # The upper and the lower bound of a range condition read the same values.
+                # Both bounds of a range are evaluated on the same nodes, so that the values are read only once.
                 mask = pc.and_(mask, is_true(todo.pop(0), frame, context.request))
             numbers = _where(numbers, mask)
         return numbers
 
     def restricts(self, name: str) -> bool:
-        """Whether a variable has conditions on it alone, or candidates were removed for another reason."""
+        """Whether some nodes of a variable are not candidates: because of its own conditions, or for another reason."""
         return name in self._own
 
     def narrow(self, name: str, allowed: Mask) -> None:
-        """Keep only the candidates that a mask by node number allows. The variable has one node type."""
+        """Keep only the candidates that a mask allows, by node number. The variable must have one node type."""
         (numbers,) = self.of(name)
         kept = allowed.take(numbers)
         if not kept.all():
             self.choose(name, numbers[kept])
 
     def choose(self, name: str, numbers: Numbers) -> None:
-        """Set the candidates of a variable. It has one node type."""
+        """Set the candidates of a variable, which must have one node type."""
         self._chosen[name] = (numbers,)
         self._own.setdefault(name, ())
 
@@ -148,7 +148,7 @@ class Candidates:
         return all(selects_by_id(own, table, self._context) for table in self.tables(name))
 
     def own(self, name: str) -> Sequence[Expression]:
-        """Conditions that refer to this variable and to no other."""
+        """Conditions that refer to this variable and to no other variable."""
         return self._own.get(name, ())
 
     def knows(self, name: str) -> bool:
@@ -156,12 +156,12 @@ class Candidates:
         return name in self._block.nodes
 
     def among(self, name: str, numbers: Numbers) -> Numbers:
-        """The given nodes that satisfy the conditions on a variable. It has one node type."""
+        """The given nodes that satisfy the conditions on a variable, which must have one node type."""
         (table,) = self.tables(name)
         return self._filter(name, table, numbers, self._own.get(name, ()))
 
     def narrow_to(self, name: str, numbers: Numbers) -> None:
-        """Keep only the candidates that are among the given nodes (ascending). The variable has one node type."""
+        """Keep only candidates that are among the given nodes (ascending). The variable must have one node type."""
         if self.is_chosen(name):
             kept = self.masks(name)[0]
             self._chosen[name] = (numbers if kept is None else numbers[kept.take(numbers)],)
@@ -197,5 +197,5 @@ def _where(numbers: Numbers, mask: pa.BooleanArray) -> Numbers:
         return numbers.take(found)
     marked: Mask = mask.to_numpy(zero_copy_only=False)
     places = np.flatnonzero(marked)
-    # Numbers ascend. If the last of n numbers is n - 1, the numbers are 0 to n - 1, so positions are equal to numbers.
+    # Numbers ascend. If the last of n numbers is n - 1, they are 0 to n - 1. Then the positions are the numbers.
     return places if len(numbers) and int(numbers[-1]) == len(numbers) - 1 else numbers.take(places)

@@ -23,7 +23,7 @@ CHUNK_MEMORY_RATIO = 2
 """A chunk may take 1 / `CHUNK_MEMORY_RATIO` of the memory budget. The rest is for sorting and grouping its rows."""
 
 _RESIZE_FACTOR = 4
-"""After a chunk that takes too much memory, chunks get smaller by this factor; after a small chunk, larger."""
+"""After a chunk that takes too much memory, chunks get smaller by this factor; after a small chunk, they get larger."""
 
 
 def is_out_of_memory(error: BudgetExceededError) -> bool:
@@ -76,7 +76,7 @@ def _execute(plan: AllRows | Count, match: MatchRun) -> tuple[Frame, Numbers | N
 
 
 def _between(parts: Sequence[Numbers], first: int, last: int) -> tuple[Numbers, ...]:
-    """The elements `first` to `last` (exclusive) of several arrays that are numbered as one, as one slice per array."""
+    """The elements `first` to `last` (exclusive) of the concatenation of several arrays, as one slice per array."""
     begins = np.cumsum([0, *map(len, parts)]).tolist()
     return tuple(
         part[max(first - begin, 0) : max(last - begin, 0)] for part, begin in zip(parts, begins[:-1], strict=True)

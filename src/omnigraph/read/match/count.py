@@ -25,7 +25,7 @@ from omnigraph.read.rows.frame import Frame
 from omnigraph.read.topology.topologies import Edges
 
 _MAX_ROW_COUNT = float(2**63 - 2**40)
-"""Largest allowed row count. It is a bit less than the largest I64, because it is compared as a float."""
+"""Largest allowed row count. It is slightly less than the largest I64, because it is compared with floats."""
 
 _SAFE_SUM = float(2**62)
 """Sums up to this bound cannot overflow a 64-bit integer."""
@@ -41,7 +41,7 @@ class Leaf:
     Attributes:
         name: the variable.
         onto: the other variable that it is joined with; None if it is joined with none.
-        expand: the edges between both variables.
+        expand: the traversal between both variables.
     """
 
     name: str
@@ -131,9 +131,9 @@ def _narrow(count: Count, candidates: Candidates, context: Context) -> None:
 
 
 def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: Context) -> bool:
-    """Whether to walk an expand from one end to remove candidates at the other end.
+    """Whether to walk the edges of a traversal from one end, to remove candidates at the other end.
 
-    That is so if the first end has few candidates, and few nodes are expected to be reached from them.
+    This is useful if the first end has few candidates, and few nodes are expected to be reached from them.
     """
     near, far = (expand.left, expand.right) if forward else (expand.right, expand.left)
     if expand.hops is not None or len(expand.steps) != 1 or expand.steps[0].direction is ir.Direction.BOTH:
@@ -150,11 +150,11 @@ def _narrows(expand: ir.Expand, forward: bool, candidates: Candidates, context: 
 
 
 class _Weights:
-    """Weights of nodes: the number of matches of eliminated variables that each node stands for.
+    """Weights of nodes. The weight of a node is the number of matches of eliminated variables that it stands for.
 
     Attributes:
-        of: array of weights for each variable. If a variable has few candidates, element n is for the n-th candidate;
-            else it is for node number n.
+        of: array of weights for each variable. If a variable has few candidates, element n is the weight of the n-th
+            candidate; else it is the weight of node number n.
         factor: product of the numbers of matches of variables that are joined with no other variable.
     """
 
@@ -167,7 +167,7 @@ class _Weights:
         self._few: dict[str, Numbers | None] = {}
 
     def few(self, name: str) -> Numbers | None:
-        """The candidates of a variable if they are few; else None."""
+        """The candidates of a variable if there are only a few; else None."""
         if name not in self._few:
             nodes = self._candidates.of(name)[0] if self._candidates.restricts(name) else None
             slots = self._candidates.tables(name)[0].slots
@@ -215,7 +215,8 @@ class _Weights:
                 arriving = self._sums(adjacency, values, leaf.onto, distinct=distinct)
         before = self.of.get(leaf.onto)
         together = arriving if before is None else _product(before, arriving)
-        # Weights are capped at each step. The sums and products of capped weights, capped again, are the same.
+        # Weights are limited to `at_most` after each step. The final weights are the same as if they were limited only
+        # once, at the end.
         self.of[leaf.onto] = together if self._at_most is None else np.minimum(together, self._at_most)
 
     def _total(self, name: str) -> int:
@@ -242,7 +243,7 @@ class _Weights:
         return np.where(mask, weight, 0)
 
     def _filters_late(self, name: str, onto: str, adjacency: Edges) -> bool:
-        """Whether evaluating the conditions on a leaf is cheaper on the nodes that edges lead to than on all nodes."""
+        """Whether to evaluate the conditions on a leaf only on nodes that edges lead to, because this is cheaper."""
         if self._candidates.is_chosen(name) or name in self.of:
             return False
         nodes = self.few(onto)
@@ -271,7 +272,7 @@ class _Weights:
             return False
         if not candidates.restricts(onto):
             return True
-        # The expected number of edges of a variable is its fraction of candidates times the number of all edges.
+        # The expected number of edges of the candidates is the number of all edges times the fraction of candidates.
         return size * candidates.tables(onto)[0].count <= candidates.size(onto) * candidates.tables(name)[0].count
 
     def _sums_from_leaf(

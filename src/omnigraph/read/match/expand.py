@@ -25,7 +25,7 @@ from omnigraph.read.topology.topologies import Edges
 CHUNK_EDGES = 1 << 19
 """Edges walked per chunk.
 
-Chunks are small, so that a read can stop soon, and large enough that the checks cost nothing.
+Chunks are small, so that a read can stop soon, and large enough that the checks cost little.
 """
 
 _NUMBERS_PER_NODE = 6
@@ -48,9 +48,9 @@ class Expand(Operator):
     """Walk edges from a bound variable. Binds the variable at the other end, and the edge variable if there is one.
 
     Attributes:
-        expand: the edges of the query to walk.
+        expand: the traversal of the query.
         forward: whether edges are walked from the left variable to the right one; else from right to left.
-        late: whether the conditions on the reached variable are evaluated on reached nodes only.
+        late: whether the conditions on the variable at the other end are evaluated only on the nodes that are reached.
     """
 
     expand: ir.Expand
@@ -81,7 +81,7 @@ class Expand(Operator):
 
     @property
     def far(self) -> str:
-        """The variable at the end that is reached."""
+        """The variable at the other end, which this operator binds."""
         return self.expand.right if self.forward else self.expand.left
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
@@ -123,7 +123,7 @@ class Expand(Operator):
 
 
 def edge_types(expand: ir.Expand) -> tuple[str, ...]:
-    """Edge types of an expand. A `type_index` of its edges is an index into them."""
+    """Edge types of a traversal. The `type_index` of an edge is an index into this tuple."""
     return expand.edge_var.types if expand.edge_var else tuple(dict.fromkeys(step.edge for step in expand.steps))
 
 
@@ -135,7 +135,7 @@ class Reached:
         row: the row that the edge was walked from.
         type_index: type of the reached node, as an index into the node types of the variable.
         number: number of the reached node.
-        edge_type_index: type of the edge, as an index into the edge types of the expand.
+        edge_type_index: type of the edge, as an index into the edge types of the traversal.
         edge: number of the edge.
     """
 
@@ -156,7 +156,7 @@ class Reached:
 
 
 def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
-    """Adjacencies to walk for an edge type: one per direction."""
+    """Adjacency lists to walk for an edge type: one for each direction of the step."""
     sides = {ir.Direction.OUT: (False,), ir.Direction.IN: (True,)}.get(step.direction, (False, True))
     return [context.topologies.edges(step.edge, inward=inward, note=context.note_access) for inward in sides]
 
@@ -171,7 +171,7 @@ def neighbours(
     """Walk all edges from the nodes of a binding. The reached nodes are in row order.
 
     Args:
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
         start: the nodes to walk from.
         steps: edge types and directions to walk.
         types: node types to reach. `type_index` in the result is an index into this sequence.
@@ -239,7 +239,7 @@ def distinct(reached: Reached, tables: Sequence[EntityTable]) -> Reached:
 
 
 def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
-    """Divide the rows into chunks with about `CHUNK_EDGES` edges; None stands for all rows at once."""
+    """Divide the rows into chunks that have about `CHUNK_EDGES` edges each. None means all rows in one chunk."""
     rows = len(start.numbers)
     walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
     average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)

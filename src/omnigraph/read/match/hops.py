@@ -17,13 +17,13 @@ from omnigraph.read.match.expand import adjacencies
 from omnigraph.read.rows.frame import Binding
 
 MAX_MARKED_PAIRS = 1 << 26
-"""Maximum length of a mark array, which has one element per pair of start and node.
+"""Maximum length of a mark array, which marks visited nodes: it has one element per pair of start node and node.
 
-If there are more starts, they are processed in several rounds.
+If there are too many start nodes for one array, they are processed in several rounds.
 """
 
 _MARKS_MEMORY_RATIO = 8
-"""A mark array takes at most 1 / `_MARKS_MEMORY_RATIO` of the memory budget, unless a single start needs more."""
+"""A mark array takes at most 1 / `_MARKS_MEMORY_RATIO` of the memory budget, unless one start node needs more."""
 
 _COPIES = 3
 """Number of copies of the reached nodes in memory while the result is assembled."""
@@ -35,7 +35,7 @@ _MAX_ESTIMATED_HOPS = 6
 """Estimates assume that more hops than this reach no new nodes."""
 
 MAX_BATCHED_EDGES_PER_START = 500.0
-"""If a start is expected to reach more edges than this, starts are processed one by one."""
+"""If a start node is expected to reach more edges than this, start nodes are processed one by one."""
 
 MAX_POOLED_MARK_BYTES = 1 << 27
 """Maximum number of bytes of the mark arrays that are kept for later walks."""
@@ -98,12 +98,12 @@ class Walk:
 
     @cached_property
     def _edge_parts(self) -> list[int]:
-        """First edge number, in the combined numbering, of the edge type of each adjacency."""
+        """For each adjacency, the first number of its edge type, in the combined numbering of the edges."""
         begins = {name: int(begin) for name, begin in zip(self.edge_types, self.edge_begins, strict=False)}
         return [begins[step.edge] for step in self._steps for _ in adjacencies(self._context, step)]
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Mask: which of the given nodes have a self-loop."""
+        """Mask of the given nodes that have a self-loop."""
         found: Mask = np.zeros(len(nodes), bool)
         for left, right, adjacency in self._parts:
             if left == right:
@@ -114,7 +114,7 @@ class Walk:
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
         """All neighbours of the given nodes.
 
-        `starts` has the start of each node; the result has the start of each neighbour.
+        `starts` has the start node of each given node. Returns the start node of each neighbour, and the neighbours.
         """
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
@@ -142,10 +142,11 @@ class Walk:
         return np.concatenate(sources), np.concatenate(found), np.concatenate(edges)
 
     def reach(self, starts: Numbers, hops: ir.HopRange) -> tuple[Numbers, Numbers]:
-        """Find the nodes whose shortest distance from a start is within the hop range.
+        """Find the nodes whose shortest distance from a start node is within the hop range.
 
         Returns:
-            Two arrays with one element per pair of start and node, sorted by both: index into `starts`, and the node.
+            Two arrays with one element per pair of start and reached node: index into `starts`, and reached node. The
+            pairs are sorted.
         """
         size, budget = max(self.numbering.size, 1), self._context.budget
         found: list[Numbers] = []
@@ -167,10 +168,10 @@ class Walk:
             return keys // size, keys % size
 
     def totals(self, starts: Numbers, hops: ir.HopRange, values: Numbers | Mask | None) -> Numbers:
-        """For each start, the sum of a value over the nodes that it reaches.
+        """For each start node, the sum of the values of the nodes that it reaches.
 
         Args:
-            starts: the starts.
+            starts: the start nodes.
             hops: range of shortest distances.
             values: value of each node; None for 1.
         """
@@ -187,14 +188,14 @@ class Walk:
         return totals
 
     def _reaches_many(self, hops: ir.HopRange) -> bool:
-        """Whether a start is expected to reach so many nodes that starts are better processed one by one."""
+        """Whether a start node is expected to reach so many nodes that processing start nodes one by one is faster."""
         edges = sum(adjacency.size for _, _, adjacency in self._parts)
         degree = edges / max(self.numbering.size, 1)
         most = _MAX_ESTIMATED_HOPS if hops.max is None else min(hops.max, _MAX_ESTIMATED_HOPS)
         return degree**most > MAX_BATCHED_EDGES_PER_START
 
     def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
-        """For each start, the distinct nodes that it reaches, as one array per distance."""
+        """For each start node, the distinct nodes that it reaches, as one array per distance."""
         with _marks(self.numbering.size) as (seen, marked):
             for start in starts.tolist():
                 found: list[Numbers] = []
@@ -262,7 +263,7 @@ class Walk:
 
 
 class _MarkPool:
-    """Mark arrays that no thread uses now, up to `MAX_POOLED_MARK_BYTES`."""
+    """Mark arrays that no thread uses now, and that later walks can use. They have at most `MAX_POOLED_MARK_BYTES`."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[Mask, Mask]] = []
@@ -298,13 +299,13 @@ def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
     The arrays are reused: for a small result in a large graph, allocating them would cost more than the walk.
     """
     marks = _mark_pool.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
-    # A walk that fails does not reset its marks, so its arrays are not reused.
+    # If a walk fails, it does not reset its marks. Then its arrays are not returned to the pool.
     yield marks[0][:size], marks[1][:size]
     _mark_pool.put(marks)
 
 
 def _distinct(keys: Numbers, marked: Mask) -> Numbers:
-    """Distinct keys, ascending. `marked` is a scratch array, all False before and after."""
+    """Distinct keys, ascending. `marked` is a work array: all elements are False before and after the call."""
     if len(keys) * SPARSE_RATIO < len(marked):
         return np.unique(keys)
     marked[keys] = True

@@ -47,7 +47,7 @@ def selects_by_id(conditions: Sequence[Expression], table: EntityTable, context:
 
 
 def _ids(condition: Expression, table: EntityTable, context: Context) -> list[str] | None:
-    """Ids of all entities that can satisfy a condition; None if the condition does not compare the id or the key."""
+    """Ids of all entities that can satisfy a condition; None if it does not compare the id or the key with values."""
     found = _key_values(condition, table, context)
     if found is None:
         return None
@@ -60,7 +60,7 @@ def _key_values(
 ) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
     """Value type of the id or key, and the values that a condition allows.
 
-    Returns None if it does not compare the id or key.
+    Returns None if the condition does not compare the id or key with values.
     """
     for tested, given, is_list in condition.equalities:
         scalar = _key_type(tested, table, context)
@@ -88,7 +88,7 @@ def _key_type(expr: ir.Expr, table: EntityTable, context: Context) -> Scalar | N
 def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Scalar, tuple[ir.ConstValue, ...]] | None:
     """The type and the values, if all values have the type of the key; else None.
 
-    A value of another type can be equal to a key although it is written differently, such as 1.0 and 1.
+    A value of another type can be equal to a key although its text is different, such as 1.0 and 1.
     """
     wanted = str if scalar is Scalar.STRING else bool if scalar is Scalar.BOOL else int
     if scalar.is_float or not all(value is None or type(value) is wanted for value in values):
@@ -96,7 +96,7 @@ def _of_key_type(scalar: Scalar, values: tuple[ir.ConstValue, ...]) -> tuple[Sca
     return scalar, values
 
 
-# By an index
+# By a table index
 
 
 def _by_index(condition: Expression, table: EntityTable, context: Context) -> Numbers | None:

@@ -92,8 +92,8 @@ def _run_distinct(pipeline: Pipeline, frame: Frame, match: MatchRun) -> tuple[Fr
     """Run an inner block once for each distinct combination of the outer variables that it refers to.
 
     Returns:
-        The rows of the inner block, and for each row of the frame, the index of its combination. `origin` of a row of
-        the inner block is the index of its combination.
+        The rows of the inner block, and for each row of the frame, the index of its combination. In the rows of the
+        inner block, `origin` is the index of the combination.
     """
     outer = pipeline.block.block.outer
     has_path = any(name in frame.paths for name in outer)

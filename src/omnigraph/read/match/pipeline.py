@@ -43,7 +43,7 @@ class Operator(ABC):
 
     @property
     def binds(self) -> frozenset[str]:
-        """Variables that are bound in the output rows because of this operator."""
+        """Variables of this operator that are bound in its output rows."""
         return frozenset()
 
     @property
@@ -52,7 +52,7 @@ class Operator(ABC):
         return ()
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
-        """Conditions on the variable that the operator binds, if the operator evaluates them (predicate pushdown)."""
+        """Conditions that the operator evaluates on the variable that it binds (predicate pushdown)."""
         return ()
 
     @property
@@ -81,7 +81,7 @@ class Pipeline:
         input_rows: number of input rows that the plan was chosen for.
         rows: estimated number of output rows.
         cost: estimated cost. The unit is the cost of walking one edge.
-        estimates: estimated number of output rows of each operator; may be empty if the read is not traced.
+        estimates: estimated number of output rows of each operator; may be empty if the read has no trace.
     """
 
     block: QueryBlock
@@ -115,7 +115,7 @@ class BlockRun:
     """State of the execution of one pipeline.
 
     Attributes:
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
         candidates: candidate nodes of the variables of the block.
         match: state of the execution of the whole match.
     """
@@ -126,10 +126,10 @@ class BlockRun:
 
 
 class PipelinePlanner(Protocol):
-    """Plans blocks. `plan.planner.Planner` implements it; this package may not import that one."""
+    """Plans blocks. `Planner` in package `plan` implements this protocol, since this package must not import `plan`."""
 
     def pipeline(self, block: QueryBlock, bound: frozenset[str], rows: float, match: MatchRun) -> Pipeline:
-        """The best pipeline of a block for a number of input rows and for the candidates that the match has now."""
+        """The best pipeline of a block, for a number of input rows and for the current candidates of `match`."""
         ...
 
     def estimate(self, candidates: Candidates, name: str) -> float:
@@ -143,12 +143,12 @@ _REFIT = 2
 
 @dataclass(frozen=True, slots=True)
 class MatchRun:
-    """State of the execution of a match. It is mutable and belongs to one read; the plan does not change.
+    """State of the execution of a match. It is mutable and belongs to one read.
 
     Attributes:
         query: the query.
-        context: the read.
-        planner: plans blocks again when estimates turn out wrong.
+        context: the state of the running read: snapshot, parameters and budget.
+        planner: plans blocks again if estimates were wrong.
     """
 
     query: ReadQuery
@@ -190,7 +190,7 @@ class MatchRun:
     def planning_entries(self, block: QueryBlock) -> list[Entry]:
         """Remove and return the entries that `keep_planning_entries` kept.
 
-        The first execution of the block records them.
+        The first execution of the block adds them to the trace.
         """
         return self._entries.pop(block.number, [])
 

@@ -1,8 +1,8 @@
 """Rank: if only the best-ranked rows are needed, find the best nodes first, and match only those.
 
-A rank (vector distance, BM25 or fusion) scores the nodes of one variable. `Count` computes how many rows each node is
-in, without producing the rows. From this, the best nodes that have enough rows are chosen. Rows are produced only for
-these nodes.
+A rank (vector distance, BM25 or fusion) scores the nodes of one variable. `Count` computes how many rows contain
+each node, without producing the rows. Then the best nodes that together have enough rows are chosen. Rows are
+produced only for these nodes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Rank:
         best = search.best(self.rank, nodes, self.wanted)
         weights = weights[np.searchsorted(numbers, best.bindings[self.var].numbers)]
         if weights.sum() < self.wanted:
-            # If the query sorts by a column that contains the rank, rows without a score come last. They are in the
+            # If the query sorts by a column that contains the rank, rows without a score come last. They belong to the
             # result if there are too few rows with a score.
             return nodes if query.read.ranked is None else best
         score = best.search(self.rank).to_numpy(zero_copy_only=False)

@@ -36,9 +36,9 @@ class Reach(Operator):
     """Walk a range of hops and bind the reached nodes. If there is a path variable, also find and bind shortest paths.
 
     Attributes:
-        expand: the edges of the query to walk, with a hop range.
-        closing: whether both variables are bound already. Then rows are kept whose right node is reached.
-        late: whether the conditions on the reached variable are evaluated on reached nodes only.
+        expand: the traversal of the query, with a hop range.
+        closing: whether both variables are already bound. Then only rows whose right node is reached are kept.
+        late: whether the conditions on the right variable are evaluated only on the nodes that are reached.
     """
 
     expand: ir.Expand

@@ -24,7 +24,7 @@ class Scan(Operator):
 
     Attributes:
         node: the variable.
-        is_product: whether the input rows have other variables already, so that the result is a cross product.
+        is_product: whether the input rows already have bound variables, so that the result is a cross product.
     """
 
     node: ir.NodeVar

@@ -17,7 +17,7 @@ from omnigraph.read.match.hops import Walk
 from omnigraph.read.rows.frame import Binding, Path
 
 _NUMBERS = 8
-"""Number of array elements in memory per reached node, for its layer and for the set of visited nodes."""
+"""Number of array elements per reached node in memory: in its layer, and in the set of visited nodes."""
 
 _NUMBER = 8
 """Bytes of an array element."""
@@ -25,7 +25,7 @@ _NUMBER = 8
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The best paths of one length, one element per path.
+    """The best paths of one length. Each array has one element per path.
 
     Attributes:
         start: index of the start of the path.
@@ -54,7 +54,7 @@ class Found:
     """Shortest paths: for each path the index of its start, its last node, its nodes and its edges.
 
     Nodes and edges have the combined numbers of `Walk`. The nodes of path n are the elements `node_first[n]` to
-    `node_first[n + 1]` (exclusive) of `nodes`. The edges are found in the same way.
+    `node_first[n + 1]` (exclusive) of `nodes`. The edges are stored in the same way.
     """
 
     start: Numbers
@@ -115,7 +115,7 @@ class PathSearch:
         return self._paths(layers, kept)
 
     def _steps(self, layer: _Layer, *, loops: bool) -> _Layer:
-        """Extend the paths of a layer by one edge: only by self-loops, or only by other edges."""
+        """Extend the paths of a layer by one edge. With `loops`, only by self-loops; else only by other edges."""
         source, node, edge = self._walk.edges_from(layer.node)
         found = _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
         return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
@@ -180,7 +180,7 @@ def _firsts(lengths: Numbers) -> Numbers:
 
 
 def _then(first: Numbers, second: Numbers) -> Numbers:
-    """Integers in the order of pairs of integers; equal pairs have equal integers."""
+    """An integer for each pair of integers, in the order of the pairs. Equal pairs have equal integers."""
     pairs = first * (int(second.max()) + 1) + second
     return groups_of(pairs)[1]
 

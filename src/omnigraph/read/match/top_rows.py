@@ -20,7 +20,7 @@ from omnigraph.read.match.pipeline import MatchRun, Pipeline
 from omnigraph.read.rows.frame import Binding, Frame, concat_frames
 
 _FASTER = 4
-"""Each batch has this many times the nodes of the batch before."""
+"""Each batch has this many times as many nodes as the previous batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Portions:
 
 
 def _key_values(key: ir.SortKey, frame: Frame) -> pa.Array:
-    """Values of a sort key for each row, or integers in the same order."""
+    """For each row, the value of a sort key, or an integer that sorts in the same way."""
     expr = key.expr
     if isinstance(expr, ir.Prop):
         return frame.prop(expr.var, expr.name)

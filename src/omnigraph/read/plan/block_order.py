@@ -58,7 +58,7 @@ class BlockOrder:
 
 
 def order_block(block: QueryBlock, bound: frozenset[str], rows: float, statistics: Statistics) -> BlockOrder:
-    """The cheapest order of a block. It is found in the cache of the compiled query, or searched and cached.
+    """The cheapest order of a block. It is taken from the cache of the compiled query, or searched and then cached.
 
     Args:
         block: the block.
@@ -103,7 +103,7 @@ class _BlockOrdering:
             yield BlockJoin(negation, negated=True)
 
     def _before_optionals(self) -> list[str]:
-        """Variables of this block that no chain of edges connects with a variable of an optional block.
+        """Variables of this block that are not connected with a variable of an optional block by a chain of edges.
 
         They are bound first.
         """
@@ -112,7 +112,7 @@ class _BlockOrdering:
         return [name for name in self._block.nodes if name not in waiting]
 
     def _bind(self, names: Sequence[str]) -> Iterator[Move]:
-        """Moves that bind the given variables, and walk all edges that can be reached from bound variables."""
+        """The steps that bind the given variables, and walk all edges that can be reached from bound variables."""
         nodes = self._block.nodes
         known = self._bound | nodes.keys()
         possible = [e for e in self._expands if e.left in known and e.right in known]
@@ -130,7 +130,7 @@ class _BlockOrdering:
 
 
 def _connected(names: set[str], expands: Sequence[ir.Expand]) -> set[str]:
-    """The given variables, and all variables that chains of edges connect with them."""
+    """The given variables, and all variables that are connected with them by chains of edges."""
     found = set(names)
     grown = True
     while grown:

@@ -14,9 +14,9 @@ from omnigraph.read.topology.topology import DegreeStatistics
 
 
 def collect_statistics(block: QueryBlock, candidates: Candidates, context: Context) -> Statistics:
-    """Collect row counts, degrees and selectivities of everything that a block refers to.
+    """Collect row counts, degrees and selectivities of the variables, types and conditions of a block.
 
-    Conditions on single variables are evaluated if that is cheap.
+    Conditions on single variables are evaluated if this is cheap.
     """
     tables = context.tables
     values: dict[tuple[str, str], PropertyStatistics] = {}
@@ -40,7 +40,7 @@ def cardinality(candidates: Candidates, name: str, context: Context) -> Cardinal
 
 
 def estimated_size(candidates: Candidates, name: str, context: Context) -> float:
-    """Estimated number of nodes that satisfy the conditions on a variable alone."""
+    """Estimated number of nodes that satisfy the conditions that refer only to this variable."""
     tables = candidates.tables(name)
     size = float(candidates.total(name))
     for condition in candidates.own(name):

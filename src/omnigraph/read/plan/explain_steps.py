@@ -1,4 +1,4 @@
-"""The operators of a plan as trace entries, for `explain` without execution."""
+"""The operators of a plan as trace entries, for an `explain` that does not execute the query."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _pipeline_entries(pipeline: Pipeline, match: MatchRun) -> Iterator[Entry]:
 
 
 def _edge_access(operator: Operator, rows: float, context: Context) -> list[str]:
-    """How an operator would find its edges, for a number of input rows: in a topology or with index lookups."""
+    """How an operator would find the edges of its input rows: in a topology (adjacency arrays) or by index lookups."""
     paths = (
         context.topologies.access_path(step.edge, rows, inward=step.direction is ir.Direction.IN)
         for step in operator.edge_steps

@@ -3,8 +3,8 @@
 A state is the set of variables that are bound so far and the set of edges that are walked so far. The estimated number
 of rows in a state does not depend on the order that leads to it. It is the product of the cardinalities of the bound
 variables, the selectivities of the walked edges and the selectivities of the evaluated conditions. So the search is
-dynamic programming over states: the cheapest order that leads to a state extends the cheapest order of an earlier
-state. With up to eight variables the search is exhaustive; with more, it is a beam search.
+dynamic programming over states: the cheapest order for a state extends the cheapest order for an earlier
+state by one step. With up to eight variables the search is exhaustive; with more, it is a beam search.
 """
 
 # See docs/decisions/0086-a-plan-depends-on-statistics.md
@@ -22,7 +22,7 @@ _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
 
 MAX_EXHAUSTIVE_VARIABLES = 8
-"""Up to this number of variables, the search is exhaustive. Beyond it, a beam search is used."""
+"""Up to this number of variables, the search is exhaustive. With more variables, it is a beam search."""
 
 BEAM_WIDTH = 24
 """Number of partial orders that the beam search keeps."""
@@ -46,11 +46,11 @@ class Move:
 
     Attributes:
         scan: variable that is bound to all its candidates.
-        expand: edges that are walked; if both variables are bound, edges whose existence is tested.
+        expand: traversal whose edges are walked; if both variables are bound, only the existence of an edge is tested.
         condition: join condition that is evaluated, as an index into the join conditions of the block.
         forward: whether edges are walked from the left variable to the right one.
-        closing: whether both variables of `expand` are bound before this step.
-        late: whether conditions on the reached variable are evaluated on reached nodes only.
+        closing: whether both variables of `expand` are already bound before this step.
+        late: whether the conditions on the reached variable are evaluated only on the nodes that are reached.
     """
 
     scan: str | None = None
@@ -63,7 +63,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class JoinOrder:
-    """Moves in order, the estimated number of rows after the last move, and the estimated cost of all moves."""
+    """A join order: its steps (`Move`), the estimated number of rows after the last step, and the estimated cost."""
 
     moves: tuple[Move, ...]
     rows: float
@@ -75,7 +75,7 @@ Conditions = Sequence[tuple[int, frozenset[str]]]
 
 
 class Estimates:
-    """Estimates the rows and the cost of moves. The estimates depend only on the statistics."""
+    """Estimates the rows and the cost of the steps of a join order. The estimates depend only on the statistics."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -96,12 +96,12 @@ class Estimates:
         return self.held(expand.left, expand.steps), self.held(expand.right, expand.steps, left=False)
 
     def _edges(self, expand: ir.Expand) -> float:
-        """Number of pairs of nodes that one hop of an expand joins."""
+        """Number of pairs of nodes that one hop of a traversal connects."""
         edges = self._statistics.edges
         return float(sum(edges[s.edge].edges * (2 if s.direction is ir.Direction.BOTH else 1) for s in expand.steps))
 
     def walked(self, expand: ir.Expand, *, forward: bool = True) -> float:
-        """Estimated number of edges that an expand walks from one node."""
+        """Estimated number of edges that a traversal walks from one node."""
         left, right = self._ends(expand)
         degree = self._edges(expand) / max((left if forward else right).total, 1)
         if expand.hops is None:
@@ -110,7 +110,7 @@ class Estimates:
         return min(sum(degree**n for n in range(1, hops + 1)), self._edges(expand))
 
     def joined(self, expand: ir.Expand) -> float:
-        """Selectivity of an expand: the fraction of all pairs of nodes that its edges join."""
+        """Selectivity of a traversal: the fraction of all pairs of nodes that its edges connect."""
         left, right = self._ends(expand)
         if expand.hops is None:
             return self._edges(expand) / max(left.total * right.total, 1)
@@ -146,7 +146,7 @@ class Estimates:
         return self._statistics.shares[place]
 
     def after(self, move: Move, rows: float) -> float:
-        """Estimated number of rows after a move, from the number of rows before it."""
+        """Estimated number of rows after a step of a join order. `rows` is the number of rows before the step."""
         if move.scan is not None:
             return rows * self.held(move.scan).size
         if move.condition is not None:
@@ -159,12 +159,12 @@ class Estimates:
         return rows * joined * (right if move.forward else left).size
 
     def cost(self, move: Move, rows: float, first: bool) -> float:
-        """Estimated cost of a move. The unit is the cost of walking one edge.
+        """Estimated cost of a step of a join order. The unit is the cost of walking one edge.
 
         Args:
-            move: the move.
-            rows: number of rows before the move.
-            first: whether no variable is bound before the move.
+            move: the step.
+            rows: number of rows before the step.
+            first: whether no variable is bound before the step.
         """
         after = self.after(move, rows)
         if move.condition is not None:
@@ -188,7 +188,7 @@ class Estimates:
         return LATE_TEST_COST_EDGES * walked
 
     def is_late(self, expand: ir.Expand, rows: float, *, forward: bool) -> bool:
-        """Whether evaluating the conditions on the reached variable is cheaper on reached nodes than on all nodes."""
+        """Whether to evaluate the conditions on the reached variable only on reached nodes, if this is cheaper."""
         left, right = self._ends(expand)
         far = right if forward else left
         walked = rows * self.walked(expand, forward=forward)
@@ -200,9 +200,9 @@ class JoinOrderSearch:
 
     Args:
         names: variables to bind.
-        expands: edges to walk.
+        expands: traversals to walk.
         conditions: join conditions; each is evaluated as soon as its variables are bound.
-        bound: variables that are bound already.
+        bound: variables that are already bound.
         estimates: the cost model.
     """
 
@@ -256,9 +256,9 @@ class JoinOrderSearch:
         yield from onward(*self._reduced(_State(self._before, frozenset()), JoinOrder((), rows, 0.0)))
 
     def _next_moves(self, state: _State, order: JoinOrder) -> Iterator[tuple[_State, JoinOrder]]:
-        """All states that the next move can lead to.
+        """All states that the next step can lead to, with their join orders.
 
-        A move binds a variable, or walks several hops between bound variables.
+        The step binds a variable, or walks several hops between bound variables.
         """
         bound = state.bound
         for place, expand in enumerate(self._expands):
@@ -267,7 +267,7 @@ class JoinOrderSearch:
             left, right = expand.left in bound, expand.right in bound
             if (
                 left and right
-            ):  # several hops; single hops are tested in `_reduced`, as soon as both variables are bound
+            ):  # this is a walk of several hops; `_reduced` tests single hops, as soon as both variables are bound
                 yield self._after_move(state, order, Move(expand=expand, closing=True), place)
             elif left or (right and expand.hops is None):
                 late = self._estimates.is_late(expand, order.rows, forward=left)
@@ -295,7 +295,7 @@ class JoinOrderSearch:
         return JoinOrder((*order.moves, move), self._estimates.after(move, order.rows), order.cost + cost)
 
     def _reduced(self, state: _State, order: JoinOrder, before: _State | None = None) -> tuple[_State, JoinOrder]:
-        """Add all moves that only remove rows: evaluate conditions, and test single hops between bound variables."""
+        """Add all steps that only remove rows: evaluate conditions, and test single hops between bound variables."""
         tried = before
         while True:
             for place, names in self._conditions:

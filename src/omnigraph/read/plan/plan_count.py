@@ -1,4 +1,4 @@
-"""Choose the variables of a match whose matches are counted, so that they need no rows (see `Count`)."""
+"""Choose the variables of a match that are only counted, so that no rows are produced for them (see `Count`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def count_leaves(
 ) -> tuple[Leaf, ...]:
     """Variables to count, in the order in which they are eliminated.
 
-    When its turn comes, a variable is joined with at most one variable that is not eliminated yet. Cheap variables come
-    first.
+    When a variable is eliminated, it is joined with at most one variable that is not eliminated yet. Cheap variables
+    come first.
 
     Args:
         block: the `match` block.
         required: variables that have to be in the rows, so that they cannot be counted.
         candidates: candidates of the variables of the block.
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
     """
     return tuple(_leaves(block, required, candidates, context))
 
@@ -53,7 +53,7 @@ def _leaves(block: QueryBlock, required: frozenset[str], candidates: Candidates,
         return Leaf(name, onto, expand) if alone and _can_eliminate(expand, name, required, left[name]) else None
 
     def reads_edges(found: Leaf) -> bool:
-        """Whether counting needs the edges of a variable. Otherwise, degrees are enough, or there are no edges."""
+        """Whether counting has to read the edges of a variable. If not, degrees are enough, or there are no edges."""
         if found.expand is None:
             return False
         return found.expand.hops is not None or found.name in weighted or candidates.restricts(found.name)

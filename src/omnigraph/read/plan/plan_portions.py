@@ -11,13 +11,13 @@ MIN_FULL_MATCH_COST_EDGES = 20_000.0
 """If a match of all nodes costs at most as much as walking this number of edges, batches are not used."""
 
 MIN_GAIN = 2.0
-"""Batches are used if a match of all nodes costs at least this many times as much."""
+"""Batches are used if a match of all nodes costs more than this many times the cost of matching in batches."""
 
 FIRST_PORTION_ROWS = 1_000
 """The first batch is sized for at least this number of result rows, unless `_FIRST_PORTION_RATIO` limits it."""
 
 _FIRST_PORTION_RATIO = 64
-"""`FIRST_PORTION_ROWS` enlarges the first batch to at most 1 / `_FIRST_PORTION_RATIO` of the nodes."""
+"""The first batch is enlarged for `FIRST_PORTION_ROWS` rows, but to at most 1 / `_FIRST_PORTION_RATIO` of the nodes."""
 
 _FIRST_PORTION_MARGIN = 2.0
 """The first batch is sized for this many times the needed rows."""

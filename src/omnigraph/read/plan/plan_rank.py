@@ -11,10 +11,10 @@ MIN_FULL_MATCH_COST_EDGES = 20_000.0
 """If a match of all nodes costs at most as much as walking this number of edges, all nodes are matched."""
 
 MIN_GAIN = 1.5
-"""Minimum advantage, as a factor, of finding the best nodes first.
+"""Finding the best nodes first must be better than a match of all nodes by this factor.
 
-A match of all nodes has to cost more than this factor times counting, and to have more than this factor times the
-needed rows.
+A match of all nodes must cost more than `MIN_GAIN` times as much as counting, and must have more than `MIN_GAIN`
+times the needed rows.
 """
 
 _MAX_RANKED_ROWS = 1 << 30

@@ -37,7 +37,7 @@ class Planner:
 
     Args:
         query: the query.
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
 
     Attributes:
         match: the execution state of the match. It keeps the results of conditions that were evaluated while planning.
@@ -84,7 +84,7 @@ class Planner:
             return None
         block, var = self._query.match, ranked_variable(rank)
         candidates = self.match.candidates(block)
-        # Optional blocks do not remove nodes from the rows, so the search for nodes can leave them out.
+        # Optional blocks do not remove nodes from the rows. So they are left out while the best nodes are searched.
         counted = block.without_unused_optionals
         whole, statistics = self._order(block)
 
@@ -136,7 +136,7 @@ class Planner:
             block: the block.
             bound: variables that are bound in the input rows.
             rows: number of input rows.
-            match: has the candidates of the variables of the block.
+            match: the execution state, with the candidates of the variables of the block.
         """
         trace = self._context.trace
         candidates = match.candidates(block)
@@ -173,7 +173,7 @@ class Planner:
 
 
 def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:
-    """The operator that executes a move of a join order."""
+    """The operator that executes a step of a join order."""
     if move.condition is not None:
         return Filter(block.join_conditions[move.condition])
     if move.scan is not None:

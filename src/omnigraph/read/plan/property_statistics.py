@@ -1,4 +1,4 @@
-"""Property statistics that need no IO: from the schema, or from a sample of a column that is in memory."""
+"""Property statistics without reading tables: from the schema, or from a sample of a column that is in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAMPLE = 2_048
 """Number of values in a sample."""
 
 _BOUNDS = 128
-"""Number of values of the sorted sample that the statistics contain."""
+"""Number of values from the sorted sample that the statistics keep."""
 
 
 def property_statistics(tables: Sequence[EntityTable], name: str, context: Context) -> PropertyStatistics | None:
@@ -69,7 +69,7 @@ def sample_statistics(column: pa.Array, count: int) -> PropertyStatistics:
     places = np.unique(np.linspace(0, len(column) - 1, min(_SAMPLE, len(column))).astype(np.int64))
     some = column if len(places) == len(column) else column.take(pa.array(places))
     present = some.drop_null()
-    # Unused numbers are null, too. They must not count as nulls of entities.
+    # Unused numbers are null in the column, too. They must not be counted as entities whose value is null.
     expected = len(some) * count / len(column)
     missing = max(0.0, 1 - len(present) / expected)
     if len(present) == 0:
@@ -85,7 +85,7 @@ def sample_statistics(column: pa.Array, count: int) -> PropertyStatistics:
 
 
 def _ordered(values: pa.Array) -> tuple[str | int | float, ...]:
-    """Values of the sample as Python values, sorted; empty for types that are not sorted."""
+    """Values of the sample as Python values, sorted; empty for types without an order."""
     if pa.types.is_date32(values.type):
         values = values.view(pa.int32())
     elif pa.types.is_date64(values.type):

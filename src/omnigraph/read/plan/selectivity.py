@@ -18,7 +18,7 @@ _KEPT_WORDS = 1 / 20
 """Default selectivity of a text search."""
 
 Known = Callable[[str, str], PropertyStatistics | None]
-"""Returns the statistics of a property, by variable and property name; None if there are none."""
+"""Function that returns the statistics of a property, by variable and property name; None if there are none."""
 
 Params = Mapping[str, ir.ConstValue]
 

@@ -20,7 +20,7 @@ class Cardinality:
 
     Attributes:
         total: number of all nodes of its types.
-        size: number of these nodes that satisfy the conditions on the variable alone.
+        size: number of these nodes that satisfy the conditions that refer only to this variable.
         counted: whether `size` is exact; otherwise it is an estimate, and the conditions are not evaluated yet.
     """
 
@@ -40,7 +40,7 @@ class PropertyStatistics:
     Attributes:
         distinct: estimated number of distinct values.
         missing: fraction of nulls.
-        sample: sorted sample of the values, used as an equi-depth histogram; empty for types that are not sorted.
+        sample: sorted sample of the values, used as an equi-depth histogram; empty for types without an order.
     """
 
     distinct: float
@@ -60,7 +60,7 @@ class Statistics:
         variables: cardinality of each variable of the block.
         nodes: number of nodes of each node type.
         edges: degree statistics of each edge type.
-        shares: selectivity of each join condition, in the order of the block.
+        shares: selectivity of each join condition, in the order of the join conditions of the block.
         values: property statistics that the selectivities were computed from, by variable and property name.
     """
 

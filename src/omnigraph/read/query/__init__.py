@@ -1,1 +1,1 @@
-"""A compiled read query with derived facts. The facts depend only on the query, so they are computed once per query."""
+"""A compiled read query, with facts that are derived from the query text. They are computed once per query."""

@@ -64,7 +64,7 @@ class QueryBlock:
 
     @cached_property
     def join_conditions(self) -> tuple[Expression, ...]:
-        """All conditions that are not in `own_conditions`: on several variables, or on variables of an outer block."""
+        """All other conditions (not in `own_conditions`): on several variables, or on variables of an outer block."""
         return tuple(condition for condition in self.conditions if self._only_variable(condition) is None)
 
     def _only_variable(self, condition: Expression) -> str | None:
@@ -73,12 +73,12 @@ class QueryBlock:
 
     @cached_property
     def node_types(self) -> tuple[str, ...]:
-        """Node types at the ends of the expands of this block and the blocks inside it."""
+        """Node types at the ends of the traversals of this block and the blocks inside it."""
         return tuple(dict.fromkeys(name for step in self._steps for name in (step.left_type, step.right_type)))
 
     @cached_property
     def edge_types(self) -> tuple[str, ...]:
-        """Edge types of the expands of this block and the blocks inside it."""
+        """Edge types of the traversals of this block and the blocks inside it."""
         return tuple(dict.fromkeys(step.edge for step in self._steps))
 
     @cached_property
@@ -116,9 +116,9 @@ class QueryBlock:
 
     @cached_property
     def without_unused_optionals(self) -> QueryBlock:
-        """The block without its optional blocks, if nothing else refers to their variables; else the block itself.
+        """The block without its optional blocks, if no other clause refers to their variables; else the block itself.
 
-        An optional block never removes rows. So without it, the other variables have the same combinations of values.
+        An optional block never removes rows. The other variables have the same combinations of values without it.
         """
         inside = {name for optional in self.optionals for name in optional.introduced}
         used = {name for inner in self.negations for name in inner.block.outer} | variables(self.block.filters)
@@ -128,7 +128,7 @@ class QueryBlock:
         return replace(self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={})
 
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
-        """A reduced copy of the block, without the given variables and expands. Copies are cached by variable names."""
+        """A reduced copy of the block, without the given variables and traversals. Copies are cached by variables."""
         key = tuple(names)
         if key not in self._reduced:
             rest = replace(
@@ -159,7 +159,7 @@ def _conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
 
 
 def bound_by_expand(expand: ir.Expand) -> Iterator[str]:
-    """Edge and path variables of an expand."""
+    """Edge and path variables of a traversal."""
     if expand.edge_var is not None:
         yield expand.edge_var.name
     if expand.path_var is not None:

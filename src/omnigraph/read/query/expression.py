@@ -1,4 +1,4 @@
-"""An expression of a compiled query, with the facts that the planner and the executor need."""
+"""An expression of a compiled query, with derived facts (such as its variables) for the planner and the executor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGE_OPERATORS = frozenset({ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT,
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression with facts about it. A fact is computed on first use and cached for all runs of the query."""
+    """An expression with facts that are derived from it. A fact is computed on first use and cached for all runs."""
 
     expr: ir.Expr
 
@@ -40,7 +40,7 @@ class Expression:
 
     @cached_property
     def path_lists(self) -> tuple[tuple[str, ir.PathPart], ...]:
-        """Lists of the nodes or edges of a path that the expression reads, as pairs of path variable and part."""
+        """Lists of path nodes or edges that the expression reads: pairs of path variable, and nodes or edges."""
         found = {(part.var, part.part): None for part in walk(self.expr) if isinstance(part, ir.PathValue)}
         return tuple(key for key in found if key[1] is not ir.PathPart.LENGTH)
 
@@ -93,7 +93,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class SortTerm:
-    """A sort key with the facts about its expression."""
+    """A sort key. Its expression has the derived facts (see `Expression`)."""
 
     expression: Expression
     descending: bool = False
@@ -112,7 +112,7 @@ def _on_table_rows(part: Any) -> Any:
 
 
 def variables(part: object) -> frozenset[str]:
-    """Variables that an expression, or a tuple of them, refers to."""
+    """Variables that an expression, or a tuple of expressions, refers to."""
     found: set[str] = set()
     for inner in walk(part):
         if isinstance(inner, ir.SameEntity):

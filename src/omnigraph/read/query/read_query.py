@@ -17,7 +17,7 @@ from omnigraph.read.query.expression import Expression, SortTerm, variables
 
 @dataclass(frozen=True)
 class ReadQuery:
-    """A compiled read query with facts about it. Create it once per compiled query, because it caches the facts.
+    """A compiled read query, with facts that are derived from it. Create one object per query, because it caches them.
 
     Example:
         >>> from omnigraph.lang.query import compile_query
@@ -93,7 +93,7 @@ class ReadQuery:
     def leading_key(self) -> ir.SortKey | None:
         """The first sort key, if it is a property or id of one node variable of the match; else None.
 
-        Also None if rows cannot be found in the order of the key: for queries with groups, `distinct`, ranks or paths.
+        Also None if rows cannot be matched in key order: for queries with groups, `distinct`, ranks or paths.
         """
         read = self.read
         if read.grouped or read.distinct or read.ranked is not None:
@@ -124,7 +124,7 @@ class ReadQuery:
     def first_rank(self) -> ir.Rank | None:
         """The rank that is the first sort key.
 
-        None if the first key is not a rank, or if it does not sort the best first and nulls last.
+        None if the first key is not a rank, or if its order is not the best first and nulls last.
         """
         if not self.read.order:
             return None
@@ -143,7 +143,8 @@ class ReadQuery:
         node = self.match.nodes.get(ranked_variable(rank))
         if node is None or len(node.types) != 1:
             return None
-        # The scores of a fusion depend on all nodes that are in any row. These are known for one variable only.
+        # The scores of a fusion depend on all nodes of its variable that are in any row. `Rank` finds these nodes for
+        # one variable only.
         others = any(isinstance(part, ir.Fusion) and ranked_variable(part) != node.name for part in self.ranks)
         return None if others else rank
 
@@ -160,7 +161,7 @@ class ReadQuery:
 
     @cached_property
     def is_countable(self) -> bool:
-        """Whether all aggregates can be computed from distinct rows, if the number of equal rows is known for each."""
+        """Whether all aggregates can be computed from distinct rows and the number of times that each row occurs."""
         parts = walk(self._grouped_parts)
         return all(_accepts_weights(part) for part in parts if isinstance(part, ir.Aggregate))
 

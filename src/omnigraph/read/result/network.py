@@ -47,10 +47,10 @@ class _Entity:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes and edges that the columns of a read describe.
+    """The nodes and edges that the result columns of a query contain.
 
     Args:
-        read: the read.
+        read: the IR of the query.
         catalog: the schema.
     """
 
@@ -170,8 +170,8 @@ def _node_vars(block: ir.Block) -> dict[str, tuple[str, ...]]:
 def _expands(block: ir.Block, *, optional: bool = False) -> Iterator[ir.Expand]:
     """Single-hop edges of the query that exist in every row in which both nodes exist.
 
-    Edges of an optional block are left out if the block introduces neither node: such an edge may be missing although
-    both nodes exist.
+    Edges of an optional block are left out if both nodes are variables of the outer block: such an edge may be missing
+    although both nodes exist.
     """
     introduced = {node.name for node in block.nodes}
     for expand in block.expands:

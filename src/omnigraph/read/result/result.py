@@ -43,7 +43,7 @@ class Result:
         snapshot: the commit that was read, if the call named it; else None.
         graph_commit_id: newest commit that the query could see. It can be used as a precondition of a write. None if
             the query ran in a transaction that has written, because this state is not a commit yet.
-        warnings: constructs of the query that are allowed but probably not meant.
+        warnings: warnings about parts of the query that are allowed but are probably mistakes.
     """
 
     query_name: str
@@ -197,11 +197,11 @@ def _cell(text: str | None) -> str:
 
 
 _PLAIN = frozenset(kind.id for kind in (pa.int64(), pa.int32(), pa.float64(), pa.utf8(), pa.bool_(), pa.date32()))
-"""Arrow types that results contain unchanged."""
+"""Arrow types that need no conversion for the result."""
 
 
 def for_people(table: pa.Table) -> pa.Table:
-    """Convert an internal table to a result table: a DateTime becomes a timestamp."""
+    """Convert an internal table to a result table: a DateTime becomes an Arrow timestamp."""
     if all(kind.id in _PLAIN for kind in table.schema.types):
         return table
     columns = [

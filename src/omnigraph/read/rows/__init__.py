@@ -1,1 +1,1 @@
-"""Rows of a match: which entity each variable holds in each row, and expressions over them."""
+"""Rows of a match: which entity each variable is bound to in each row, and expressions over them."""

@@ -17,7 +17,7 @@ from omnigraph.read.columns.entity_table import EntityTable, as_one_array, place
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
 WHOLE_TABLE_RATIO = 4
-"""Id ranks are computed for a whole table if a frame has at least one row per `WHOLE_TABLE_RATIO` entities."""
+"""If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Binding:
             return self.tables[0].take(name, self.numbers)
         kinds = {table.schema.field(name).type for table in self.tables if table.has_column(name)}
         if not kinds:
-            return pa.nulls(len(self.numbers))  # the variable has an interface that no type implements
+            return pa.nulls(len(self.numbers))  # the type of the variable is an interface that no node type implements
         parts, place = [pa.nulls(1, next(iter(kinds)))], np.zeros(len(self.numbers), np.int64)
         start = 1
         for number, table in enumerate(self.tables):
@@ -73,7 +73,7 @@ class Binding:
         return as_one_array(pa.chunked_array(parts)).take(pa.array(place))
 
     def id_ranks(self) -> pa.Array | None:
-        """For each row, the position of its entity in id order; null for null. None if comparing ids is cheaper."""
+        """For each row, the position of its entity in id order, or null. Returns None if comparing ids is cheaper."""
         if self.type_index is not None:
             return None
         table = self.tables[0]
@@ -108,7 +108,7 @@ class Path:
     """Paths, one per row.
 
     The nodes of row n are the elements `node_first[n]` to `node_first[n + 1]` (exclusive) of `nodes`. The edges are
-    found in the same way.
+    stored in the same way.
     """
 
     nodes: Binding
@@ -175,7 +175,7 @@ class FusedRanks:
     """Result of a rank fusion, one element per entity or per row.
 
     Attributes:
-        score: fused score, larger is better. NaN if the entity has no score, or certainly is not in the top rows.
+        score: fused score; larger is better. NaN if the entity has no score, or is certainly not in the top rows.
         place: position in the fused order, from 0; `NOTHING` if the score is NaN.
     """
 
@@ -202,7 +202,7 @@ class Frame:
         paths: paths of the path variables, by name.
         origin: for rows of an inner block, the index of the input row that each row belongs to.
         searching: evaluates text matches and ranks.
-        fused: fused ranks of each row, once the match is complete.
+        fused: fused ranks of each row. They are set when the match is complete.
     """
 
     count: int
@@ -229,7 +229,7 @@ class Frame:
         return held + (0 if self.origin is None else self.origin.nbytes)
 
     def bind(self, name: str, binding: Binding) -> Frame:
-        """A copy of the frame with another variable."""
+        """A copy of the frame with one more variable."""
         return replace(self, bindings={**self.bindings, name: binding}, _columns={})
 
     def bind_path(self, name: str, path: Path) -> Frame:
@@ -268,7 +268,7 @@ class Frame:
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
 
-        Two rows have equal integers if the given variables have the same entities in both.
+        Two rows have equal integers if each of the given variables has the same entity in both rows.
         """
         result = np.zeros(self.count, np.int64)
         for name in names:

@@ -19,7 +19,7 @@ class ColumnSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _SlicedColumns:
-    """Columns for the rows from `first` to `last` (exclusive)."""
+    """Values of columns for the rows from `first` to `last` (exclusive)."""
 
     columns: ColumnSource
     first: int
@@ -64,7 +64,7 @@ class ResultRows:
 
 @dataclass(frozen=True, slots=True)
 class NoVariables:
-    """Groups as rows without variables: after grouping, only result columns can be used in expressions."""
+    """Rows without variables, for groups: after grouping, expressions can use only result columns."""
 
     count: int
 

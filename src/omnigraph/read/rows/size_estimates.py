@@ -28,7 +28,7 @@ Of larger tables, a few values may be read.
 def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
     """Bytes of the texts and lists that expressions read, for all rows of a frame.
 
-    A column whose size is unknown counts as 0: it belongs to a large table, is not in memory, and is read for few rows.
+    A column whose size is unknown counts as 0. Such a column is not in memory, and only a few values of it are read.
     A single row counts as 0, too, because each of its values is in memory only once.
     """
     if frame.count <= 1 and not frame.paths:
@@ -47,7 +47,7 @@ def materialized_bytes(expressions: Iterable[Expression], frame: Frame) -> int:
 
 
 def chunk_bytes(expression: Expression, frame: Frame) -> int:
-    """As `materialized_bytes`, for one expression that is evaluated in chunks: bytes of one chunk."""
+    """Like `materialized_bytes`, but for one expression that is evaluated in chunks: the bytes of one chunk."""
     size = materialized_bytes([expression], frame)
     return size if is_one_chunk(frame.count) else size * CHUNK_ROWS // frame.count
 

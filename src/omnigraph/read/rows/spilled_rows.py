@@ -14,7 +14,7 @@ from omnigraph.read.rows.frame import Binding, Frame, Path, concat_frames
 from omnigraph.storage.files.scratch import Scratch
 
 _WEIGHT = "weight"
-_DISK_HINT = "free disk space there, set TMPDIR to another directory, or give the query more memory"
+_DISK_HINT = "free disk space in this directory, set TMPDIR to another directory, or give the query more memory"
 
 Weighted = tuple[Frame, Numbers]
 """Rows and their weights. A weight is the number of rows of the match that the row stands for."""
@@ -30,8 +30,8 @@ class SpilledRows:
     """A row buffer. It returns rows in insertion order. Use it in a `with` block, which deletes the temporary file.
 
     Args:
-        room: maximum number of bytes in memory.
-        less: merges rows, to reduce their number before they are spilled; None if rows cannot be merged.
+        room: maximum number of bytes of rows in memory.
+        less: function that merges rows, to reduce their number before a spill; None if rows cannot be merged.
     """
 
     def __init__(self, room: int, less: Callable[[Weighted], Weighted] | None = None) -> None:
@@ -118,7 +118,7 @@ class SpilledRows:
         yield from self._parts
 
     def whole(self) -> Weighted:
-        """All rows at once. `add` must have been called before."""
+        """All rows at once. `add` must have been called at least once."""
         return joined(list(self.parts()))
 
 

@@ -52,7 +52,7 @@ class TokenBatch:
 
 
 class Occurrences:
-    """Token occurrences of a text column, as an iterable of batches. Null texts have no tokens.
+    """Token occurrences of a text column. Iterating over this object yields batches. Null texts have no tokens.
 
     Attributes:
         vocabulary: distinct words, sorted.
@@ -86,14 +86,14 @@ class Occurrences:
 
 
 def _text_chunks(texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Split a column into chunks of about `TEXT_CHUNK_BYTES`: the index of the first text, and the texts."""
+    """Split a column into chunks of about `TEXT_CHUNK_BYTES`. Yields the index of the first text, and the texts."""
     texts = pc.fill_null(texts, "").cast(pa.large_utf8())
     for start, end in _cuts(texts, TEXT_CHUNK_BYTES):
         yield start, texts.slice(start, end - start)
 
 
 def _cuts(texts: pa.Array, size: int) -> Iterator[tuple[int, int]]:
-    """Split texts into chunks of about `size` bytes: the index of the first text, and the end (exclusive)."""
+    """Split texts into chunks of about `size` bytes. Yields the first index and the end (exclusive) of each chunk."""
     ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
     while start < len(texts):
@@ -155,7 +155,7 @@ class _Analysed:
 
     Attributes:
         vocabulary: distinct words, sorted.
-        width: number of token positions in each piece.
+        width: number of token positions in each piece. Tokens that the analyzer drops have positions, too.
         first: index in `word` of the first token of each piece, and then the number of all tokens.
         word: tokens of all pieces, concatenated, as indices into the vocabulary.
         place: position of each token in its piece, counted in tokens.
@@ -209,18 +209,18 @@ def _words_in(pieces: pa.Array, analyzer: ir.Analyzer) -> tuple[list[str], Numbe
 
 
 def _single_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers]:
-    """Tokens of pieces that are one token each.
+    """Tokens of pieces. Each piece is one token.
 
     Returns the tokens that the analyzer keeps, and the piece of each token.
     """
-    # The analyzer counts positions from the first token that it keeps. So the text starts with "0", which is always
-    # kept.
+    # The analyzer counts positions from the first token that it keeps. So the text starts with the token "0", which
+    # the analyzer always keeps.
     words, places = words_of(" ".join(["0", *pieces]), analyzer)
     return words[1:], np.array(places[1:], np.int64) - 1
 
 
 def _several_words(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], Numbers, Numbers, Numbers]:
-    """Tokens of pieces with any number of tokens each. The result is that of `_words_in`."""
+    """Tokens of pieces, each of which can have several tokens. Returns the same values as `_words_in`."""
     for number in count(1_000_000):
         mark = str(number)
         found, places = words_of(f"{mark} " + "".join(f"{piece} {mark} " for piece in pieces), analyzer)
@@ -257,7 +257,7 @@ def _whole_texts(pieces: list[str], analyzer: ir.Analyzer) -> tuple[list[str], N
 
 
 def _token_batch(analysed: _Analysed, piece: Places, home: Places) -> TokenBatch:
-    """The token occurrences of pieces. `home` is the text of each piece."""
+    """The token occurrences of pieces. `home` is the index of the text that each piece belongs to."""
     width = analysed.width[piece]
     begins = np.cumsum(width) - width
     opening = np.flatnonzero(np.diff(home, prepend=-1))  # the first piece of each text

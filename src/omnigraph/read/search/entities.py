@@ -55,7 +55,7 @@ class Entities:
 
 
 def is_everything(binding: Binding) -> bool:
-    """Whether a binding certainly contains all entities of one type, in the order of their numbers."""
+    """Whether a binding is known to contain all entities of one type, in the order of their numbers."""
     return binding.type_index is None and binding.numbers is binding.tables[0].all_numbers()
 
 
@@ -95,7 +95,7 @@ def gather(
 
 
 def by_id(binding: Binding) -> Numbers:
-    """For each row of a binding, an integer. The integers are in the order of the entities by id, then by type."""
+    """For each row of a binding, an integer that sorts its entity by id, then by type."""
     if binding.type_index is None:
         return binding.tables[0].id_ranks()[binding.numbers]
     ids = pc.rank(binding.values("id"), sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)

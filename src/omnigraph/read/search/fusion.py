@@ -1,7 +1,8 @@
 """Reciprocal rank fusion (RRF): sort entities by their positions in several rankings.
 
-Each ranking is called an arm of the fusion. A fused score depends on the positions among all entities. Approximate
-positions are enough to find candidates for the top rows. Exact positions are computed only for these candidates.
+Each ranking is called an arm of the fusion. The fused score of an entity depends on its positions in all rankings.
+Approximate positions are enough to find candidates for the top rows. Exact positions are computed only for these
+candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, abov
 _LAST = np.iinfo(np.int64).max
 
 SORTED_FACTOR = 4
-"""The best approximate scores are sorted; their number is this factor times the number of possible candidates."""
+"""Of each ranking, only the best approximate scores are sorted: this many times the number of possible candidates."""
 
 MAX_COUNTED_ENTITIES = 48
 """With at most this number of entities, the position of each is found by counting smaller scores, without sorting."""
@@ -47,8 +48,8 @@ def fused(
 
     Args:
         arms: the arms, in query order.
-        k: constant that is added to each position.
-        ties: returns integers that decide the order of entities with equal scores.
+        k: the constant of the RRF formula. It is added to each position.
+        ties: function that returns an integer for each entity. Entities with equal scores are sorted by it.
         count: number of top entities that are needed; None for all.
     """
     orders = [_Order(arm, ties) for arm in arms]
@@ -72,14 +73,14 @@ def _contenders(
     orders: Sequence[_Order], found: Mask, k: int, count: int
 ) -> tuple[Numbers, list[tuple[Numbers, Numbers]]]:
     """Entities that can be among the top `count`, and bounds of their positions in each ranking."""
-    # Lower bound of the fused score of the entity at position `count`: the first `count` entities of an arm get at
-    # least this score from that arm alone.
+    # `least` is a lower bound of the fused score of the entity at position `count`: each of the first `count` entities
+    # of an arm gets at least this score from this arm.
     least = max((order.weight / (k + count) for order in orders if order.count >= count), default=0.0)
     chosen = np.flatnonzero(found)
     if least and count:
-        # An entity that is beyond this position in all arms has a lower score than this bound.
+        # An entity that is after position `depth` in all arms has a lower score than `least`.
         depth = int(sum(order.weight for order in orders) / least) - k + 1
-        # First with rough bounds, which need few sorted scores; then with tight bounds for the remaining entities.
+        # Entities are excluded first with rough bounds, which need few sorted scores; then the rest with tight bounds.
         chosen = np.flatnonzero(np.logical_or.reduce([order.first(depth) for order in orders]))
         chosen = chosen[_can_be_among(orders, [order.rough_bounds(chosen) for order in orders], k, count)]
     bounds = [order.bounds(chosen) for order in orders]
@@ -93,7 +94,7 @@ def _can_be_among(orders: Sequence[_Order], bounds: Sequence[tuple[Numbers, Numb
     if count == 0:
         return np.zeros(len(lowest), bool)
     bound = np.partition(lowest, len(lowest) - count)[len(lowest) - count]
-    # The tolerance allows for rounding errors of the sums.
+    # The tolerance covers rounding errors of the sums.
     near: Mask = _sums(orders, [earliest for earliest, _ in bounds], k) >= bound * (1 - 1e-12)
     return near
 
@@ -127,7 +128,7 @@ class _Order:
         self._front: Floats = np.zeros(0)
 
     def first(self, count: int) -> Mask:
-        """Mask of the entities that can be among the top `count` of this arm. Also sorts the scores near the front."""
+        """Mask of the entities that can be among the top `count` of this arm. Also sorts the best scores."""
         self._end = self.approximate.front(count * SORTED_FACTOR)
         values = self.approximate.values
         self._front = np.sort(values[values <= below(values, self._end)]).astype(np.float64)
@@ -149,7 +150,7 @@ class _Order:
         return np.sort(self.approximate.values[self.there]).astype(np.float64)
 
     def rough_bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """As `bounds`, but the bounds are wider for entities that are not near the front."""
+        """Like `bounds`, but the bounds are wider for entities that are not among the best."""
         low, high = self._uncertain_range(chosen)
         there = self.there[chosen]
         latest = np.where(high <= self._end, np.searchsorted(self._front, high, "right"), self.count)
@@ -172,7 +173,7 @@ class _Order:
         return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
 
     def _uncertain_range(self, chosen: Numbers) -> tuple[Floats, Floats]:
-        """For each given entity, the range of approximate scores of entities that may come before or after it."""
+        """For each given entity, a range of approximate scores. Entities in this range may come before or after it."""
         values = self.approximate.values[chosen].astype(np.float64)
         return values - 2 * self.approximate.error, values + 2 * self.approximate.error
 
@@ -186,8 +187,8 @@ class _Order:
         entities = self._between(low, high)
         place = np.empty(len(entities), np.int64)
         place[self._in_order(entities)] = np.arange(len(entities))
-        # The positions in `place` count only entities with an uncertain order, so the entities before the range are
-        # subtracted.
+        # `place` is a position among entities with an uncertain order. So the number of those before the range of the
+        # given entity is subtracted.
         before = np.searchsorted(np.sort(self.approximate.values[entities]).astype(np.float64), low, "left")
         places[open_] += place[np.searchsorted(entities, chosen[open_])] - before
         return places

@@ -51,10 +51,11 @@ class FuzzyWords:
 def within(word: Letters, words: Letters, edits: int) -> Mask:
     """Mask of the words whose Levenshtein distance from a word is at most `edits`.
 
-    All words have the same length, which differs from the length of the word by at most `edits`.
+    All `words` have the same length. It differs from the length of `word` by at most `edits`.
     """
     # `row` is one row of the edit-distance matrix, for all words at once. Only elements near the diagonal are needed.
-    # Row number i compares the first i letters of the word; element n of the row, with the first i + n - edits letters.
+    # In row i, element n is the distance of the first i letters of `word` from the first i + n - edits letters of each
+    # of the words.
     size, band, far = words.shape[1], 2 * edits + 1, edits + 1
     beyond = np.full(len(words), far, np.uint8)
     row = [np.full(len(words), more, np.uint8) if 0 <= more <= size else beyond for more in range(-edits, far)]

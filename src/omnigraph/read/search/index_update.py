@@ -39,7 +39,7 @@ class Update:
 def update_index(
     words: InvertedIndex, origin: Origin, table: EntityTable, name: str, analyzer: ir.Analyzer
 ) -> Update | None:
-    """Update the inverted index of an earlier version; None if that is not possible, or too many texts changed.
+    """Update the inverted index of an earlier version; None if this is not possible, or too many texts changed.
 
     Args:
         words: the index of the earlier version.
@@ -120,7 +120,7 @@ def _merged(
 
 
 def _vocabularies(old: pa.Array, new: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
-    """Merge two vocabularies. Returns the sorted result, and for both vocabularies the new number of each word."""
+    """Merge two vocabularies. Returns the sorted result, and the new number of each word of both vocabularies."""
     known = pc.index_in(new, value_set=old)
     unknown = new.filter(known.is_null())
     if len(unknown) == 0:
@@ -137,7 +137,7 @@ def _vocabularies(old: pa.Array, new: pa.Array) -> tuple[pa.Array, Numbers, Numb
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """Postings: for each, the word, the entity, the number of occurrences, and their positions."""
+    """Postings. Each posting has a word, an entity, the number of occurrences, and their positions."""
 
     word: Numbers
     entity: Integers

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.floating]
 
 
 def rounded(values: Scores) -> Scores:
-    """Round scores to single precision, unless they overflow. So scores do not depend on the order of summation."""
+    """Round scores to single precision, unless they overflow. So they do not depend on the order of summation."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
     return np.where(np.isinf(narrow), values, narrow)
@@ -26,7 +26,7 @@ def rounded(values: Scores) -> Scores:
 def above(values: Floats, bound: float) -> np.floating:
     """The smallest number that has the precision of an array and is not below a bound.
 
-    To compare an array with a bound, compare it with this number: that is faster and gives the same result.
+    Comparing the array with this number is faster than comparing it with the bound, and gives the same result.
     """
     near = values.dtype.type(bound)
     return near if float(near) >= bound else np.nextafter(near, values.dtype.type(np.inf))
@@ -39,7 +39,7 @@ def below(values: Floats, bound: float) -> np.floating:
 
 @dataclass(frozen=True, slots=True)
 class ApproximateScores:
-    """Approximate scores, smaller is better.
+    """Approximate scores. A smaller score is better.
 
     Attributes:
         values: the approximate scores; NaN for an entity without a score.
@@ -53,7 +53,7 @@ class ApproximateScores:
     def front(self, count: int) -> float:
         """An upper bound: entities with a larger score are certainly not among the first `count`.
 
-        The result is infinity if all entities can be among them.
+        The result is infinity if no entity can be excluded.
         """
         if count >= len(self.values):
             return np.inf

@@ -65,7 +65,7 @@ class Search:
         self._relevances: dict[tuple[ir.Bm25, tuple[str, ...]], list[Scores]] = {}
         self._queries: dict[ir.Nearest, Vector | None] = {}
         self._measured: dict[tuple[ir.Nearest, str], tuple[Numbers, Scores]] = {}
-        """For each search and table, the entities whose distances were computed last (ascending), and the distances."""
+        """For each search and table, the last computed distances, with their entities (ascending)."""
 
     # Values per row
 
@@ -106,7 +106,7 @@ class Search:
     def _approximate(self, expr: ir.Bm25 | ir.Nearest, binding: Binding, count: int | None = None) -> ApproximateScores:
         """Approximate scores of the entities of a binding.
 
-        If `count` is given, scores of entities that cannot be in the top `count` are infinite.
+        If `count` is given, the scores of entities that cannot be among the top `count` are infinite.
         """
         self._budget.spend(len(binding.numbers), 2)
         if isinstance(expr, ir.Bm25):
@@ -212,9 +212,9 @@ class Search:
     # Vectors
 
     def _vectors(self, table: EntityTable, name: str, numbers: Numbers) -> tuple[Vectors, Numbers]:
-        """Vectors that include those of the given entities, and the row of each entity in them.
+        """A matrix that includes the vectors of the given entities, and the row of each given entity in the matrix.
 
-        If only a few vectors are needed, and not all are in memory, only those are read.
+        If only a few vectors are needed, and the vectors are not all in memory, only the needed vectors are read.
         """
         label = f"vectors of {name}"
         if table.is_cached(label) or not self._reads_few(table, name, len(numbers)):
@@ -226,7 +226,7 @@ class Search:
     def _reads_few(self, table: EntityTable, name: str, count: int) -> bool:
         """Whether to read only the `count` vectors that are needed.
 
-        After enough such reads, all are read and cached.
+        After enough such reads, all vectors are read and cached.
         """
         if count * SPARSE_RATIO > table.count:
             return False
@@ -235,7 +235,7 @@ class Search:
         return table.should_defer(f"vectors of {name}", SPARSE_RATIO * count + table.count // SPARSE_READS)
 
     def _is_streamed(self, table: EntityTable, name: str, count: int) -> bool:
-        """Whether to stream the vectors from the table: many are needed, and all together do not fit the cache."""
+        """Whether to stream the vectors from the table, because many are needed, and they do not fit the cache."""
         return not _all_fit(table, name) and not table.are_few(count)
 
     def _query(self, expr: ir.Nearest, binding: Binding) -> Vector | None:
@@ -257,7 +257,7 @@ class Search:
                 self._queries[expr] = np.array(given, np.float32) if known else None
         if sought:
             embedder = self._embedder
-            assert embedder is not None, "this read was given nothing to embed texts with"
+            assert embedder is not None, "this read has no embedder for texts"
             texts = list(sought.values())
             vectors = run_interruptibly(lambda: embed_queries(embedder(), texts))
             self._queries |= zip(sought, vectors, strict=True)
@@ -286,7 +286,7 @@ class Search:
             count: number of rows that are needed.
         """
         if frame.fused:
-            return frame  # The fused ranks have been computed before, for all rows; these rows are a part of them.
+            return frame  # The fused ranks have already been computed for all rows of the match.
         fusions = {part for part in query.ranks if isinstance(part, ir.Fusion)}
         found = {fusion: self._fused(fusion, frame, count if fusion == first else None) for fusion in fusions}
         if isinstance(first, ir.Fusion) and count is not None:

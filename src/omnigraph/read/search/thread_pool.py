@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 MIN_PARALLEL_ELEMENTS = 1 << 21
-"""With fewer array elements than this, one thread does all the work, because starting others would cost more."""
+"""With fewer array elements than this, one thread does all the work, because using more threads would be slower."""
 
 
 def run_parallel(work: Callable[[], None], size: int) -> None:
     """Run work in several threads, if there are enough elements.
 
     The thread of the caller works, too. When all chunks are done, a pool thread that has not started yet is cancelled.
-    So on a busy machine, or after a fork, the caller does all the work.
+    So if the pool threads do not start (on a busy machine, or after a process fork), the caller does all the work.
 
     Args:
-        work: processes chunks from an iterator that all threads share, until it is exhausted.
+        work: function that processes chunks from an iterator, which all threads share, until the iterator is exhausted.
         size: number of array elements to process.
     """
     helpers = _helpers() if size >= MIN_PARALLEL_ELEMENTS else None

@@ -1,4 +1,7 @@
-"""Nearest neighbours from the approximate Lance index, if the vectors do not fit the cache. Results are re-ranked."""
+"""Nearest neighbours from the approximate Lance index, if the vectors do not fit the cache.
+
+The results are sorted again by their exact distances.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.search.vector_sketch import Vector
 
 _SEVERAL = 4
-"""The index is asked for this many times the needed results.
+"""The index is asked for this many times as many entities as are needed.
 
-If conditions leave too few, the number grows by this factor.
+If the conditions of the query leave too few of them, the search is repeated with this many times as many entities.
 """
 
 _FEWEST = 64
@@ -24,8 +27,8 @@ _PROBED = 4
 def nearest_by_index(table: EntityTable, rank: ir.Nearest, query: Vector, numbers: Numbers, count: int) -> Mask | None:
     """Mask of the given entities that the index returns as nearest. There are at least `count` of them.
 
-    Returns None if there is no index for the metric, or if it returns too few entities. Also None if all vectors fit
-    the cache, because then exact distances are fast enough.
+    Returns None if there is no index for the metric, or if the index returns too few entities. Also None if all vectors
+    fit the cache, because then exact distances are fast enough.
     """
     name = rank.field.name
     if table.fits(table.count * query.nbytes) or table.vector_metrics.get(name) != rank.metric.value:

@@ -31,7 +31,7 @@ _SAMPLE_VECTORS = 10_000
 """Number of sampled vectors from which the directions are computed."""
 
 BLOCK_ELEMENTS = 1 << 18
-"""Number of matrix elements that are multiplied at a time. They fit the processor cache."""
+"""Number of matrix elements that are multiplied at a time. So many elements fit the processor cache."""
 
 
 def width_of(dimension: int) -> int:
@@ -45,8 +45,8 @@ class VectorSketch:
 
     Attributes:
         directions: orthonormal directions, one per row.
-        numbers: projections, one row per vector.
-        rest: upper bound of the residual length of each vector.
+        numbers: the sketches: projections of the vectors on the directions, one row per vector.
+        rest: upper bound of the length of the residual of each vector.
         slack: upper bound of the rounding error of a dot product, for vectors of length 1.
     """
 
@@ -97,7 +97,7 @@ class VectorSketch:
 def products_of(matrix: Matrix, query: Vector, chosen: Numbers | None) -> Vector:
     """Dot products of a query vector with the chosen rows of a matrix; None means all rows.
 
-    Each row is multiplied separately. That is as fast as a matrix product, and the result for a row does not depend on
+    Each row is multiplied separately. This is as fast as a matrix product, and the result for a row does not depend on
     the other rows.
     """
     count, step = len(matrix if chosen is None else chosen), max(BLOCK_ELEMENTS // matrix.shape[1], 1)

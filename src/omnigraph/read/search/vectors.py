@@ -1,7 +1,7 @@
 """Vector distances.
 
 Distances are computed in double precision and rounded to single precision, so that they do not depend on the order of
-summation. To find the nearest of many vectors, most are excluded first with dot products in single precision.
+summation. To find the nearest of many vectors, most vectors are first excluded with dot products in single precision.
 """
 
 # See docs/decisions/0081-the-nearest-are-exact.md
@@ -29,10 +29,10 @@ MIN_SKETCHED_VECTORS = 5_000
 """With fewer vectors than this, sketches are not used."""
 
 CANDIDATE_FACTOR = 4
-"""This many times the needed vectors are compared with the query first. Their distances give a bound for all others."""
+"""The query is first compared with this many times the needed vectors. Their distances give a bound for all others."""
 
 SKETCH_COST_PRODUCTS = 16
-"""Sketches are computed after this number of dot products per vector. Computing a sketch costs about as much."""
+"""Sketches are computed after this number of dot products per vector, which cost about as much as a sketch."""
 
 _MAX_PRODUCT, _MIN_PRODUCT = 1e37, 1e-30
 """Dot products and squares between these bounds do not overflow or underflow in single precision."""
@@ -119,7 +119,7 @@ class Vectors:
         return ApproximateScores(values, (sums + 2.0**-21) * self.longest * query_length + 2.0**-22)
 
     def approximate_top(self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int) -> ApproximateScores:
-        """As `approximate`, but the score is infinite for entities that certainly are not among the nearest `count`."""
+        """Like `approximate`, but the score is infinite for entities that cannot be among the nearest `count`."""
         query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
         sketch = self._sketch(len(numbers), count)
         if sketch is None or not self._fits_single_precision(query_length):
@@ -144,7 +144,7 @@ class Vectors:
         return (self.longest + query_length) ** 2 < _MAX_PRODUCT and self.shortest * query_length >= _MIN_PRODUCT
 
     def _sketch(self, asked: int, count: int) -> VectorSketch | None:
-        """The sketches; None if they do not help, or if too few dot products have been computed without them so far."""
+        """The sketches; None if they would not help, or if too few dot products have been computed so far."""
         if (
             asked < MIN_SKETCHED_VECTORS
             or count * CANDIDATE_FACTOR**2 > asked
@@ -170,7 +170,7 @@ class Vectors:
     def _products(self, query: Vector, chosen: Numbers | None) -> Vector:
         """Dot products of a query vector with the chosen vectors; None means all vectors."""
         if chosen is not None and 3 * len(chosen) > len(self.matrix):
-            # Multiplying all rows is faster than copying many of them first.
+            # Multiplying all rows is faster than first copying many of them.
             return products_of(self.matrix, query, None)[chosen]
         return products_of(self.matrix, query, chosen)
 

@@ -33,7 +33,7 @@ _ARRAYS = ("first", "entity", "begin", "place", "length")
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """The latest inverted index of a property, for any version of its table.
+    """The inverted index of a property that was loaded last. It may belong to any version of the table.
 
     Attributes:
         made: the table version that the index was built from.
@@ -90,7 +90,7 @@ def _updated(
 ) -> tuple[InvertedIndex | None, int]:
     """Update the index of an earlier version. Returns the index, and the number of changed texts that are not on disk.
 
-    The index is None if no earlier index can be updated.
+    Returns None as the index if no earlier index can be updated.
     """
     if made.edges.base is None:
         return None, 0
@@ -108,7 +108,7 @@ def _updated(
 
 
 def _made(table: EntityTable, name: str, analyzer: ir.Analyzer) -> Made:
-    """Describe the source of an index: table version, property and analyzer.
+    """Describe the data that an index is built from: table version, property and analyzer.
 
     The property is identified by its number, because its name can be reused after it is dropped.
     """
@@ -118,7 +118,7 @@ def _made(table: EntityTable, name: str, analyzer: ir.Analyzer) -> Made:
 
 
 def _numbered(origin: Origin) -> tuple[str, int | None, int]:
-    """The facts about a table version that an index depends on. They are equal for versions with the same files."""
+    """The facts about a table version on which an index depends. Versions with the same files have equal facts."""
     return origin.fingerprint, origin.base, origin.slots
 
 
@@ -136,8 +136,8 @@ def _arrays(words: InvertedIndex) -> dict[str, Any]:
 def _loaded(stored: Stored) -> InvertedIndex | None:
     """Load an index from disk; None if it is damaged."""
     try:
-        # The arrays are copied, so that later changes of the file do no harm. The checksum reads them completely
-        # anyway.
+        # The arrays are copied, so that later changes of the file have no effect. This costs little, because the
+        # checksum has to read the arrays completely, too.
         offsets, letters, has_text = (stored[name].copy() for name in (_OFFSETS, _LETTERS, _HAS_TEXT))
         first, entity, begin, place, length = (stored[name].copy() for name in _ARRAYS)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]

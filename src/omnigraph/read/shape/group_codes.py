@@ -24,10 +24,10 @@ from omnigraph.read.columns.sorting import dense_ranks, groups_of
 from omnigraph.read.rows.frame import Binding, Frame
 
 WHOLE_COLUMN_RATIO = 4
-"""Codes are computed for a whole column if there are at least 1 / `WHOLE_COLUMN_RATIO` as many rows as entities."""
+"""If the number of rows is at least 1 / `WHOLE_COLUMN_RATIO` of the entities, codes are computed for a whole column."""
 
 SLOTS_PER_ROW = 8
-"""Maximum number of slots per row in a direct-address table of codes. Beyond it, codes are sorted."""
+"""Maximum number of slots per row in a direct-address table of codes. If more are needed, codes are sorted."""
 
 MIN_SLOTS = 1 << 16
 """A direct-address table of codes may always have this number of slots, even if there are few rows."""
@@ -51,7 +51,7 @@ class Codes:
     Attributes:
         of_row: the code of each row.
         size: upper bound (exclusive) of the codes.
-        apart: whether the code of row n is known to be n, so that no two rows have equal codes.
+        apart: whether the code of row n is n, so that no two rows have equal codes.
     """
 
     of_row: Numbers
@@ -60,7 +60,7 @@ class Codes:
 
 
 def _are_apart(codes: Codes) -> bool:
-    """Whether all rows have different codes."""
+    """Whether all rows have different codes. False if this is expensive to find out."""
     if len(codes.of_row) > codes.size or codes.size > max(SLOTS_PER_ROW * len(codes.of_row), MIN_SLOTS):
         return False
     there = np.zeros(codes.size, bool)
@@ -83,7 +83,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
         return Codes(np.arange(frame.count), frame.count, apart=True)
     for name, expr in keys.items():
         if isinstance(expr, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf) and expr.var in whole:
-            continue  # equal entities have equal values of this key
+            continue  # rows with the same entity have the same value of this key
         if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).type_index is None:
             table = binding.tables[0]
             if frame.count * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(expr.name):
@@ -95,7 +95,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
 
 
 def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
-    """The variable whose entity an expression identifies, such as its id or key; None for other expressions."""
+    """The variable whose entity an expression identifies, because it is the id or key; None for other expressions."""
     match expr:
         case ir.Entity(var=var) if var in frame.bindings:
             return var
@@ -115,7 +115,7 @@ def _entities(binding: Binding) -> Codes:
 
 
 def table_codes(table: EntityTable, name: str) -> Integers:
-    """Code of a property for each entity, by entity number. An additional last element is the code of null."""
+    """For each entity number, the code of the value of a property. An additional last element is the code of null."""
     with table.slot(f"codes of {name}") as slot:
         found: Integers | None = slot.value
         return slot.keep(_narrow_codes(table.whole(name))) if found is None else found

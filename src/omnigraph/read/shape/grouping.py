@@ -30,13 +30,13 @@ _COMPARING = frozenset({AggregateFunction.COUNT, AggregateFunction.MIN, Aggregat
 """Aggregates whose result depends only on the order and equality of their arguments."""
 
 _COPIES = dict.fromkeys(AggregateFunction, 2) | {AggregateFunction.COLLECT: 3}
-"""Copies of the argument of an aggregate in memory: as evaluated, without nulls, and for `collect` as a list."""
+"""Copies of the argument of an aggregate in memory: all values, values without nulls, and for `collect` lists."""
 
 _RANK_TYPE = ValueType(Scalar.I64, nullable=True)
 
 
 def type_column(name: str) -> str:
-    """Name of a hidden column with the type of each entity of a column. Nodes of different types may have equal ids."""
+    """Name of the hidden column with the entity types of a column. It is needed, because ids are unique per type."""
     return f"#type of {name}"
 
 
@@ -63,7 +63,7 @@ def grouped_rows(query: ReadQuery, frame: Frame, context: Context, weights: Numb
 
 
 def over_groups(expr: ir.Expr, columns: ResultColumns) -> Expression:
-    """An expression in which aggregates are replaced by the columns with their values."""
+    """The expression, with each aggregate replaced by the column that has its values."""
     return Expression(_replace_aggregates(expr, columns.aggregates))
 
 
@@ -76,7 +76,7 @@ def _add_aggregates(
     weights: Numbers | None,
     context: Context,
 ) -> ir.Expr:
-    """Add a column to the result for each aggregate of an expression. Returns the expression with these columns."""
+    """Add a column to the result for each aggregate of an expression. Returns the expression over these columns."""
     known = len(result.aggregates)
     rewritten: ir.Expr = _replace_aggregates(expr, result.aggregates)
     for aggregate, name in list(result.aggregates.items())[known:]:
@@ -104,7 +104,7 @@ def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) ->
 
 
 def _replace_aggregates(expr: Any, names: dict[ir.Aggregate, str]) -> Any:
-    """An expression in which aggregates are replaced by columns. New aggregates are added to `names`."""
+    """The expression, with each aggregate replaced by a column. New aggregates are added to `names`."""
     if isinstance(expr, ir.Aggregate):
         return ir.Column(names.setdefault(expr, f"#{len(names)}"), expr.type)
     if isinstance(expr, tuple):

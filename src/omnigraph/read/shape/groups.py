@@ -22,7 +22,7 @@ from omnigraph.read.shape.group_codes import Codes, renumbered, together, value_
 _LOW = np.int64(0xFFFFFFFF)
 _EXACT = float(2**53)
 _LARGEST = float(2**63 - 2**40)
-"""Largest allowed count. It is a bit less than the largest I64, because it is compared as a float."""
+"""Largest allowed count. It is slightly less than the largest I64, because it is compared with floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Groups:
     def total(self, weights: Numbers) -> pa.Array:
         """For each group, the sum of the weights of its rows. Weights are not negative."""
         if self.of_row is self.first:
-            return pa.array(weights)  # each row is its own group
+            return pa.array(weights)  # each row is a group of its own
         return pa.array(_whole_sums(weights, self.of_row, self.count))
 
 
@@ -78,7 +78,7 @@ def _whole_sums(numbers: Numbers, group: Numbers, count: int) -> Numbers:
 
 
 def is_count(aggregate: ir.Aggregate) -> bool:
-    """Whether an aggregate counts rows, or rows in which its argument is not null."""
+    """Whether an aggregate counts all rows, or the rows in which its argument is not null."""
     return aggregate.function is AggregateFunction.COUNT and not aggregate.distinct
 
 
@@ -191,13 +191,13 @@ def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numb
 
 
 def _float_sum(values: pa.Array, group: Numbers, divisors: Numbers) -> npt.NDArray[np.float64]:
-    """For each group, the sum of floats, divided by a number. The result does not depend on the order of rows."""
+    """For each group, the sum of floats, divided by the divisor of the group. The order of rows has no effect."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     order = order_of(group, float_keys(numbers))
     checkpoint()
     found = np.bincount(group[order], weights=numbers[order], minlength=len(divisors)) / divisors
     for place in np.flatnonzero(~np.isfinite(found)):
-        # An intermediate sum overflowed, but the final result may still fit. So it is computed exactly.
+        # An intermediate sum overflowed, but the final result may still be in range. So the sum is computed exactly.
         exact = sum(map(Fraction, numbers[group == place].tolist())) / int(divisors[place])
         try:
             found[place] = float(exact)

@@ -30,7 +30,7 @@ class MatchRows:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """The rows of the result, in order. Rows before the offset and beyond the limit are not included.
+    """The rows of the result, in order. Rows before `offset` and after `limit` are not included.
 
     Attributes:
         rows: all rows.
@@ -47,7 +47,7 @@ ShapeRows: TypeAlias = MatchRows | ResultColumns | SelectedRows | pa.Table
 
 @dataclass(frozen=True, slots=True)
 class ShapeRun:
-    """The query and the read for which a shape operator runs."""
+    """The query that a shape operator executes, and the state of the running read."""
 
     query: ReadQuery
     context: Context

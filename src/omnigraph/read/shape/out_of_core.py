@@ -35,7 +35,7 @@ from omnigraph.read.shape.sort import Sort, top_ranked
 from omnigraph.storage.files.scratch import Scratch
 
 MIN_BUFFER_BYTES = 1 << 20
-"""Minimum size of the row buffer in bytes, unless that is more than a quarter of the memory budget."""
+"""Minimum size of the row buffer in bytes, unless this is more than a quarter of the memory budget."""
 
 BUFFER_MEMORY_RATIO = 8
 """The row buffer takes 1 / `BUFFER_MEMORY_RATIO` of the memory budget."""
@@ -52,13 +52,13 @@ SAMPLES_PER_PARTITION = 16
 _COPIES = 2
 """Number of copies of the groups in memory while they are sorted."""
 
-_DISK_HINT = "free disk space there, set TMPDIR to another directory, or add a limit"
+_DISK_HINT = "free disk space in this directory, set TMPDIR to another directory, or add a limit"
 
 Keys = Callable[[Frame], Sequence[Key]]
 
 
 def rows_exceed_disk(query: ReadQuery, size: float, context: Context) -> bool:
-    """Whether a read returns all rows of its match, and `size`, their number of bytes, exceeds the disk budget."""
+    """Whether a read returns all rows of its match, and `size` (the bytes of these rows) exceeds the disk budget."""
     disk, read = context.budget.budget.disk, query.read
     return not (read.grouped or read.distinct or read.limit) and disk is not None and size > disk
 
@@ -72,7 +72,7 @@ def shape_chunks(
         operators: the shape operators of the plan.
         chunks_: the rows of the match, in chunks.
         query: the query.
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
 
     Raises:
         BudgetExceededError: a partition that cannot be divided exceeds the memory budget.
@@ -153,7 +153,7 @@ class _ChunkShaping:
             return scratch.table()
 
     def _fits(self, frame: Frame) -> bool:
-        """Whether the texts and lists of the result fit the memory budget together with the rows."""
+        """Whether the texts and lists of the result fit the memory budget, in addition to the rows of the match."""
         most = self.budget.most
         return most is None or materialized_bytes(self.query.columns.values(), frame) <= most // 2
 
@@ -195,7 +195,7 @@ class _ChunkShaping:
         return pa.table({name: found[name] for name in names})
 
     def _in_order(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """Assemble the result from groups that arrive in the order of the result. `parts` are tables of groups."""
+        """Build the result from tables of groups, which arrive in the order of the result."""
         offset, limit = self.sort.offset, self.sort.limit
         place = returned = 0
         with Scratch(self.query.schema, hint=_DISK_HINT) as scratch:
@@ -211,9 +211,9 @@ class _ChunkShaping:
             return scratch.table()
 
     def _collected(self, parts: Iterable[pa.Table]) -> pa.Table:
-        """Assemble the result from groups that arrive in any order.
+        """Build the result from tables of groups, which arrive in any order.
 
-        All groups, or as many as the limit, are in memory.
+        All groups are in memory; with a limit, only as many groups as the limit allows.
         """
         offset, limit = self.sort.offset, self.sort.limit
         found: pa.Table | None = None
@@ -293,7 +293,7 @@ def _add_up_duplicates(rows: Weighted) -> Weighted:
 
 
 def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
-    """Sampled rows that divide the rows of the buffer into partitions of about equal size."""
+    """Sampled rows that are the bounds of partitions of about equal size."""
     step = max(buffer.count // (parts * SAMPLES_PER_PARTITION), 1)
     samples, start = [], 0
     for frame, _ in buffer.parts():
@@ -307,7 +307,7 @@ def _bounds(buffer: SpilledRows, keys: Keys, parts: int) -> Frame:
 def _assign(frame: Frame, bounds: Frame, keys: Keys) -> Iterator[tuple[int, Numbers]]:
     """Assign rows to partitions: for each partition, its number and its rows.
 
-    A row that is equal to a bound is in the partition after the bound.
+    A row that is equal to a bound belongs to the partition after the bound.
     """
     together = concat_frames([bounds, frame])
     order = in_order(keys(together), together.count, 0, None)

@@ -1,4 +1,4 @@
-"""The sort keys of a query: values of matched rows or of groups, computed when the sort needs them."""
+"""The sort keys of a query, for matched rows or for groups. Their values are computed when the sort needs them."""
 
 from __future__ import annotations
 

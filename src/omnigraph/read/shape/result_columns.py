@@ -1,6 +1,6 @@
 """Columns of a result while it is built.
 
-Some are computed; others are read from the entity tables when they are used.
+Some columns are computed; others are read from the entity tables when they are used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from omnigraph.read.shape.value_ranks import plain_column, value_ranks
 FETCHED = ir.Prop | ir.Ident | ir.Entity | ir.TypeOf
 """Expressions that only read a property, id or type.
 
-They cannot fail, so they are read late, for the remaining rows.
+Reading them cannot fail. So they are read late, for the rows that remain after grouping, sorting and the limit.
 """
 
 
@@ -33,11 +33,11 @@ class ResultColumns:
 
     Args:
         count: number of rows.
-        computed: columns with their values.
-        fetched: columns whose values are read for the representative rows on first use.
+        computed: values of the computed columns, by name.
+        fetched: expressions of the other columns. Their values are read for the representative rows on first use.
         frame: the rows of the match.
         first: for each group, the index of its representative row in the match.
-        context: the read.
+        context: the state of the running read: snapshot, parameters and budget.
 
     Attributes:
         aggregates: for each aggregate, the name of the column with its values.
@@ -72,7 +72,7 @@ class ResultColumns:
         return self._computed[name]
 
     def ranks(self, name: str) -> pa.Array | None:
-        """Integers in the order of the values of a column; None if the values were read already, or need no ranks."""
+        """For each value of a column, an integer in the same order; None if ranks are not needed."""
         source = None if name in self._computed else plain_column(self._fetched[name].expr, self._rows)
         found = None if source is None else value_ranks(*source, self._context.budget)
         return None if found is None else found.of_row

@@ -1,6 +1,6 @@
 """Ranks of texts and lists: integers in the order of the values.
 
-They are computed once per entity, not once per row.
+Ranks are computed once per entity, not once per row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MAX_DIRECT_ROWS = 512
 """With at most this number of rows, values are compared without ranks."""
 
 WHOLE_COLUMN_RATIO = 4
-"""Ranks are computed for a whole column, and cached, if there are at least 1 / `WHOLE_COLUMN_RATIO` as many rows as
-entities."""
+"""If the number of rows is at least 1 / `WHOLE_COLUMN_RATIO` of the number of entities, ranks are computed for the
+whole column and cached."""
 
 _COPIES = 3
 """Number of copies of the values in memory while they are ranked."""
@@ -42,7 +42,7 @@ class ValueRanks:
 
     Attributes:
         of_row: rank of the value in each row; null for null.
-        values: returns the values that have the given ranks; null for null.
+        values: function that returns the values with the given ranks; null for null.
     """
 
     of_row: pa.Array
@@ -57,7 +57,7 @@ def plain_column(expr: ir.Expr, frame: Frame) -> tuple[Binding, str] | None:
 
 
 def value_ranks(binding: Binding, name: str, budget: Spending) -> ValueRanks | None:
-    """Ranks of a column for the rows of a binding; None if its values are numbers, or few rows have the same entity.
+    """Ranks of a column for the rows of a binding. None if they do not help, for example because values are numbers.
 
     Raises:
         BudgetExceededError: the distinct values exceed the memory budget.

@@ -34,7 +34,7 @@ class EdgeLists:
     neighbour: Integers
 
     def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """Begin and end (exclusive) of the edge range of each given node. The caller may modify both arrays."""
+        """Begin and end (exclusive) of the range of edges of each given node. The caller may modify both arrays."""
         raise NotImplementedError
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
@@ -123,7 +123,7 @@ class Adjacency(EdgeLists):
 
     @property
     def whole(self) -> Adjacency:
-        """The adjacency of all nodes, which is this object. `IndexedEdges` has the same attribute."""
+        """The adjacency of all nodes, which is this object itself. `IndexedEdges` has the same attribute."""
         return self
 
     def ranges(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
@@ -157,7 +157,7 @@ class Adjacency(EdgeLists):
 
     @cached_property
     def _repeated(self) -> tuple[Numbers, Numbers]:
-        """Parallel edges, except the first edge of each pair of nodes: their positions, and their near nodes."""
+        """Parallel edges, except the first edge between each pair of nodes. Returns their positions and near nodes."""
         again = np.zeros(len(self.neighbour), bool)
         np.equal(self.neighbour[1:], self.neighbour[:-1], out=again[1:])
         again[self.first[:-1][self.degree > 0]] = False
@@ -181,7 +181,7 @@ class Adjacency(EdgeLists):
         return np.repeat(np.arange(self.nodes, dtype=self.neighbour.dtype), self.degree)
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Mask: which of the given nodes have a self-loop. The nodes at both ends must have the same type."""
+        """Mask of the given nodes that have a self-loop. The nodes at both ends must have the same type."""
         if "loops" not in self.__dict__:
             self._asked_about_loops += LOOP_SEARCH_COST_EDGES + len(nodes)
             if self._asked_about_loops <= self.size:
@@ -237,7 +237,7 @@ WORD_BITS = 64
 """Number of bits of a sort key."""
 
 PARTITION_BITS = 12
-"""Number of leading bits of a node number that select the partition of its edges."""
+"""The edges of a node are in the partition that is given by this number of leading bits of the node number."""
 
 
 def _bits(size: int) -> int:
@@ -255,7 +255,7 @@ def _joined(near: Integers, far: Integers, bits: int) -> npt.NDArray[np.uint64]:
 def _in_order(keys: npt.NDArray[np.uint64], bits: int) -> Numbers:
     """Stable sort order of keys. The keys are overwritten.
 
-    The keys are sorted with their positions in the lowest `bits` bits. That is faster than an indirect sort.
+    The keys are sorted with their positions in the lowest `bits` bits. This is faster than an indirect sort.
     """
     checkpoint()
     keys <<= np.uint64(bits)

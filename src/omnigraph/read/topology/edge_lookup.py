@@ -1,4 +1,4 @@
-"""Look up the edges of a few nodes with the index of the edge table, while no topology exists."""
+"""Look up the edges of a few nodes with the index of the edge table, as long as no topology exists."""
 
 # See docs/decisions/0083-the-first-hops-are-looked-up.md
 
@@ -25,13 +25,13 @@ LOOKUP_COST_EDGES = 10_000
 """Fixed cost of a lookup. The unit is the cost of adding one edge to a topology while it is built."""
 
 LOOKUP_COST_EDGES_PER_NODE = 1_000
-"""Additional cost of a lookup per node whose edges are looked up. The unit is that of `LOOKUP_COST_EDGES`."""
+"""Additional cost of a lookup per node whose edges are looked up. The unit is the same as for `LOOKUP_COST_EDGES`."""
 
 LOOKUP_COST_EDGES_PER_RESULT = 10
-"""Additional cost of a lookup per edge that it finds. The unit is that of `LOOKUP_COST_EDGES`."""
+"""Additional cost of a lookup per edge that it finds. The unit is the same as for `LOOKUP_COST_EDGES`."""
 
 MAX_UNINDEXED_EDGES = 20_000
-"""Edges are looked up only if at most this number of edges is not in the index. Every lookup scans those edges."""
+"""If more edges than this are not in the index, edges are not looked up, because every lookup scans those edges."""
 
 _LOOKUP_OFFSET = -(1 << 62)
 """Offset that is added to the positions of looked-up edges, so that they differ from positions in a topology."""
@@ -75,7 +75,7 @@ class End:
         return self.edges.uncovered_by(IndexSpec(self._by, IndexKind.BTREE))
 
     def lookup_cost(self, nodes: float) -> int:
-        """Cost of looking up the edges of a number of nodes. The unit is that of `LOOKUP_COST_EDGES`."""
+        """Cost of looking up the edges of a number of nodes. The unit is the same as for `LOOKUP_COST_EDGES`."""
         return LOOKUP_COST_EDGES + self._uncovered + int(LOOKUP_COST_EDGES_PER_NODE * nodes)
 
     def look_up(self, nodes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -129,17 +129,17 @@ class _Few(EdgeLists):
 
 
 class IndexedEdges:
-    """Has the methods of `Adjacency`, but looks up the edges of a few nodes in the edge table.
+    """Provides the methods of `Adjacency`, but looks up the edges of a few nodes in the edge table.
 
-    When further lookups would cost more than building the topology, it uses the topology. An object may be used by one
-    read, in one thread.
+    When further lookups would cost more than building the topology, it uses the topology. An object must be used by
+    one read only, in one thread.
 
     Args:
         end: the edge table, and the end from which edges are walked.
         whole: returns the adjacency of all nodes, from the topology.
         is_cheaper: returns whether a lookup of this cost is cheaper than building the topology.
         record_cost: records an additional cost of a lookup.
-        note: called with the way in which edges are found.
+        note: function that is called with the access method: topology or index lookups.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class IndexedEdges:
         return True
 
     def walk(self, nodes: Numbers) -> tuple[Numbers, Numbers]:
-        """As `Adjacency.walk`: the degree of each given node, and the positions of the edges of all nodes."""
+        """Like `Adjacency.walk`: the degree of each given node, and the positions of the edges of all given nodes."""
         if not self._knows(nodes):
             return self.whole.walk(nodes)
         degree, places = self._few.walk(nodes)
@@ -209,7 +209,7 @@ class IndexedEdges:
         return self._end.edges.numbers(self._few.row_ids.take(places - _LOOKUP_OFFSET))
 
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
-        """As `Adjacency.between`: the number of edges of each pair of nodes, and the position of its first edge."""
+        """Like `Adjacency.between`: the number of edges of each pair of nodes, and the position of its first edge."""
         if not self._knows(near):
             return self.whole.between(near, far)
         count, place = self._few.between(near, far)
@@ -224,7 +224,7 @@ class IndexedEdges:
         )
 
     def looping(self, nodes: Numbers) -> Mask:
-        """Mask: which of the given nodes have a self-loop. The nodes at both ends must have the same type."""
+        """Mask of the given nodes that have a self-loop. The nodes at both ends must have the same type."""
         return self.between(nodes, nodes)[0] > 0
 
 

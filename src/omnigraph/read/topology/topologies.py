@@ -67,7 +67,7 @@ class Topologies:
         return found
 
     def release(self) -> None:
-        """Drop the references of this object to its topologies. The cache may still hold them."""
+        """Drop the references of this object to its topologies. The topologies may still be in the cache."""
         self._made.clear()
 
     def make_all(self) -> None:
@@ -89,7 +89,7 @@ class Topologies:
         Args:
             edge: the edge type.
             inward: whether edges are grouped by target node; else by source node.
-            note: called with the way in which edges are found.
+            note: function that is called with the access method: topology or index lookups.
         """
         note = _ignore if note is None else note
         if self.access_path(edge, 1, inward=inward) is EdgeAccess.LOOKUPS:
@@ -105,7 +105,7 @@ class Topologies:
         return self._direction(edge, inward=inward)
 
     def access_path(self, edge: str, nodes: float, *, inward: bool) -> EdgeAccess:
-        """How the edges of a number of nodes would be found: in a topology or with index lookups."""
+        """How the edges of a number of nodes would be found: in a topology (adjacency arrays) or with index lookups."""
         if edge in self._made:
             return EdgeAccess.TOPOLOGY
         inputs, cache = self._inputs(edge), self._tables.cache
@@ -132,7 +132,7 @@ class Topologies:
 
 
 def _ignore(access: EdgeAccess) -> None:
-    """Ignore how edges are found."""
+    """Do nothing: the caller does not need the access method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _topology(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """An earlier topology to update, and the number of its changed edges that are not on disk yet."""
+    """An earlier topology to update. `unsaved` is the number of its changed edges that are not on disk yet."""
 
     made: Made
     arrays: Arrays
@@ -177,7 +177,7 @@ class _Base:
 
 
 def _bases(inputs: TopologyInputs, stored: Stored | None, cache: ColumnCache, files: DerivedFiles) -> Iterator[_Base]:
-    """Topologies of earlier versions of the table. Those that can most likely be updated come first."""
+    """Topologies of earlier versions of the table. Those that are most likely to be updatable come first."""
     latest = cache.find(("latest topology", inputs.place))
     topology = None if latest is None else cache.find(latest.key)
     if topology is not None:

@@ -22,7 +22,7 @@ from omnigraph.storage.lookup import in_groups
 
 _ROW_ID = "_rowid"
 CHUNK_EDGES = 1 << 18
-"""Number of edges per chunk, at least, when the edge table is read."""
+"""Minimum number of edges per chunk when the edge table is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Topology:
         if len(first) <= nodes:
             # Nodes that were inserted after the topology was built have no edges.
             first = np.concatenate([first, np.full(nodes + 1 - len(first), first[-1])])
-        # Nodes with the highest numbers that have been deleted had no edges.
+        # Deleted nodes with the highest numbers are left out. They had no edges.
         first = first[: nodes + 1]
         return Adjacency(first.astype(np.int64, copy=False), neighbour, lambda: self._array(f"{side}.edge"), others)
 
@@ -141,7 +141,7 @@ def build_arrays(inputs: TopologyInputs, files: DerivedFiles) -> tuple[Made, Arr
 def _read(inputs: TopologyInputs) -> tuple[Integers, Integers, Integers]:
     """Source node, target node and number of each edge.
 
-    The edge table is read in chunks, so its ids need not fit memory.
+    The edge table is read in chunks, so that its ids need not fit into memory.
     """
     edges, sources, targets = inputs.edges, inputs.sources.index_of_ids(), inputs.targets.index_of_ids()
     sizes = (inputs.sources.slots, inputs.targets.slots, edges.slots)
@@ -192,6 +192,6 @@ def csr_arrays(source: Integers, target: Integers, edge: Integers, inputs: Topol
 
 
 def _reordered(numbers: Integers, order: Numbers, size: int) -> Integers:
-    """Numbers (smaller than a bound) in another order, as 32-bit integers if the bound allows it."""
+    """Numbers in another order, as 32-bit integers if `size` allows it. All numbers must be below `size`."""
     checkpoint()
     return narrow(numbers.take(order), size)

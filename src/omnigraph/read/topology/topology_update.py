@@ -27,7 +27,7 @@ REBUILD_RATIO = 10
 """If more than one in `REBUILD_RATIO` edges changed, the topology is built again."""
 
 MAX_SLICED_INSERTS = 1_000
-"""At most this number of values is inserted by slicing the array at their positions. For more, `np.insert` is used."""
+"""Up to this number of values is inserted by slicing the array at their positions; more, with `np.insert`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Update:
     """An updated topology.
 
     Attributes:
-        made: the table versions that it belongs to.
-        arrays: the CSR arrays, by name. They are those of the earlier topology if no edge changed.
+        made: the table versions that the topology belongs to.
+        arrays: the CSR arrays, by name. If no edge changed, they are the arrays of the earlier topology.
         changed: number of inserted, deleted and updated edges.
     """
 
@@ -76,7 +76,7 @@ class Update:
 
 
 def update_topology(made: Made, arrays: Arrays, inputs: TopologyInputs) -> Update | None:
-    """Update a topology of earlier versions; None if that is not possible.
+    """Update a topology of earlier table versions; None if this is not possible.
 
     Args:
         made: the earlier table versions.
@@ -121,16 +121,16 @@ def _base(origin: Origin) -> int:
 def _continues(origin: Origin, table: EntityTable) -> bool:
     """Whether the current numbering differs from an earlier one only by an offset that is 0 or more.
 
-    That is so if both are numberings by row id, and the smallest row id did not become smaller.
+    This is true if both numberings are by row id, and the smallest row id did not become smaller.
     """
     known = table.numbering
     return known.row_ids is None and known.base >= _base(origin)
 
 
 def _edge_origin(edges: EntityTable, change: Change) -> Origin | None:
-    """Describe the current version of the edge table, with edges numbered by row id.
+    """The current version of the edge table, as the origin of an updated topology.
 
-    Returns None if they are numbered densely.
+    None if the edges are numbered densely, and not by row id.
     """
     slots = change.last - change.first + 1
     if not Numbering.keeps_holes(slots, edges.count):
@@ -222,7 +222,7 @@ def _unchanged(edge: Integers, base: int, untouched: Numbers) -> Mask:
 
 
 def _inserted(values: Integers, places: Numbers, others: Numbers) -> Integers:
-    """A copy of `values` with `others` inserted before the given positions, which ascend."""
+    """A copy of `values`, with `others` inserted before the given positions. The positions ascend."""
     new: npt.NDArray[np.signedinteger] = others.astype(values.dtype)
     if len(new) > MAX_SLICED_INSERTS:
         return np.insert(values, places, new)

@@ -23,7 +23,7 @@ TEMPORARY = ".part"
 """Suffix of files that are being written."""
 
 _TEMP_FILE_TTL = 3600.0
-"""Temporary files older than this, in seconds, were left by a crashed writer."""
+"""Age in seconds from which a temporary file counts as left by a crashed writer."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def touch(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, unless another process has removed it, or has it open on a system where that prevents it."""
+    """Remove a file, if it still exists and the operating system allows it: some systems do not delete open files."""
     try:
         os.unlink(path)
     except OSError as error:

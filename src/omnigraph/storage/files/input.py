@@ -100,7 +100,7 @@ def tree_of(path: str, options: Mapping[str, str] | None = None) -> tuple[Tree, 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A local file, or one on a machine with the same file system."""
+    """A local file. Other machines can read it if they share the file system."""
 
     path: Path
 
@@ -135,7 +135,7 @@ class LocalFile:
 
 
 def _local(path: Path) -> LocalFile:
-    """A file with its absolute path, because Spark tasks have another working directory."""
+    """A file with an absolute path. A relative path would fail in Spark tasks, which have another working directory."""
     return LocalFile(Path(os.path.join(os.getcwd(), path)))
 
 

@@ -1,8 +1,8 @@
 """Output files and directories on this machine.
 
-A regular file is written to a temporary name and renamed when it is complete, so a failure keeps the old file. A
-device, a FIFO or an open file descriptor (`/dev/stdout`, `/dev/fd/3`) is written directly. A symbolic link is kept, and
-its target is written.
+A regular file is written to a temporary name and renamed when it is complete, so the old file stays if the write fails.
+A device, a FIFO or an open file descriptor (`/dev/stdout`, `/dev/fd/3`) is written directly. A symbolic link is kept,
+and its target is written.
 """
 
 # See docs/decisions/0130-output-is-written-through.md
@@ -30,7 +30,7 @@ _MOST_LINKS = 40
 
 @contextmanager
 def output_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Write a file. A regular file appears when the block ends without an error; others are written directly.
+    """Write a file. A regular file appears when the block ends without an error. Others are written directly.
 
     Raises:
         InputError: it cannot be written.
@@ -123,7 +123,7 @@ def _cannot_write(path: str | os.PathLike[str], error: OSError) -> InputError:
 
 
 def _place(path: str | os.PathLike[str]) -> Path | int:
-    """Resolve the symbolic links of a path. Returns the number for a file descriptor of this process.
+    """Resolve the symbolic links of a path. For a file descriptor of this process, returns its number.
 
     A descriptor is not opened again by its name: that would lose its position, and truncate a file in append mode.
     """
@@ -176,7 +176,7 @@ def _replaced(place: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
 
 
 def _temporary_name(place: Path) -> Path:
-    """A temporary name in the same directory; short, since the target's name may have the maximum length."""
+    """A temporary name in the same directory. It is short, since the target's name may have the maximum length."""
     return place.with_name(f".{place.name[:100]}.{token_hex(4)}.partial")
 
 
@@ -187,7 +187,7 @@ def _sync(path: Path) -> None:
 
 
 class _DescriptorFile:
-    """A descriptor as an output file. Counts bytes, because Parquet and Arrow writers ask for the position."""
+    """A file descriptor as an output file. Counts bytes, because Parquet and Arrow writers ask for the position."""
 
     def __init__(self, descriptor: int) -> None:
         self._file = os.fdopen(descriptor, "wb")

@@ -1,7 +1,7 @@
 """Output objects and directories in S3.
 
-An object appears when it is complete. A directory of objects does not, so the first object in it is a marker that it is
-unfinished, and the last step removes the marker. Readers ignore a directory with the marker.
+An object appears when it is complete. The objects of a directory appear one by one. So the first object is a marker for
+an unfinished directory, and the last step removes the marker. Readers ignore a directory with the marker.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class S3Output:
         """Write a directory. It has a marker until the block ends without an error. After an error, it is emptied.
 
         Args:
-            inside: subdirectories, which get markers, too, because readers may read one of them alone.
+            inside: subdirectories. They get markers, too, because a reader may read only one of them.
 
         Raises:
             InputError: the name exists, or another process is writing it.

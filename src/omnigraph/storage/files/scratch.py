@@ -1,6 +1,6 @@
 """Scratch files: rows that are spilled to disk when they exceed the memory budget.
 
-A scratch file has no name after it is opened, so nothing stays on disk however the process ends.
+A scratch file has no name after it is opened, so the operating system removes it even if the process is killed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Keys = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 Found = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 MAX_SMALL_SEGMENTS = 16
-"""With more small segments than this, a model's smallest segments are merged."""
+"""Maximum number of small segments of a model. If there are more, the smallest are merged."""
 
 _MAGIC = b"OGVECT01"
 _HEADER = struct.Struct("<8sQQ40x")
@@ -119,7 +119,7 @@ class ModelCache:
         self._segments: dict[str, _Segment] = {}
 
     def find(self, keys: Keys) -> tuple[Found, Vectors]:
-        """Look up vectors. Returns a mask of the keys that were found, and the vectors; those of misses are unset."""
+        """Look up vectors. Returns a mask of the keys that were found, and the vectors, undefined for other keys."""
         found = np.zeros(len(keys), bool)
         vectors = np.empty((len(keys), self._dimension), np.float32)
         for segment in self._open_segments():

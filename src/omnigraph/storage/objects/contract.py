@@ -55,7 +55,7 @@ class ObjectStore(Protocol):
     """Small objects below one root, read and written as a whole.
 
     Every method is atomic and safe to call from many threads and processes, and reports failures as `StorageError`.
-    Paths are relative to the root, with `/` between names. Every later read sees a write that has returned.
+    Paths are relative to the root, with `/` between names. After a write has returned, every read sees it.
 
     An etag distinguishes any two different contents. To detect that an object was changed and changed back, put
     something unique into the data, as a lease does with its fencing number. On S3 an etag is a hash of the content.
@@ -130,7 +130,7 @@ class ObjectStore(Protocol):
     def rewrite_file(self, path: str, data: bytes, etag: str) -> None:
         """Replace a file that Lance wrote below the root, if its etag is unchanged.
 
-        Readers see the old or the new one. On a disk the file keeps its time.
+        Readers see the old or the new one. On a disk, the file keeps its modification time.
 
         Raises:
             ObjectChangedError: it was changed or deleted.

@@ -35,7 +35,7 @@ def is_full(error: BaseException | None) -> bool:
 
 @contextmanager
 def unless_full() -> Iterator[None]:
-    """Skip the block if the disk is full, so that the graph can be opened for cleanup. Each write runs it again."""
+    """Ignore a full disk in the block, so that the graph can be opened for cleanup. Each write runs the block again."""
     try:
         yield
     except OmnigraphError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 _FULL = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS: fsync alone leaves the data in the drive's cache."""
+"""macOS needs this command: `fsync` leaves the data in the cache of the drive."""
 
 
 class FlushError(OSError):
@@ -17,7 +17,7 @@ class FlushError(OSError):
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Convert errors of a flush. A file that cannot be opened for a flush was not flushed either."""
+    """Convert errors of a flush to `FlushError`, even if the file cannot be opened: then it was not flushed."""
     try:
         yield
     except FlushError:

@@ -24,8 +24,8 @@ _LOCK = f"{INTERNAL}lock"
 _TEMPORARY = f"{INTERNAL}tmp-"
 _STALE_SECONDS = 3600
 _FILES = f"{INTERNAL}files"
-"""Directory for incomplete files that are meant for table directories, where this store must not leave its own
-files.
+"""Directory for incomplete files. They are renamed into table directories, in which this store must not leave files of
+its own.
 """
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -36,9 +36,9 @@ class LocalObjectStore:
     """A directory. Each object is a file that is never changed in place.
 
     A write goes to a temporary file beside the object, which is then renamed (or, to create, linked) into place, so a
-    reader with an open file keeps its content. Conditional writes (`replace`, `delete_if`), and writes that could run
-    between their check and their action (`put`, `delete`), hold a `flock` on a file in the object's directory. The
-    kernel releases the lock when the process dies.
+    reader with an open file keeps its content. Conditional writes (`replace`, `delete_if`) check and then change an
+    object. No other write may run in between, so `put` and `delete` take the same lock: a `flock` on a file in the
+    object's directory. The kernel releases the lock when the process dies.
 
     Args:
         uri: the directory. The first write creates it.
@@ -247,9 +247,9 @@ class LocalObjectStore:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            # The modification time of the file is its version: exact to a millisecond, random below. So an object that
-            # was changed and changed back has another etag, even if the file system reused the inode within one clock
-            # tick.
+            # The modification time is part of the etag. Its milliseconds are exact, and its lower bits are random. So
+            # an object that was changed and changed back has another etag, even if the file system reused the inode
+            # within one clock tick.
             now = time.time_ns() >> 20 << 20
             os.utime(descriptor, ns=(now, now | secrets.randbits(20)))
             if self._fsync:
@@ -410,7 +410,7 @@ def _remove_directory(directory: str) -> None:
     try:
         os.rmdir(directory)
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise: a new object was written
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # not an error: another process has written a new object
             raise
 
 

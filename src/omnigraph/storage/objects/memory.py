@@ -31,7 +31,7 @@ _memories_lock = Lock()
 
 
 class MemoryObjectStore:
-    """Objects that live as long as the process. Lance keeps tables with the same address elsewhere in memory."""
+    """Objects that exist as long as the process. Lance stores tables with the same address separately."""
 
     def __init__(self, uri: GraphUri) -> None:
         self._uri = uri

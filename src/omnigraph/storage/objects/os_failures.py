@@ -42,7 +42,7 @@ _SAYS_ENOUGH = frozenset(
 
 
 def os_advice(number: int) -> tuple[StorageErrorKind, str] | None:
-    """Kind and hint for the number of an operating system error; None if the number does not show the cause."""
+    """Kind and hint for an error number of the operating system; None if the number does not show the cause."""
     return _OS_KINDS[number] if number in _SAYS_ENOUGH else None
 
 

@@ -239,7 +239,7 @@ class S3ObjectStore:
         below = self._uri.key(prefix) or None
         found = self._call(prefix, lambda: obstore.list(self._patient, below).collect())
         infos = [ObjectInfo(meta["path"][start:], meta["size"], meta["last_modified"], meta["e_tag"]) for meta in found]
-        # A folder made in a console is an empty object, which is listed without its final slash.
+        # A folder that was created in a web console is an empty object. It is listed without its final slash.
         folders = {prefix, *(parent for info in infos for parent in _parents(info.path))}
         return sorted((info for info in infos if info.size or info.path not in folders), key=lambda info: info.path)
 
@@ -328,7 +328,8 @@ class S3ObjectStore:
         except Exception as error:
             missing = is_missing(error)
             failure = self._failure(error, path, write=write)
-        # Outside of the handler, so that the client's exception, which may have credentials, is not chained.
+        # Raise outside of the handler. Otherwise Python would attach the client's exception, which may contain
+        # credentials.
         if missing:
             raise ObjectNotFoundError(str(self._uri), path)
         raise failure
@@ -338,7 +339,7 @@ class S3ObjectStore:
 
 
 class ObjectWriter(io.RawIOBase):
-    """An object that is being written. `close` does nothing: the surrounding block finishes the upload."""
+    """An object that is being written. `close` does nothing: the end of the `with` block finishes the upload."""
 
     def __init__(self, send: Callable[[ReadableBuffer], int]) -> None:
         self._send = send

@@ -27,7 +27,7 @@ _REMEMBERED = 64
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """When this process wrote an object, by its own clocks."""
+    """When this process wrote an object, by the clock of this machine."""
 
     began: float
     ended: float
@@ -35,7 +35,7 @@ class _Written:
     etag: str
 
     def is_recent(self) -> bool:
-        """Whether the measurement is still valid: the clock was not set since."""
+        """Whether the times can still be used: the write is recent, and the clock of this machine was not set since."""
         elapsed = time.monotonic() - self.monotonic
         return elapsed < _RECENT_SECONDS and abs(time.time() - self.ended - elapsed) < 1
 
@@ -50,7 +50,7 @@ class StoreClock:
 
     @property
     def ahead(self) -> float | None:
-        """Minimum seconds by which the store's clock is ahead of this machine; negative if behind, None if unknown."""
+        """The smallest possible lead of the store's clock in seconds; negative if it is behind, None if unknown."""
         with self._lock:
             return self._ahead
 
@@ -73,7 +73,7 @@ class StoreClock:
                     self._written.popitem(last=False)
 
     def read(self, key: str, etag: str | None, modified: datetime) -> None:
-        """Measure the difference of the clocks from the store's time of an object, which has whole seconds only."""
+        """Measure the difference of the clocks. `modified` is the store's write time of the object, in seconds."""
         with self._lock:
             known = self._written.get(key)
             if known is None or known.etag != etag or not known.is_recent():

@@ -18,7 +18,7 @@ from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rows.raw_rows import Origin, RawRows
 
 _EXACT = {16: 11, 32: 24, 64: 53}
-"""For each width of a float in bits, the number n for which all integers below 2^n are exact."""
+"""For each width of a float in bits, the number n such that the float type stores all integers below 2^n exactly."""
 
 
 def read_batches(
@@ -37,11 +37,11 @@ def read_batches(
         batches: the rows. The first batch gives the schema; it may be empty.
         layout: the type of the rows.
         accepted: the accepted schema.
-        problems: collects values that cannot be read. The reader is lenient if its `coerced` is set.
-        name: the name of the file or table in problems.
+        problems: collects values that cannot be read. If `problems.coerced` is set, the reader is lenient.
+        name: the name of the file or table in error messages.
         first: the position of the first row of the file or table in the whole input.
         before: number of rows of the file or table before these batches.
-        begins: whether the batches are the start of the file or table. Only then are unknown columns reported.
+        begins: whether the batches are the start of the file or table. Unknown columns are reported only at the start.
 
     Returns:
         The position after the last row.
@@ -107,7 +107,7 @@ def _fault(column: pa.Array) -> str | None:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type with int64 in place of `date64`. Arrow refuses times of day in a `date64`, but they are allowed here."""
+    """Replace `date64` by int64 in a type: Arrow refuses a `date64` with a time of day, which is allowed here."""
     if pa.types.is_date64(kind):
         return pa.int64()
     return pa.list_(pa.int64()) if pa.types.is_list(kind) and pa.types.is_date64(kind.value_type) else kind
@@ -118,7 +118,7 @@ def _is_pandas(schema: pa.Schema) -> bool:
 
 
 def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A pandas frame without its index. An index with a name is an ordinary column."""
+    """Remove the index of a pandas frame. An index with a name is kept, as an ordinary column."""
     if not _is_pandas(batch.schema):
         return batch
     described: dict[str, Any] = json.loads(batch.schema.metadata[b"pandas"])
@@ -140,7 +140,7 @@ def _pandas_reader(read: Read | None) -> Read:
 def _as_integers(column: pa.Array, kind: ValueType, report: Report) -> pa.Array:
     """Convert pandas floats to integers, if the property is an integer and all values are whole.
 
-    Reports values beyond the exact range of the float type, because their original value is lost.
+    Reports values outside of the range in which floats are exact, because they may differ from the original values.
     """
     if kind.list or not kind.scalar.is_integer or not pa.types.is_floating(column.type):
         return column

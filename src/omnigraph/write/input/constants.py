@@ -12,7 +12,7 @@ from omnigraph.write.rows.values import Fault, column
 
 
 def as_column(value: Value, kind: ValueType) -> pa.Array:
-    """A column with one row, which contains the value.
+    """An Arrow column with one row, which contains the value.
 
     Raises:
         InputError: a property of this type cannot have the value.

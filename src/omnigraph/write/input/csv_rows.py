@@ -40,7 +40,7 @@ class Cells(Protocol[RowOf]):
 
     @property
     def name(self) -> str:
-        """The name of the rows in problems about rows that cannot be split into cells."""
+        """The name of the rows in error messages about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Check the header, and report problems."""
@@ -61,11 +61,11 @@ def read_csv(
     """The rows of a CSV file.
 
     Args:
-        chunks: the bytes, split anywhere.
-        layout: the types of the rows, and the dialect of the file.
+        chunks: the bytes of the file. A chunk may end anywhere, even inside of a row.
+        layout: the types of the rows, and the CSV dialect of the file (separator, quotes, nulls).
         accepted: the accepted schema.
-        problems: collects values that cannot be read. The reader is lenient if its `coerced` is set.
-        name: the name of the file in problems.
+        problems: collects values that cannot be read. If `problems.coerced` is set, the reader is lenient.
+        name: the name of the file in error messages.
         first: the position of the first line of the file in the whole input.
         delimiter: the separator of cells, if the layout does not define one.
 
@@ -204,7 +204,7 @@ class _Reader(Generic[Row]):
         """Report rows that are not well-formed. Returns the others."""
         quoted = rows.with_bad_quotes(ord(self.delimiter))
         if quoted.any():
-            # After a wrong quote, the ends of rows are unknown.
+            # After a wrong quote, it is not known where rows end, so the rest of the file is not read.
             at = int(np.flatnonzero(quoted)[0])
             self._refuse(
                 rows.lines[at : at + 1], "a quote inside of a cell is not doubled, or a quoted cell is not closed"
@@ -219,7 +219,7 @@ class _Reader(Generic[Row]):
         for wrong, message in (
             (rows.with_bad_text(), "the text is not UTF-8"),
             (rows.with_byte(0), "the row contains a NUL byte; is this a text file?"),
-            (rows.with_stray_return(), "a carriage return without a line feed"),
+            (rows.with_stray_return(), "the row contains a carriage return without a line feed"),
         ):
             if wrong.any():
                 self._refuse(rows.lines[wrong & good], message)
@@ -245,7 +245,7 @@ class _Reader(Generic[Row]):
         yield from self.columns.rows(cells, origin, from_text)
 
     def _parse(self, rows: _Rows) -> pa.Table | None:
-        """The cells as texts; None if a row has too few or too many cells. Quoted cells are never null."""
+        """The cells as texts; None if a row has too few or too many cells. A quoted cell is never read as null."""
         assert self.header is not None
         text = rows.joined()
         try:
@@ -334,7 +334,7 @@ class _Rows:
         return wrong
 
     def with_stray_return(self) -> _Mask:
-        """Mask of the rows with a lone carriage return outside of quotes. Arrow would end the row there."""
+        """Mask of the rows with a carriage return but no line feed outside of quotes. Arrow would end the row there."""
         positions = np.flatnonzero(self.data == _RETURN)
         if len(positions) == 0:
             return np.zeros(len(self.starts), bool)
@@ -353,7 +353,7 @@ class _Rows:
         opens = np.arange(len(quotes)) % 2 == 0
         edges = (delimiter, _NEWLINE, self.quote)
         wrong = np.where(opens, ~np.isin(before, edges), ~np.isin(after, (*edges, _RETURN)))
-        wrong[-1] |= bool(opens[-1])  # never closed
+        wrong[-1] |= bool(opens[-1])  # the last quoted cell has no closing quote
         return self._rows_of(quotes[wrong])
 
     def cells(self, delimiter: int) -> Numbers:

@@ -1,4 +1,4 @@
-"""Parses dates and times in the format that a mapping gives: `%d.%m.%Y`, or days or seconds since 1970."""
+"""Parses dates and times in the format that a mapping gives, such as `%d.%m.%Y`, or seconds since 1970."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class DateFormat:
     def _counted(self, texts: pa.Array, kind: ValueType, report: Report) -> pa.Array:
         numbers = parse_integers(texts, report)
         size = _COUNTS[self.text]
-        most = 2**62 // size  # larger numbers overflow 64 bits, and their years are out of range
+        # Larger numbers would overflow 64 bits. They are refused, because their years are out of range.
+        most = 2**62 // size
         wrong = pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)).fill_null(False)
         report(wrong, "outside the years 1 to 9999")
         numbers = pc.if_else(wrong, pa.scalar(None, pa.int64()), numbers)
@@ -103,10 +104,10 @@ class DateFormat:
         return convert(millis, kind, report)
 
     def _usual(self, group: Callable[[str], pa.Array], kind: ValueType) -> pa.Array:
-        """The dates or times as ISO 8601 texts. `group` returns the texts that match a code."""
+        """The dates or times as ISO 8601 texts. `group` returns the parts of cells that match a code, such as `d`."""
         if "Y" in self.codes:
             year = group("Y")
-        else:  # two-digit years as in POSIX
+        else:  # a two-digit year: 69 to 99 are 1969 to 1999, as in POSIX
             late = pc.greater(group("y").cast(pa.int32()), 68)
             year = pc.binary_join_element_wise(pc.if_else(late, "19", "20"), group("y"), "")
         month = _two(group("m")) if "m" in self.codes else _month(group("b"))

@@ -1,4 +1,4 @@
-"""Reads envelopes one by one: slower than the block reader, but with exact error messages.
+"""Reads envelopes (input records) one by one: slower than the reader of whole blocks, but with exact error messages.
 
 An envelope is `{"type": …, "data": {…}}` or `{"edge": …, "from": …, "to": …, "data": {…}}`, as JSON text or as a Python
 mapping. The strict reader refuses unknown members and wrong types. The lenient reader ignores or converts them, and
@@ -34,7 +34,7 @@ from omnigraph.write.rows.values import (
 )
 
 Place = Callable[[int], str]
-"""Describes the location of the record at a position."""
+"""Returns a text with the location of a record, such as its line, from its position in the input."""
 
 RESERVED = ROW_COLUMNS | {"_tombstone"}
 
@@ -44,13 +44,13 @@ _ENDS_OUTSIDE_DATA = "'from' and 'to' of an edge belong next to 'data', not insi
 
 
 def nullable_defaults(declared: NodeType | EdgeType) -> list[str]:
-    """The nullable properties with a default or a computed value. For these, a missing member and a null differ."""
+    """The nullable properties with a default or a computed value, which replaces a missing member, but not a null."""
     filled = (p for p in declared.properties.values() if p.default is not None or p.embed is not None)
     return [p.name for p in filled if p.type.nullable]
 
 
 class _RefusedError(Exception):
-    """The reason why an envelope cannot be read, and the property that it is about."""
+    """The reason why an input record (`{"type": …, "data": …}`) is refused, and the property with the error."""
 
     def __init__(self, message: str, subject: str = "input") -> None:
         super().__init__(message)
@@ -63,8 +63,8 @@ class EnvelopeReader:
 
     Args:
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
-        place: describes the location of the record at a position.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
+        place: returns a text with the location of a record, from its position in the input.
 
     Attributes:
         several: whether some line had more than one record.
@@ -100,7 +100,7 @@ class EnvelopeReader:
                 )
                 return False
             except RecursionError:
-                self.refuse(position, "not JSON that can be read: it is nested too deeply")
+                self.refuse(position, "the JSON value cannot be read: it is nested too deeply")
                 return False
             except _RefusedError as error:
                 self.refuse(position, error.message)
@@ -109,7 +109,7 @@ class EnvelopeReader:
                 at += 1
             self.several = self.several or at < end
             if at < end and self.problems.coerced is None:
-                self.refuse(position, "not JSON: something follows the record on its line")
+                self.refuse(position, "not JSON: the line contains more text after the record")
                 return False
             self.take(value, position)
         return True
@@ -158,7 +158,7 @@ class EnvelopeReader:
         return members
 
     def _shape(self, value: object, position: int) -> tuple[TypeKind, NodeType | EdgeType, Mapping[str, Any]]:
-        """The type and the members of an envelope, including the endpoints of an edge."""
+        """The type of an envelope, and its properties, including the endpoints of an edge."""
         if not isinstance(value, Mapping):
             raise _RefusedError(f"expected an object with 'type' or 'edge', found {type_label(value)}")
         lenient = self.problems.coerced is not None
@@ -232,7 +232,7 @@ class _TypeRows:
         self.reader.refuse(position, unknown_property(name, self.members), subject)
 
     def table(self) -> RawRows:
-        """The collected rows."""
+        """The collected rows, as columns."""
         columns = {
             name: self._column(name, kind)
             for name, kind in self.members.items()
@@ -282,4 +282,4 @@ def unknown_property(name: object, known: Mapping[str, object]) -> str:
 
 
 def _constant(text: str) -> Any:
-    raise _RefusedError(f"not JSON: {text} is not a number")
+    raise _RefusedError(f"not JSON: {text} is not allowed as a number")

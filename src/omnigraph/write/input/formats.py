@@ -1,4 +1,4 @@
-"""The file formats of rows. A new format is added here.
+"""The file formats that a load can read. A new format is added here.
 
 A format defines its file extensions, how a file is split into parts, and how a part is read. Everything else is the
 same for all formats: the location of files, compression, the types of rows, and the processing of the rows.
@@ -35,7 +35,7 @@ _BATCH_ROWS = 1 << 18
 
 
 class Format(Protocol):
-    """A file format of rows."""
+    """A file format that a load can read."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class Format(Protocol):
 
     @property
     def tables(self) -> bool:
-        """Whether a file is a table, whose types a layout gives. Otherwise each record names its type."""
+        """Whether a file is a table: its name or a mapping gives the type of its rows. Else each record has a type."""
 
     def split(self, file: RowFile, size: int) -> Iterator[Range]:
         """Split a file into parts of about `size` bytes that can be read separately."""
@@ -65,8 +65,8 @@ class Format(Protocol):
 
 
 Range = tuple[int, int | None]
-"""The start and end of a part, in units of the format: bytes of NDJSON, row groups of Parquet, or batches of Arrow.
-None is the end of the file."""
+"""The start and end of a part of a file. The unit depends on the format: bytes of NDJSON, row groups of Parquet, or
+batches of Arrow. None is the end of the file."""
 WHOLE: Range = (0, None)
 
 
@@ -77,7 +77,7 @@ class RowFile:
     Attributes:
         input: gives access to its bytes.
         format: its format.
-        stem: its name without extensions. In formats that hold tables, it names the type of the rows.
+        stem: its name without extensions. If the file is a table, this is the name of the type of its rows.
         compression: the compression of its bytes, if any.
     """
 
@@ -146,7 +146,7 @@ class FilePart:
 
     Attributes:
         file: the file.
-        layout: its types and columns, in formats that hold tables.
+        layout: the types of its rows, and how its columns become properties; only for formats whose files are tables.
         low: the start of the part, in units of the format: bytes of NDJSON, row groups of Parquet, batches of Arrow.
         high: the end of the part, in the same units; None is the end of the file.
     """
@@ -230,7 +230,7 @@ class _Csv:
 
 
 class Batched:
-    """A format that is read as Arrow batches. A part is a range of units, such as the row groups of Parquet."""
+    """A format that is read as Arrow batches. A part of a file is a range of units, such as row groups of Parquet."""
 
     compressible = False
     tables = True
@@ -273,7 +273,7 @@ class Batched:
 
 @dataclass(frozen=True, slots=True)
 class _Parquet(Batched):
-    """Parquet. A unit is a row group."""
+    """Parquet. The unit of a part is a row group."""
 
     name: str = "parquet"
     endings: tuple[str, ...] = (".parquet",)
@@ -285,7 +285,7 @@ class _Parquet(Batched):
             return [group.total_byte_size for group in groups]
 
     def batches(self, file: RowFile, low: int, high: int | None) -> Iterator[pa.RecordBatch]:
-        remote = file.input.remote  # fetch many columns with one request
+        remote = file.input.remote  # for a remote file: fetch many columns with one request
         with file.input.native() as source, pa.parquet.ParquetFile(source, pre_buffer=remote) as parquet:
             yield without_rows(parquet.schema_arrow)
             groups = range(parquet.metadata.num_row_groups)[low:high]
@@ -294,7 +294,7 @@ class _Parquet(Batched):
 
 @dataclass(frozen=True, slots=True)
 class _Arrow(Batched):
-    """Arrow IPC. A unit is a batch; a stream of batches is one unit."""
+    """Arrow IPC. The unit of a part is a batch; a file in the stream format is one unit."""
 
     name: str = "arrow"
     endings: tuple[str, ...] = (".arrow", ".feather")

@@ -1,4 +1,4 @@
-"""Finds the start and end of all records in a block of JSON, vectorised."""
+"""Finds the start and end of all records in a block of JSON, with NumPy operations on the whole block."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ class Framed:
     """A block split into records.
 
     Attributes:
-        head: the byte offset at which a record of an earlier block ends; the block length if it ends in a later block.
+        head: the byte offset at which the record that began in an earlier block ends; the length of the block if the
+            record does not end in it.
         records: the records that begin and end in the block.
-        rest: the byte offset of the record that does not end in the block; the block length if there is none.
+        rest: the byte offset of the last record, if it does not end in the block; else the length of the block.
         depth: number of open brackets at the end of the block.
     """
 
@@ -146,7 +147,7 @@ def _depths(net: Numbers, depth: int, heads: _Mask) -> Numbers:
     part = np.cumsum(heads)
     before = np.concatenate([[0], level[np.flatnonzero(heads)] - net[heads]])
     level = level - before[part]
-    apart = np.int64(2**40)  # larger than any bracket count, so that the running minimum restarts at each head
+    apart = np.int64(2**40)  # larger than any bracket count, so that the running minimum restarts at each of `heads`
     lowest = np.minimum.accumulate(level - part * apart) + part * apart
     depths: Numbers = level - np.minimum(lowest, 0)
     return depths

@@ -1,7 +1,7 @@
 """Reads JSON records in bulk, one type at a time, with Arrow's JSON reader.
 
-Arrow's reader is as strict as ours: duplicate members, unknown members, wrong types and numbers out of range are
-errors. Records that it would read differently are left to `EnvelopeReader`.
+Arrow's reader is as strict as `EnvelopeReader`: duplicate members, unknown members, wrong types and numbers out of
+range are errors. `EnvelopeReader` reads the records that Arrow would read in another way.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ def _is_json(values: pa.Array) -> bool:
 
 
 def _absent(texts: pa.Array, name: str, values: pa.Array) -> pa.Array | None:
-    """Mask of the records without a member, in contrast to an explicit null. None if the text search cannot decide."""
+    """Mask of the records that lack a member; an explicit null is not absent. None if the text search cannot decide."""
     missing = values.is_null()
     if values.null_count == 0:
         return missing
     lines = texts.filter(missing).cast(pa.large_utf8())
     if pc.any(pc.match_substring(lines, "\\u")).as_py():
-        return None  # a name with a unicode escape would not be found
+        return None  # the text search would not find a name with a unicode escape
     written = pc.match_substring_regex(lines, rf'"{name}"\s*:\s*null')
     absent = missing.to_numpy(zero_copy_only=False).copy()
     absent[absent] = ~written.to_numpy(zero_copy_only=False)

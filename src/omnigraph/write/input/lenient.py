@@ -31,7 +31,7 @@ _Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def with_canonical_ids(rows: Iterator[RawRows], accepted: AcceptedSchema, problems: Problems) -> Iterator[RawRows]:
-    """The rows with canonical ids. Nodes are returned immediately, and edges after all nodes were read.
+    """Replace aliases in rows by canonical ids. Returns nodes immediately, and edges after all nodes were read.
 
     Args:
         rows: nodes and edges in any order.
@@ -56,7 +56,7 @@ AliasPairs = Mapping[str, tuple[pa.Array, pa.Array]]
 
 
 class Aliases:
-    """Collects the aliases of ids, by node type.
+    """Collects other spellings (aliases) of node ids, by node type, to replace them with the canonical ids.
 
     Args:
         accepted: the accepted schema.
@@ -126,11 +126,11 @@ class Aliases:
 
     @property
     def keyed(self) -> list[str]:
-        """The node types that have a key, and of which rows were read."""
+        """The node types that have a key, and for which rows were read."""
         return list(self._ids)
 
     def known(self) -> dict[str, tuple[pa.Array, pa.Array]]:
-        """By node type, the aliases and their canonical ids. Reports aliases that mean more than one entity."""
+        """By node type, the aliases and their canonical ids. Reports aliases that stand for more than one entity."""
         out = {}
         for name, pairs in self.pairs().items():
             old, new = pairs["old"].combine_chunks(), pairs["new"].combine_chunks()
@@ -141,11 +141,11 @@ class Aliases:
         return out
 
     def ambiguity_problems(self, name: str, wrong: pa.Table) -> list[Problem]:
-        """The problems to report for aliases that mean more than one entity."""
+        """The problems to report for aliases that stand for more than one entity."""
         found = []
         for row in wrong.to_pylist():
             place = self._places[row["part"]](row["at"])
-            message = f"the id {cut(repr(row['old']))} means more than one entity"
+            message = f"the id {cut(repr(row['old']))} stands for more than one entity"
             found.append(Problem(row["at"], place, f"{name}.id", message))
         return found
 
@@ -173,7 +173,7 @@ class Aliases:
 
 
 def ambiguous(pairs: pa.Table, taken: pa.Array) -> pa.Table:
-    """The pairs whose alias means more than one entity. `taken` marks aliases that are the id of another entity."""
+    """The pairs whose alias stands for several entities. `taken` marks aliases that are the id of another entity."""
     old = pairs["old"].combine_chunks()
     counts = pc.value_counts(old)
     repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
@@ -219,7 +219,7 @@ def _members(text: str, count: int) -> list[str] | None:
 
 
 class _HeldRows:
-    """The rows of edges, in a temporary file until all nodes were read."""
+    """The rows of edges. They are kept in a temporary file until all nodes were read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

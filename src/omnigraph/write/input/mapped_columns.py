@@ -27,7 +27,7 @@ _UNMENTIONED = "the mapping does not mention this column: name it under 'propert
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The layout of a table that a mapping describes."""
+    """The layout of a table (types and columns), as a mapping describes it."""
 
     entry: Entry
 
@@ -49,7 +49,7 @@ class MappedColumns:
     Args:
         entry: the entry of the mapping.
         accepted: the accepted schema.
-        problems: collects wrong values. The reader is lenient if its `coerced` is set.
+        problems: collects wrong values. If `problems.coerced` is set, the reader is lenient.
     """
 
     def __init__(self, entry: Entry, accepted: AcceptedSchema, problems: Problems) -> None:
@@ -66,7 +66,7 @@ class MappedColumns:
         """Report the columns that the mapping does not mention, once each.
 
         Raises:
-            InputError: a column is missing.
+            InputError: a column of the mapping is missing in the table.
         """
         self._check_missing(names, place)
         for name in names:
@@ -87,7 +87,7 @@ class MappedColumns:
             if name not in names:
                 where = at.document if at.line is None else f"{at.document}, line {at.line}"
                 raise InputError(
-                    f"{place}: there is no column '{cut(name)}', which {where} names", hint=did_you_mean(name, names)
+                    f"{place}: there is no column '{cut(name)}', but {where} names it", hint=did_you_mean(name, names)
                 )
 
     def _unknown(self, name: str) -> str:
@@ -95,7 +95,7 @@ class MappedColumns:
         if len(builders) > 1 or builders[0].rows.others is not Others.MATCH:
             return _UNMENTIONED
         if name in builders[0].columns.members:
-            return f"the mapping fills '{cut(name)}' from another column: name this one under 'ignore' to leave it out"
+            return f"the mapping fills '{cut(name)}' from another column; to leave this one out, name it under 'ignore'"
         return f"{unknown_property(name, builders[0].columns.members)}; {_UNMENTIONED}"
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
@@ -147,7 +147,7 @@ class MappedColumns:
     def _refuse_words(
         self, words: pa.Array, unmatched: np.ndarray[tuple[int], np.dtype[np.bool_]], origin: Origin
     ) -> None:
-        """Report rows for which the mapping has no type. `words` has the values of the column that selects it."""
+        """Report rows for which the mapping has no type. `words` are the values of the column that selects the type."""
         if not unmatched.any():
             return
         rows = np.flatnonzero(unmatched)
@@ -174,7 +174,7 @@ class _TypeBuilder:
         }
 
     def covers(self, column: str) -> bool:
-        """Whether rows of this type use a column or ignore it. Otherwise the column is unknown."""
+        """Whether the mapping uses or ignores a column for rows of this type. Other columns are unknown."""
         others = self.rows.others
         if column in self.rows.mentioned or others is Others.IGNORE:
             return True
@@ -255,7 +255,7 @@ def _repeated(one: pa.Array, count: int) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array | None:
-    """A column of texts, whole numbers or truth values as texts; None for other types, whose text form is ambiguous."""
+    """A column of texts, whole numbers or truth values as texts; None for other types: they have several text forms."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

@@ -38,7 +38,7 @@ class Dialect:
     """The dialect of a CSV file.
 
     Attributes:
-        separator: the separator of cells; None follows the file extension.
+        separator: the separator of cells; if None, the file extension decides: comma or tab.
         quote: the quote character around cells that contain separators, quotes or line breaks.
         nulls: the texts that mean null. A quoted cell is never null.
     """
@@ -68,7 +68,7 @@ class TableColumns(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the rows in problems about rows that cannot be split into cells."""
+        """The name of the rows in error messages about rows that cannot be split into cells."""
 
     def check_names(self, names: list[str], position: int, place: str) -> None:
         """Report unknown columns, once each."""
@@ -97,7 +97,7 @@ class OfType:
 
 
 def empty_rows(layout: Layout) -> Iterator[RawRows]:
-    """One empty table per type of a layout, so that a load in mode `overwrite` replaces types without rows, too."""
+    """One empty table per type of a layout. So a load in mode `overwrite` also empties the types that have no rows."""
     for kind, name in layout.types:
         yield RawRows(kind, name, {}, {}, Origin.consecutive(0))
 
@@ -109,7 +109,7 @@ class Columns:
         accepted: the accepted schema.
         kind: node or edge.
         name: the type.
-        problems: collects wrong values. If its `coerced` is set, wrong values of nullable properties become null.
+        problems: collects wrong values. If `problems.coerced` is set, wrong values of nullable properties become null.
     """
 
     def __init__(self, accepted: AcceptedSchema, kind: TypeKind, name: str, problems: Problems) -> None:
@@ -138,7 +138,7 @@ class Columns:
             self.problems.add(Problem(position, place, subject, message))
 
     def rows(self, columns: Mapping[str, pa.Array], origin: Origin, read: Read | None = None) -> Iterator[RawRows]:
-        """Rows with the columns that the type has.
+        """The rows of the type. Columns that are not properties of the type are left out.
 
         Args:
             columns: the columns by name.
@@ -169,7 +169,7 @@ class Columns:
         return known_columns
 
     def _count_null_items(self, name: str, converted: pa.Array, origin: Origin, values: pa.Array) -> None:
-        """Count the null items of lists. In the input they were null, or values of another type."""
+        """Count the null items of lists. In the input, such an item was null or had the wrong type."""
         if self.problems.coerced is None or len(rows := with_null_items(converted)) == 0:
             return
         row = int(rows[0])

@@ -29,7 +29,7 @@ MAX_STRUCTURAL = 131_072
 """Maximum number of braces, brackets, colons and commas in one record."""
 
 MAX_SINGLE_RECORDS = 64
-"""Up to this number of records, a part of a block is read record by record, and not bisected again."""
+"""A part of a block with at most this number of records is not bisected again, but read record by record."""
 
 _MAX_BISECTIONS = 256
 """Maximum number of bisections per block. After that, its records are read one by one."""
@@ -40,12 +40,12 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class Progress:
-    """The position in a file: before reading, the start of a part; afterwards, its end.
+    """A position in a file: the start of a part before it is read, and its end after it was read.
 
     Attributes:
         line: the number of the next line, from 1.
         records: number of records before that line.
-        clean: whether another reader can continue here: no record is incomplete, and the record number is certain.
+        clean: whether another reader can continue at this position: no record is incomplete, and `records` is certain.
         middle: whether the bytes begin in the middle of a file.
     """
 
@@ -63,13 +63,13 @@ def read_ndjson(
     first: int = 1,
     progress: Progress | None = None,
 ) -> Generator[RawRows, None, int]:
-    """The rows of an NDJSON stream, by type within each block.
+    """The rows of an NDJSON stream. The rows of each block are grouped by type.
 
     Args:
-        chunks: the bytes, split anywhere.
+        chunks: the bytes of the file. A chunk may end anywhere, even inside of a record.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
-        name: the name of the file in problems.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
+        name: the name of the file in error messages.
         first: the position of the first line of the file in the whole input.
         progress: the position of the bytes in the file; updated while reading.
 
@@ -89,7 +89,7 @@ def read_ndjson(
 
 
 class _Locations:
-    """Describes the lines of a block. Adds the record number if it differs from the line number.
+    """Describes the location of records for error messages: the line, and the record number if it is different.
 
     After an unclosed record, or several records on a line, the record number is uncertain and left out.
     """
@@ -113,7 +113,7 @@ class _Locations:
 
 
 def _parts(block: bytes) -> Iterator[bytes]:
-    """A block, or parts of it if its lines are so short that their offsets take more memory than the lines."""
+    """A block, or parts of it, if its lines are so short that their offsets would take more memory than the lines."""
     if block.count(b"\n") * 16 < len(block):
         yield block
         return
@@ -152,7 +152,7 @@ class _Stream:
         return self._envelopes.several
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-        """The blocks of the stream, which consist of whole lines, each with whether it is the last."""
+        """The blocks of the stream, and for each whether it is the last. A block consists of whole lines."""
         held: list[bytes] = []
         size = open_size = lines = 0
         first = self._begins_file
@@ -168,7 +168,7 @@ class _Stream:
                 raise self._too_long(lines + 1, open_size)
             if size < BLOCK_BYTES or open_size == size:
                 continue
-            if end:  # the usual case; otherwise the chunk is the middle of a long line
+            if end:  # the usual case; a chunk without a line break is the middle of a long line
                 held[-1] = chunk[:end]
                 yield b"".join(held), False
                 held = [chunk[end:]]
@@ -223,7 +223,7 @@ class _Stream:
         self._end(block, len(framed.records))
 
     def _read_held(self) -> Iterator[RawRows]:
-        """Read the record that began in an earlier block, complete or not."""
+        """Read the record that began in an earlier block, even if it is not complete."""
         record, self._held, self._depth = b"".join(self._held), [], 0
         self._set_locations(np.array([self._held_line]))
         self._recoveries = SHOWN
@@ -265,10 +265,10 @@ class _Stream:
             hint="nothing was written; check that every record ends, with a line break after it",
         )
 
-    # ---- record by record
+    # ---- reading record by record
 
     def _part(self, records: Records, low: int, high: int) -> Iterator[RawRows]:
-        """The rows of the records from `low` up to `high`, read in bulk if possible, otherwise in halves or singly."""
+        """The rows of the records from `low` up to `high`, read in bulk if possible, else in halves or one by one."""
         few = high - low <= MAX_SINGLE_RECORDS or self._tries <= 0
         rows = None if few else self._fast(records, low, high)
         if rows is not None:
@@ -312,7 +312,7 @@ class _Stream:
         positions = self.first - 1 + self.line + records.lines[low:high]
         rows = self._types.rows(records.texts(low, high), Origin(positions, self._locations))
         if rows is not None and self.problems.coerced is not None and _have_null_items(rows):
-            return None  # `EnvelopeReader` counts null items
+            return None  # `EnvelopeReader` has to count null items of lists
         return rows
 
 

@@ -27,7 +27,7 @@ _MOST_DIGITS = 21
 
 
 def from_text(cells: pa.Array, kind: ValueType, report: Report, *, null_items: bool = False) -> pa.Array:
-    """Parse cells to values that convert to a type without loss. An empty cell is null, except for a String.
+    """Parse cells to values that can be converted to a type without loss. An empty cell is null, except for a String.
 
     Numbers and truth values are written as in JSON (also `True` and `TRUE`), times as ISO 8601 and never as numbers,
     lists and vectors as JSON arrays.
@@ -96,7 +96,7 @@ def _times(cells: pa.Array, kind: ValueType, report: Report) -> pa.Array:
 
 
 def _lists(cells: pa.Array, kind: ValueType, report: Report, null_items: bool) -> pa.Array:
-    """Parse JSON arrays: in bulk, or one by one if Arrow cannot read them all."""
+    """Parse JSON arrays: all at once, or one by one if Arrow cannot read some of them."""
     present = cells.drop_null()
     if len(present) == 0:
         return pa.nulls(len(cells))

@@ -23,7 +23,7 @@ def read_envelopes(
     Args:
         envelopes: the mappings. Values may have the Python types of properties, such as dates and bytes.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
         first: the position of the first mapping in the whole input.
 
     Returns:
@@ -43,14 +43,14 @@ def read_envelopes(
 def read_rows(
     rows: Iterable[object], kind: TypeKind, name: str, accepted: AcceptedSchema, problems: Problems, first: int = 1
 ) -> Generator[RawRows, None, int]:
-    """The rows of mappings of one type. An edge has its endpoints in `from` and `to`.
+    """Convert dictionaries to rows of one type. An edge has its endpoints in `from` and `to`.
 
     Args:
         rows: the mappings.
         kind: node or edge.
         name: the type.
         accepted: the accepted schema.
-        problems: collects records that cannot be read. The reader is lenient if its `coerced` is set.
+        problems: collects records that cannot be read. If `problems.coerced` is set, the reader is lenient.
         first: the position of the first mapping in the whole input.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Files of rows: lists files, derives format and type from their names, and splits them into parts."""
+"""Input files: lists the files of a path, derives format and type from their names, and splits them into parts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _found(tree: Tree, path: str, written: str) -> list[RowFile]:
     if not matches:
         raise InputError(f"no file matches {cut(written)}")
     each: dict[str, RowFile] = {}
-    for match in matches:  # a pattern may match both a directory and the files in it
+    for match in matches:  # skip duplicates: a pattern may match both a directory and the files in it
         if _is_metadata_name(match) and not _is_metadata_name(path):
             continue
         inside = _inside(tree, match)
@@ -97,7 +97,7 @@ def _inside(tree: Tree, path: str) -> list[RowFile] | None:
     if inside is None:
         return None
     if any(file.name == UNFINISHED for file in inside):
-        hint = f"wait until it ends; if it was interrupted, remove the files there, and '{UNFINISHED}' last"
+        hint = f"wait until it ends; if it was interrupted, remove the files in the directory, '{UNFINISHED}' last"
         raise InputError(f"{cut(path)} is an export that is not finished", hint=hint)
     known = [_known(file) for file in inside if not _is_metadata_name(file.name)]
     files = [file for file in known if file is not None]

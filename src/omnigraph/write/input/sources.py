@@ -46,13 +46,13 @@ LoadSource = (
     | IO[str]
     | bytes
 )
-"""Everything that a load accepts as its source."""
+"""All kinds of sources that a load accepts."""
 
 Input = FileSplit | Items | Batches | Chunks
 """One part of the input: a file, records in memory, a table, or a stream."""
 
 Source = Callable[[Problems], Iterator[RawRows]]
-"""Reads rows, once. Adds records that cannot be read to the problems."""
+"""A function that reads the rows; it can be called once. Adds records that cannot be read to the problems."""
 
 
 def open_source(
@@ -67,7 +67,7 @@ def open_source(
     """The rows of a source.
 
     Args:
-        source: files (a path, a directory, a pattern, or a list of paths); a mapping from type names to tables, lists
+        source: files (a path, a directory, a pattern, or a list of paths); a dict from type names to tables, lists
             of rows, or files; a table or data frame, with its type in `type_name`; a list of envelopes; or a stream of
             NDJSON.
         accepted: the accepted schema.
@@ -120,7 +120,7 @@ class Inputs:
             _no_type(type_name, "NDJSON")
             yield Chunks(lambda: iter([bytes(source)]), "")
         elif isinstance(source, Mapping):
-            _no_type(type_name, "a mapping of type names")
+            _no_type(type_name, "a dict from type names to rows")
             for name, rows in source.items():
                 yield from self._named(name, rows)
         elif isinstance(source, ArrowStream):
@@ -136,7 +136,7 @@ class Inputs:
             raise InputError(f"a {type(source).__name__} cannot be loaded", hint=_KINDS)
 
     def layout(self, name: str) -> Layout:
-        """The layout of a table: from the mapping, or from the type that has the name of the table.
+        """The layout of a table (types and columns): from the mapping, or from the type that has the name of the table.
 
         Raises:
             InputError: there is no such type.
@@ -148,7 +148,7 @@ class Inputs:
         return next((Mapped(entry) for entry in self._mapping.entries if entry.means(path, *names)), None)
 
     def _several(self, source: Iterable[Any], type_name: str | None) -> Iterator[Input]:
-        """The parts of a list: of paths and streams, or of records. The first item decides which."""
+        """The parts of a list. If its first item is a path or a stream, all items are files; else they are records."""
         items = iter(source)
         first = next(items, None)
         if first is None:
@@ -185,7 +185,7 @@ class Inputs:
         if not isinstance(layout, OfType):
             raise InputError(
                 f"the mapping describes '{cut(name)}', but it is a list of records; a mapping is for tables only",
-                hint="give a table or a file, or take it out of the mapping and use the property names as keys",
+                hint="give a table or a file; or remove it from the mapping, and use property names as keys of records",
             )
         yield Items(listed, layout)
 
@@ -196,7 +196,7 @@ class Inputs:
                 raise InputError(
                     f"the mapping describes {cut(file.input.name)}, but each of its records names its type; "
                     "a mapping is for tables only",
-                    hint="take the file out of the mapping, or let its patterns end with .csv or .parquet",
+                    hint="remove the file from the mapping, or use patterns that end with .csv or .parquet",
                 )
             return FileSplit(file, None)
         if mapped is not None:
@@ -207,7 +207,7 @@ class Inputs:
         return FileSplit(file, OfType(*kind_and_name))
 
     def _type_of(self, file: RowFile) -> Type:
-        """The type from the name of a file, or from the directory that holds its parts."""
+        """The type of the rows of a file, from its name, or from the name of the directory if this is one table."""
         try:
             return resolve_type(self._accepted, file.stem)
         except InputError as error:
@@ -217,7 +217,7 @@ class Inputs:
             raise InputError(message, hint=f"{hint}; {error.hint}" if error.hint else hint) from None
 
 
-_KINDS = "give a file or several, a mapping of type names to tables, or a list of records"
+_KINDS = "give a file, several files, a dict from type names to tables, or a list of records"
 
 
 def _bare(name: str) -> str:
@@ -231,7 +231,7 @@ def _is_stream(source: object) -> bool:
 
 def _no_type(type_name: str | None, what: str) -> None:
     if type_name is not None:
-        raise InputError(f"{what} names the types itself: leave type_name out")
+        raise InputError(f"leave type_name out: {what} already contains the types")
 
 
 def _stream(rows: ArrowStream, name: str) -> Iterator[pa.RecordBatch]:

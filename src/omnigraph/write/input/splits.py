@@ -1,7 +1,7 @@
 """Splits: parts of the input that can be read separately, for example by different tasks.
 
 The number of lines and records before a part is known only after the earlier parts were read.
-The parts of a file in order give the same rows as the whole file.
+Reading all parts of a file in order gives the same rows as reading the whole file.
 """
 
 # See docs/decisions/0092-parts-are-read-apart.md
@@ -46,9 +46,9 @@ class End:
     """The result of reading a part.
 
     Attributes:
-        lines: its number of lines or rows.
-        records: its number of records.
-        clean: whether the next part can be read on its own: no record spans both parts, and the counts are certain.
+        lines: the number of lines or rows in the part.
+        records: the number of records in the part.
+        clean: whether the next part can be read separately: no record is in both parts, and the counts are certain.
     """
 
     lines: int
@@ -107,7 +107,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The batches of a table in memory, such as a data frame. They can be read once."""
+    """The batches of a table in memory, such as a data frame. They can be read only once."""
 
     batches: Iterable[pa.RecordBatch]
     layout: Layout
@@ -121,7 +121,7 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """A stream of NDJSON. It can be read once."""
+    """A stream of NDJSON. It can be read only once."""
 
     chunks: Callable[[], Iterator[bytes]]
     name: str

@@ -1,8 +1,8 @@
 """Mappings of tables whose columns do not have the names of the properties.
 
 A mapping defines the types of the rows, the columns of the properties, and how ids are built. It is read from a file or
-given as a Python mapping, and checked against the schema before any data is read. Types and properties then come
-from the mapping, and not from the names of files and columns.
+given as a Python dict, and checked against the schema before any data is read. With a mapping, the names of files and
+columns do not need to be names of types and properties.
 """
 
 # See docs/decisions/0110-a-mapping-names-columns.md
@@ -45,7 +45,7 @@ class Others(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A column, or a text template with columns.
+    """A column, or a text template that contains values of columns, such as `{city}-{number}`.
 
     Attributes:
         parts: the template: literal texts, with column names at the odd positions.
@@ -87,7 +87,7 @@ class Key:
 
 
 ValueSource = Text | Constant | Key
-"""The source of a property, an id or an endpoint."""
+"""Where the values of a property, an id or an endpoint come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class TypeRows:
     """The mapping of the rows of one type.
 
     Attributes:
-        sources: the source of each property, and of `id`, `from` and `to`.
+        sources: where the values of each property, and of `id`, `from` and `to`, come from.
         ignored: columns to leave out.
         others: how to treat all other columns.
     """
@@ -121,7 +121,8 @@ class Entry:
         patterns: patterns of the paths or names of the tables.
         csv: the dialect, if the tables are CSV files.
         column: the column that selects the type of a row, if there are several types.
-        when: the mapping of rows for each value of that column; without such a column, one mapping for the value ''.
+        when: pairs of a value of that column, and the mapping of rows with this value. If there is no such column: one
+            pair with the value ''.
     """
 
     patterns: tuple[str, ...]
@@ -186,7 +187,7 @@ def _mapping(top: Value) -> TableMapping:
     members = top.members(("csv", "sources"))
     csv = _dialect(members["csv"], Dialect()) if "csv" in members else Dialect()
     if "sources" not in members:
-        raise top.error("it has no sources", "write sources: with a list of tables")
+        raise top.error("'sources' is missing", "write sources: with a list of tables")
     return TableMapping(tuple(_entry(value, csv) for value in members["sources"].items()))
 
 
@@ -196,15 +197,15 @@ _OF_TYPE = ("node", "edge", "id", "from", "to", "properties", "ignore", "others"
 def _entry(value: Value, csv: Dialect) -> Entry:
     members = value.members(("source", "csv", "column", "when", *_OF_TYPE))
     if "source" not in members:
-        raise value.error("it does not name its tables", "write source: with a name or a pattern")
+        raise value.error("'source' is missing", "write source: with the name of a table, or a pattern")
     patterns = tuple(each.text() for each in members["source"].texts())
     dialect = _dialect(members["csv"], csv) if "csv" in members else csv
     if "when" not in members:
         if "column" in members:
-            raise members["column"].error("it needs 'when'", "map the values of the column to rows under when:")
+            raise members["column"].error("'when' is missing", "write when: with an entry for each value of the column")
         return Entry(patterns, dialect, None, (("", _type_rows(value, members)),), value)
     if "column" not in members:
-        raise members["when"].error("it needs a 'column' that selects the type of a row")
+        raise members["when"].error("'column' is missing: the column that selects the type of a row")
     for name in ("node", "edge", "id", *_ENDS, "properties"):
         if name in members:
             raise members[name].error(f"'{name}' does not belong next to 'when'", "write it under each value in when:")
@@ -217,7 +218,7 @@ def _entry(value: Value, csv: Dialect) -> Entry:
 
 def _type_rows(value: Value, members: Mapping[str, Value], above: Mapping[str, Value] | None = None) -> TypeRows:
     if ("node" in members) == ("edge" in members):
-        raise value.error("it needs exactly one type", "write node: or edge: with the name of a type")
+        raise value.error("there must be exactly one type", "write node: or edge: with the name of a type")
     kind = TypeKind.NODE if "node" in members else TypeKind.EDGE
     if kind is TypeKind.NODE:
         for end in _ENDS:
@@ -345,7 +346,7 @@ def _check(rows: TypeRows, accepted: AcceptedSchema) -> None:
 
 def _check_format(source: ValueSource, name: str, kind: ValueType) -> None:
     if isinstance(source, Text) and source.format and (kind.list or kind.scalar not in (Scalar.DATE, Scalar.DATETIME)):
-        raise source.at.error(f"'{cut(name)}' is {kind}, and a format is for Date and DateTime", "leave 'format' out")
+        raise source.at.error(f"'{cut(name)}' is {kind}, and 'format' is for Date and DateTime", "leave 'format' out")
 
 
 def _declared(rows: TypeRows, accepted: AcceptedSchema) -> NodeType | EdgeType:

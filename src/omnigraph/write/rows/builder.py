@@ -37,7 +37,7 @@ class RowBuilder:
         name: the type.
         now: the time of the request in milliseconds, for `now()`.
         problems: collects wrong values.
-        embedder: creates the embedder for missing `@embed` vectors; if None, missing vectors are not computed.
+        embedder: creates the client of the embedding model, for missing `@embed` vectors; None does not compute them.
         new_ids: generates ids for entities that have neither a key nor an id.
         tally: counts the texts that the write embeds.
     """
@@ -91,7 +91,8 @@ class RowBuilder:
             for column, written in _ENDS.items():
                 columns[column] = self._required_text(written, raw.get(written), origin)
         columns["id"] = self._ids(raw.get("id"), columns, count, origin)
-        for name, prop in self.type.properties.items():  # last, because embedding may cost money
+        # Vectors are computed last, because a call of an embedding model may cost money.
+        for name, prop in self.type.properties.items():
             if self._is_computed(prop):
                 columns[name] = self._vectors(prop, raw.get(name), columns, origin, absent.get(name))
         return pa.table([columns[field.name] for field in self.schema], schema=self.schema)
@@ -99,7 +100,7 @@ class RowBuilder:
     def given(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
         """Convert only the given columns, for the statements of a mutation.
 
-        Defaults do not apply, so null is refused where a value is required.
+        Defaults are not applied, so null is refused where a value is required.
         """
         columns = {}
         for name, values in raw.items():
@@ -113,7 +114,7 @@ class RowBuilder:
         return columns
 
     def input_values(self, raw: Mapping[str, pa.Array], origin: Origin) -> dict[str, pa.Array]:
-        """Convert only the given columns. Values may be null, also those of required properties."""
+        """Convert only the given columns. Null is allowed, even for required properties."""
         self._refuse_unknown(raw, origin)
         columns = {}
         for name, values in raw.items():
@@ -185,7 +186,7 @@ class RowBuilder:
             self._report(prop.name, origin)(pc.and_(wanted, without), message)
         computed = pc.and_(wanted, pc.invert(blank)).fill_null(False)
         if self.problems or not pc.any(computed).as_py():
-            return column  # nothing will be written, or nothing is missing
+            return column  # there are problems, so nothing will be written; or no vector is missing
         texts = pc.if_else(computed, texts, None)
         return pc.coalesce(column, embed_column(self.embedder(), texts, prop, self.type.name, self.tally))
 
@@ -221,11 +222,11 @@ class RowBuilder:
         derived = self.key_ids(columns)
         if written is not None:
             differs = pc.not_equal(written, derived).fill_null(False)
-            report(differs, "differs from the id that the key gives")
+            report(differs, "differs from the id derived from the key")
         return derived
 
     def key_ids(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """The ids that the key columns give. The endpoints of an edge are named `src` and `dst`, or `from` and `to`."""
+        """The ids derived from the key columns. Endpoints of an edge are named `src` and `dst`, or `from` and `to`."""
         assert self.key_order is not None
         members = []
         for name in self.key_order:
@@ -251,7 +252,7 @@ class RowBuilder:
 
 
 def _missing(column: pa.Array, wrong: _Mask) -> pa.Array:
-    """Mask of the nulls, except those that replaced a wrong value, which is already reported."""
+    """Mask of the nulls. Nulls in place of a wrong value are left out, because this value is already reported."""
     return pa.array(column.is_null().to_numpy(zero_copy_only=False) & ~wrong)
 
 

@@ -1,7 +1,7 @@
 """Splits rows into chunks of bounded size.
 
 Arrow's text columns have 32-bit offsets, so a chunk must stay below 2 GiB of text. All rows
-of a chunk are in memory at once, and sources may return any number of rows.
+of a chunk are in memory at once, and a source may return any number of rows at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Converts columns of any origin to a declared type without loss.
 
-Everything works on whole Arrow columns. The usual case is one kernel call. Only a column with wrong values is examined
-value by value, for the error messages.
+Usually one Arrow function converts a whole column. Only a column with wrong values is examined value by value, for the
+error messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omnigraph.write.rows.values import Fault, parents
 
 
 class Report(Protocol):
-    """A function that reports rows. Its arguments are a mask, in which true means wrong, and a message."""
+    """A function that reports wrong rows. Its arguments are a mask (true for wrong rows) and a message."""
 
     def __call__(self, wrong: pa.Array, message: str, fault: Fault = Fault.VALUE, /) -> None: ...
 
@@ -40,8 +40,8 @@ _OTHER_TIMES = (
     (_MOMENT + r" ?(?:[Zz]|UTC)$", r"\1T\2\3Z"),
     (_MOMENT + r"$", r"\1T\2\3"),
 )
-"""Other formats of a timestamp that databases print, and the replacement that makes each a standard format. Digits
-below a millisecond are dropped."""
+"""Other formats of a timestamp that databases print: for each, a pattern, and the replacement that produces the
+standard format. Digits below a millisecond are dropped."""
 
 _YEARS_IN_DAYS = (parse_date("0001-01-01"), parse_date("9999-12-31"))
 _YEARS_IN_MS = (parse_datetime("0001-01-01"), parse_datetime("9999-12-31T23:59:59.999Z"))
@@ -49,7 +49,7 @@ _BOUNDED = {Scalar.F32, Scalar.F64, Scalar.DATE, Scalar.DATETIME}
 """Types that allow only a part of the values of their Arrow type: finite numbers, and the years 1 to 9999."""
 
 _WHOLE = pa.decimal256(76, 0)
-"""The Arrow type for range checks. It can store the integers of every other type."""
+"""The Arrow type for range checks. It can store the integers of all other Arrow types."""
 
 _MANAGED = "base64:"
 
@@ -207,7 +207,7 @@ def _millis(column: pa.Array, wanted: pa.DataType, report: Report) -> pa.Array:
 
 
 def _signed(column: pa.Array) -> pa.Array:
-    """The values as signed 64-bit integers. Larger values become the maximum, which no range allows."""
+    """The values as signed 64-bit integers. Larger values become the largest integer, which range checks refuse."""
     if pa.types.is_uint64(column.type):
         column = pc.min_element_wise(column, pa.scalar(2**63 - 1, pa.uint64()), skip_nulls=False)
     return column.cast(pa.int64())
@@ -314,7 +314,7 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         return _refuse(column, wanted, report, f"a list of {target.dim} numbers")
     lengths = pc.list_value_length(column)
     wrong = pc.not_equal(lengths, target.dim).fill_null(False)
-    report(wrong, f"a vector has {target.dim} numbers")
+    report(wrong, f"a vector must have {target.dim} numbers")
     column = pc.if_else(wrong, pa.scalar(None, kind), column) if pc.any(wrong).as_py() else column
     valid = column.is_valid()
     items = pc.list_flatten(column)
@@ -324,7 +324,7 @@ def _vector(column: pa.Array, target: ValueType, report: Report) -> pa.Array:
         rows = np.repeat(np.flatnonzero(valid.to_numpy(zero_copy_only=False)), target.dim or 0)
         mask = np.zeros(len(column), bool)
         mask[rows[broken.to_numpy(zero_copy_only=False)]] = True
-        report(pa.array(mask), "every element of a vector is a finite number")
+        report(pa.array(mask), "every element of a vector must be a finite number")
         column = pc.if_else(pa.array(mask), pa.scalar(None, kind), column)
         valid = column.is_valid()
         numbers = _float(pc.list_flatten(column), pa.float32(), ignore_report)

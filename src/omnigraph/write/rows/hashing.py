@@ -1,7 +1,7 @@
 """64-bit hashes of the values of a column. Equal values have equal hashes.
 
-A check over all rows keeps eight bytes per row in memory, independent of the length of the values. Hashes can collide,
-so a hash never decides a check. It only selects the few rows to compare.
+A check of all rows keeps only a hash of eight bytes per row in memory. Different values can have the same hash, so the
+rows with equal hashes are then compared by their values.
 """
 
 # See docs/decisions/0061-checks-compare-digests-first.md
@@ -40,7 +40,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def value_digests(column: pa.Array) -> Digests:
-    """The hash of each value, for any type. Null, and only null, hashes to 0."""
+    """The hash of each value, for any type. The hash of null is 0; no other value has the hash 0."""
     out = np.zeros(len(column), np.uint64)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     values = column if column.null_count == 0 else column.drop_null()
@@ -105,7 +105,8 @@ def _texts(column: pa.Array) -> Digests:
     if len(offsets) == 0:
         return np.zeros(0, np.uint64)
     lengths = np.diff(offsets)
-    text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)  # padded, so that a word can be read at the last byte
+    # The padding allows to read a whole word at the last byte, too.
+    text = np.zeros(offsets[-1] - offsets[0] + _WORD, np.uint8)
     if data is not None:
         text[:-_WORD] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     words = np.ndarray((len(text) - _WORD + 1,), np.dtype("<u8"), text, strides=(1,))

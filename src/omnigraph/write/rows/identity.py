@@ -1,4 +1,4 @@
-"""Ids for whole columns: derived from keys, or generated."""
+"""Computes the ids of all rows of a column at once: derived from keys, or generated."""
 
 # See docs/decisions/0062-generated-ids-count-upwards.md
 # See docs/decisions/0091-each-part-has-a-range-of-ids.md
@@ -18,7 +18,7 @@ from omnigraph.lang.types import Scalar, ValueType
 
 _CROCKFORD = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _PART_BITS = 36
-"""Number of bits for the ids of one part of a write. The other bits allow millions of parts."""
+"""Number of bits of the counter in one part of the id range. The bits above it are the number of the part."""
 _SAFE_IN_JSON = r'^[^"\\\x00-\x1f\x7f]*$'
 
 
@@ -65,7 +65,8 @@ class Ulids:
     """Generates ULIDs that increase by one: 48 bits of time, then 79 bits that start at random.
 
     Consecutive ids sort in the order of creation and are close together, so they compress well and are fast to index.
-    Several processes can generate the ids of one write. Each uses its own part of the id range; parts sort by number.
+    Several processes can generate the ids of one write. Each uses its own part of the id range. Ids of a part with a
+    higher number sort after those of a lower part.
 
     Args:
         seed: the first id, from `seed`; by default a new one.
@@ -91,7 +92,7 @@ class Ulids:
         first, self._next = self._next, self._next + count
         low = np.arange(first, self._next, dtype=np.uint64)
         text = np.empty((count, 26), np.uint8)
-        # All ids have the same digits, except for the last ones.
+        # The ids differ only in their last digits, so the other digits are computed once.
         changing = (first ^ (self._next - 1)).bit_length() // 5 + 1
         text[:] = [_digit(self._high, low[:1], 25 - place)[0] for place in range(26)]
         for place in range(changing):

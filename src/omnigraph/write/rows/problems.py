@@ -1,6 +1,7 @@
 """Problems of the input of a write, and coercions: the changes that the lenient reader makes to the input.
 
-Problems have locations. The first hundred problems are kept; all problems and coercions are counted.
+A problem has the location of the wrong input. The first hundred problems are kept; all problems and coercions are
+counted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Leniency(StrEnum):
     """How the lenient reader treats input that the strict reader refuses."""
 
     IGNORED_MEMBER = "ignored_member"
-    """Ignores an unknown member of the envelope."""
+    """Ignores an unknown member of an input record, next to `data`."""
     DUPLICATE_MEMBER = "duplicate_member"
     """Keeps the last of duplicate members."""
     IGNORED_PROPERTY = "ignored_property"
@@ -44,8 +45,8 @@ class Coercion:
         subject: the type and property.
         count: the number of values.
         example: the location of the first value.
-        found: the first value before the change. It is empty in the answer to a repeated request, because commits store
-            no data.
+        found: the first value before the change. It is empty in the receipt of a repeated request: that receipt is read
+            from the commit, which stores no data.
     """
 
     kind: Leniency
@@ -102,7 +103,7 @@ class Problems:
         self.add_all([problem], 1)
 
     def add_all(self, problems: Iterable[Problem], count: int) -> None:
-        """Add `count` problems. `problems` needs to have only the first hundred of them."""
+        """Add `count` problems. It is enough if `problems` contains the first hundred of them."""
         self.total += count
         self._first = sorted([*self._first, *problems])[:SHOWN]
 

@@ -13,12 +13,12 @@ from omnigraph.lang.schema import TypeKind
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The locations of rows in the input, for problems.
+    """The locations of rows in the input, for error messages.
 
     Attributes:
         records: the position of each row in the whole input, counted from 1.
-        place: returns the text that describes a position.
-        input_columns: by property, the input column with another name, as a text such as `column 'years'`.
+        place: returns a text that describes the location, from the position.
+        input_columns: the input columns of properties with another name, as texts such as `column 'years'`.
     """
 
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -27,7 +27,7 @@ class Origin:
 
     @classmethod
     def consecutive(cls, count: int, place: Callable[[int], str] | None = None, first: int = 1) -> Origin:
-        """The origin of consecutive rows."""
+        """The places of consecutive rows in the input."""
         return cls(np.arange(first, first + count, dtype=np.int64), place or (lambda record: f"record {record}"))
 
     def select(self, rows: slice | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Origin:
@@ -35,7 +35,7 @@ class Origin:
         return replace(self, records=self.records[rows])
 
     def subject(self, type_name: str, name: str) -> str:
-        """The subject of a problem: a property, and the input column it comes from."""
+        """The subject of a problem: a property, and the input column that its values come from."""
         column = self.input_columns.get(name)
         return f"{type_name}.{name}" + (f" ({column})" if column is not None else "")
 

@@ -37,13 +37,13 @@ class Fault(StrEnum):
 _Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 Refuse = Callable[[int, str, Fault], None]
-"""Called with the row of a value that does not fit. The value becomes null."""
+"""Called for a value that does not fit, with its row, a message and the kind of fault. The value becomes null."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT32 = ValueType(Scalar.F32)
 _NONE = type(None)
 _MOST_DIGITS = 4000
-_NULL_ELEMENT = "every element of a vector is a finite number"
+_NULL_ELEMENT = "every element of a vector must be a finite number"
 _NULL_ITEM = "an item of the list: null is not allowed"
 NO_ID = "; an id is a text, even if the key is a number"
 """Added to the message if an endpoint of an edge is not a text."""
@@ -69,7 +69,7 @@ class _RefusedError(Exception):
 
 
 def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items: bool = False) -> pa.Array:
-    """Convert the values of one property to a column that converts to its type without loss.
+    """Convert the values of one property to an Arrow column that `convert` can convert to its type without loss.
 
     Args:
         values: one per row; None is null.
@@ -88,7 +88,7 @@ def column(values: Sequence[Any], kind: ValueType, refuse: Refuse, *, null_items
 
 
 def _of_one_type(values: Sequence[Any], types: set[type], scalar: Scalar) -> pa.Array | None:
-    """The column if all values are of its usual Python type; None if they must be converted one by one."""
+    """The column, if all values have the usual Python type of the property; None if they are converted one by one."""
     try:
         if types == {str} and not (scalar is Scalar.BOOL or scalar.is_numeric):
             return pa.array(values, pa.utf8())
@@ -272,13 +272,13 @@ def _arrays(values: Sequence[np.ndarray[Any, Any]]) -> pa.Array:
 
 
 def parents(lists: pa.Array) -> _Rows:
-    """The row of each item after flattening. Unlike Arrow's `list_parent_indices`, skips items under null lists."""
+    """For each item of the lists, the number of its row. Unlike `list_parent_indices` of Arrow, skips null lists."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return np.repeat(np.arange(len(lists)), lengths)
 
 
 def with_null_items(column: pa.Array) -> _Rows:
-    """The row of each null item of a list."""
+    """For each null item of the lists, the number of its row."""
     items = pc.list_flatten(column) if pa.types.is_list(column.type) else None
     if items is None or items.null_count == 0:
         return np.array([], np.int64)
@@ -301,7 +301,7 @@ def without_gaps(converted: pa.Array, kind: ValueType, refused: Sequence[int]) -
 
 
 def without_ids(ids: pa.Array, refused: Sequence[int]) -> pa.Array:
-    """The ids, with null in rows whose key was refused, so that a wrong key is not reported twice."""
+    """Set the id to null in rows whose key was refused, so that a wrong key is not reported twice."""
     if not refused or pa.types.is_null(ids.type):
         return ids
     refused_rows = np.zeros(len(ids), bool)

@@ -1,4 +1,4 @@
-"""The inputs of all constraint checks: the change of each type by a write, and the committed rows."""
+"""The inputs of all constraint checks: the changes that a write makes to each type, and the committed rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TableChange:
         deleted: ids of deleted entities.
         replaced: whether all entities that are not in `rows` are deleted.
         fresh: whether every id in `rows` was generated for this write, so no stored entity has it.
-        stranding: whether deleted nodes may still have stored edges, so that these have to be checked.
+        stranding: whether deleted nodes may still have stored edges. Then the check looks for such edges.
     """
 
     kind: TypeKind
@@ -39,7 +39,7 @@ class TableChange:
 
     @property
     def superseded(self) -> pa.ChunkedArray:
-        """Ids whose committed rows are replaced or deleted."""
+        """The ids whose committed rows are replaced or deleted by the write."""
         written = [] if self.fresh else self.rows["id"].chunks
         return pa.chunked_array([*written, self.deleted], pa.utf8())
 

@@ -1,8 +1,8 @@
-"""The constraints as relations: each function returns the rows that violate a constraint.
+"""The constraints as queries: each function returns the rows that violate a constraint.
 
-A value check reads one row. A set-wide check compares rows with equal values: entities with the same tuple, the edges
-of a node, an edge and its endpoint. So a check can run on partitions of the data, if rows with equal values are in one
-partition. This bounds its memory in process, and lets it run on many machines.
+A value check reads one row at a time. A set-wide check compares rows that share a value: entities with the same values
+of a unique constraint, the edges of a node, an edge and its endpoint. So a check can run on partitions of the data, if
+rows that share a value are in one partition. This limits its memory, and lets it run on many machines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omnigraph.write.rows.values import parents
 
 DEFAULT_MEMORY_LIMIT = 1 << 30
 SMALL_JOIN_VALUES = 50_000
-"""Up to this number of values, a parallel join is not worth its overhead."""
+"""Up to this number of values, a simple lookup is used, because it is faster than a parallel join."""
 
 _JOIN_ROW_BYTES = 200
 """Approximate size of a row in a hash table, in bytes, without its value."""
@@ -55,11 +55,11 @@ class MemoryLimit:
                 f"bytes of memory to check {what}",
                 self.limit,
                 needed,
-                hint="give the load more memory, or load with engine spark, which partitions the check",
+                hint="give the load more memory, or use engine spark, which splits the check into partitions",
             )
 
 
-# Changes
+# Changes of types
 
 
 class Change(Protocol):
@@ -89,7 +89,7 @@ def ends_of(change: Change) -> tuple[str, ...]:
     return ("src", "dst") if change.kind is TypeKind.EDGE else ()
 
 
-# One row
+# Checks of one row
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def wrong_values(rule: ValueRule, rows: pa.Table, other_columns: Sequence[str] =
     return pa.Table.from_batches(wrong, chosen.schema)
 
 
-# Rows that share a value
+# Checks of rows that share a value
 
 
 def possible_duplicates(columns: Sequence[pa.ChunkedArray], what: str, memory: MemoryLimit) -> pa.ChunkedArray | None:
@@ -194,7 +194,9 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
 
 
 def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: MemoryLimit) -> pa.Table:
-    """Tuples that several entities have: `shared` is the tuple, `id` and `other` are their greatest and smallest id.
+    """Find tuples of values that several entities have.
+
+    The column `shared` has the tuple; `id` and `other` are the greatest and the smallest id of its entities.
 
     Args:
         fields: the fields of the tuple.
@@ -241,12 +243,12 @@ def _chunks(values: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 def cardinality_violations(
     card: Cardinality, nodes: pa.ChunkedArray, ends: pa.ChunkedArray, memory: MemoryLimit
 ) -> pa.Table:
-    """Nodes with too many or too few edges: `node` and `edges`, sorted by node.
+    """Find nodes with too many or too few edges. The columns are `node` and `edges` (their number), sorted by node.
 
     Args:
         card: the allowed number of edges.
         nodes: the nodes to check.
-        ends: for each edge, the id of its node at the end that has the cardinality.
+        ends: for each edge, the id of its node at the end (`src` or `dst`) whose edges are counted.
         memory: the memory limit.
     """
     wanted, counted_ends = pa.table({"node": nodes}), pa.table({"node": ends})
@@ -294,7 +296,7 @@ def bounded_ends(edge: EdgeType) -> Iterator[tuple[str, Cardinality, str]]:
 
 
 def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
-    """The rows without null fields, because null equals nothing. Negative zero becomes zero."""
+    """Remove the rows with a null field: null is never equal to another value. Negative zero becomes zero."""
     for name in fields:
         if rows[name].null_count:
             rows = rows.filter(rows[name].is_valid())
@@ -306,17 +308,18 @@ def without_nulls(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
 
 
 def with_zeros(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values to look up. If they contain zero, negative zero is added."""
+    """The values to look up. If zero is among them, negative zero is added, because a table can store both."""
     if not pa.types.is_floating(values.type) or not pc.any(pc.equal(values, 0.0)).as_py():
         return values
     return pa.chunked_array([*values.chunks, pa.array([-0.0], values.type)])
 
 
 def with_a_tuple_of(others: pa.Table, fields: tuple[str, ...], rows: pa.Table) -> pa.Table:
-    """The rows of `others` that have the same tuple as a row of `rows`."""
-    if others.num_rows == 0 or len(fields) == 1:  # `others` was looked up by the values of this field
+    """The rows of `others` that have the same values in `fields` as a row of `rows`."""
+    # With one field, `others` has only rows with a value of `rows`, so the values need no second comparison.
+    if others.num_rows == 0 or len(fields) == 1:
         return others
-    # A join drops the nullability of columns.
+    # A join makes all columns nullable, so the original schema is set again.
     return others.join(rows.select(list(fields)), list(fields), join_type="left semi").cast(others.schema)
 
 

@@ -1,7 +1,7 @@
 """Duplicate ids among the records of one load. Local and Spark loads use the same rule.
 
-Two records with the same key are refused. If the id was given and not derived from a key, the last record wins in a
-merge. In other modes the duplicate is a key conflict.
+Two records with the same key are refused. For a type without a key, two records may have the same given id: in mode
+`merge` the last record counts, in other modes the duplicate is a key conflict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def duplicate_ids(rows: pa.Table) -> pa.Table:
-    """The ids that more than one record has: a row per id, with the list of its row numbers in the column `rows`.
+    """The ids that more than one record has: one row per id, with the numbers of its records in the column `rows`.
 
     Args:
         rows: the columns `id` and `__row`, the row number. All records with an id have to be in this table.
@@ -41,7 +41,7 @@ class DuplicateIds:
 
     Args:
         catalog: the types.
-        last_wins: whether the last record with a given id wins, as in a merge; otherwise a duplicate is a conflict.
+        last_wins: whether the last record with an id counts, as in mode `merge`; otherwise a duplicate is a conflict.
 
     Attributes:
         conflict: the error about the first duplicate id, if ids have to be new. The load raises it after all checks.
@@ -57,8 +57,8 @@ class DuplicateIds:
         """The numbers of the rows that a later record replaces, in order; None if no row is dropped.
 
         Args:
-            change: the type.
-            found: the duplicate ids of the type, from `duplicate_ids`. For a type with a key, some of them are enough.
+            change: the change of the type.
+            found: duplicate ids of the type, from `duplicate_ids`: all, or only the first ones if the type has a key.
             total: the number of duplicate ids, if `found` has only the first ones.
         """
         if found.num_rows == 0:

@@ -1,6 +1,6 @@
 """The validator: checks all constraints of the schema on a change, against the stored state.
 
-`constraints` defines the constraints as relations. This module selects the rows that each check reads. The cost
+`constraints` defines the checks. This module selects the rows that each check reads. The cost
 depends on the size of the change: stored rows are looked up by the values of the change, and tables are not scanned.
 """
 
@@ -95,11 +95,11 @@ def value_violations(catalog: Catalog, changes: Mapping[str, TableChange]) -> Vi
 
 
 R = TypeVar("R")
-"""Rows that break a constraint: an Arrow table, or a search that Spark has still to run."""
+"""Rows that break a constraint: an Arrow table, or a Spark job that has not run yet."""
 
 
 class Validator(ABC, Generic[C, R]):
-    """The constraints in the order of checking. Subclasses provide the rows, in this process or on Spark.
+    """Checks the constraints in a fixed order. Subclasses find the rows, in this process or on Spark.
 
     Args:
         catalog: the types.
@@ -182,7 +182,7 @@ class _Validator(Validator[TableChange, pa.Table]):
                 yield wrong, describe_endpoint(change.name, end, node, new=change.fresh)
 
     def _missing(self, change: TableChange, node: str, ends: Mapping[str, str]) -> pa.Array:
-        """Nodes of a type that edges of the change refer to, and that are neither in the change nor stored."""
+        """Missing nodes: edges of the change refer to them, but they are neither in the change nor stored."""
         chunks = [chunk for end, at in ends.items() if at == node for chunk in change.rows[end].chunks]
         wanted = pa.chunked_array(chunks, pa.utf8())
         nodes = self.changes.get(node_key(node))
@@ -207,7 +207,7 @@ class _Validator(Validator[TableChange, pa.Table]):
             yield wrong, describe_cardinality(edge.name, end, card)
 
     def _touched(self, change: TableChange, end: str) -> pa.Array:
-        """The nodes at one end of the added, changed, moved or deleted edges, before and after the change."""
+        """The nodes at one end of all edges that the write adds, changes or deletes: the old and the new endpoints."""
         if change.replaced:
             before = self.committed.scan(change.key, columns=[end])
         else:

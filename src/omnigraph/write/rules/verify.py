@@ -1,8 +1,8 @@
 """Integrity check: all constraints of the schema, on all stored rows.
 
-A write checks only its own changes. This check reads the whole graph. So it also finds nodes that never had the edges
-which `@card` requires, and rows that another program changed. Tables are read in batches, and only the values to
-compare stay in memory.
+A write checks only its own changes. This check reads the whole graph. So it also finds rows that another program has
+changed, and nodes that never had the edges that `@card` requires. Tables are read in batches, and only the values
+that are compared stay in memory.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class IntegrityReport:
     Attributes:
         commit: the checked state.
         entities: the number of entities by type key.
-        violations: the first hundred, in the order of checking.
-        total: the number of violations.
+        violations: the first hundred violations, in the order of checking.
+        total: the number of all violations.
         files: the result of the file check.
     """
 
@@ -141,7 +141,7 @@ class _Verification:
         return self.stored.batches(key, columns=[name]).read_all()[name]
 
     def _add(self, parts: Iterator[pa.Table], describe: Describe, by: str = "id") -> None:
-        """Count the violations in all parts of a table. Keeps the first ones by the column `by`, with messages."""
+        """Count the violations in all parts of a table. Keeps the first ones, sorted by `by`, with their messages."""
         first: pa.Table | None = None
         total = 0
         for part in parts:
@@ -161,7 +161,7 @@ class _Verification:
             self._add((wrong_values(rule, rows) for rows in tables), describe_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
-        """Check that every id is unique and equals the id that the key gives."""
+        """Check that every id is unique, and equals the id that is derived from the key."""
         key, subject = type_key(kind, declared.name), f"{declared.name}.id"
         repeated = self._sharing(key, ["id"], ["id"], subject)
         counted = repeated.group_by("id", use_threads=False).aggregate([([], "count_all")])
@@ -177,7 +177,7 @@ class _Verification:
             self._add(
                 (_misnamed(rows, builder, members) for rows in tables),
                 lambda row: Violation(
-                    "value", subject, row["id"], f"differs from '{cut(row['derived'])}', which its key gives"
+                    "value", subject, row["id"], f"differs from '{cut(row['derived'])}', the id derived from its key"
                 ),
             )
 
@@ -191,7 +191,7 @@ class _Verification:
             )
 
     def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may have the same tuple as others. One scan hashes all rows; a second reads the candidates."""
+        """The rows that may have the same tuple as another. Scans twice: hashes all rows, then reads the candidates."""
         group = tuple(fields)
         numbers = [
             digests([rows[name] for name in group])

@@ -47,7 +47,7 @@ def unique_subject(owner: str, fields: tuple[str, ...]) -> str:
 
 
 def described(owner: str, row: Mapping[str, Any]) -> str:
-    """A description of a new entity, for messages that do not show its generated id."""
+    """A description of a new entity. It is used in messages in place of the generated id."""
     return f"from {shown(row['src'])} to {shown(row['dst'])}" if "src" in row else f"a new {owner}"
 
 

@@ -45,7 +45,7 @@ def incompatible(left: ValueType, right: ValueType, node: ast.Comparison | ast.M
     if Scalar.STRING in (left.scalar, right.scalar) and times & {left.scalar, right.scalar}:
         hint = 'a date is written date("2026-03-14"), a time datetime("2026-03-14T09:30:00Z")'
     elif {left.scalar, right.scalar} == times:
-        hint = "a Date and a DateTime do not compare; store or pass one kind"
+        hint = "a Date cannot be compared with a DateTime; use the same type on both sides"
     return fail("T7", f"{left} cannot be compared with {right}", node.span, hint=hint)
 
 

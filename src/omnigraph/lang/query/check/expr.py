@@ -143,7 +143,7 @@ class Expressions:
         if isinstance(node, ast.Call) and node.function in ("search", "match_text", "fuzzy"):
             raise fail(
                 "T33",
-                f"{node.function}(…) is a filter of its own and cannot be compared",
+                f"{node.function}(…) is a complete filter, so it cannot be compared",
                 node.span,
                 hint=f"write {node.function}(…), or not ({node.function}(…))",
             )
@@ -266,9 +266,9 @@ def misplaced_variable(variable: Variable, node: ast.Var | ast.Access) -> TypeCh
     """The error for an edge or path variable where only values or nodes are allowed."""
     if variable.kind is VarKind.PATH:
         hint = f"use length(${variable.name}), nodes(${variable.name}) or edges(${variable.name})"
-        return fail("T35", f"${variable.name} is a path and cannot be used alone", node.span, hint=hint)
+        return fail("T35", f"${variable.name} is a path, not a value", node.span, hint=hint)
     hint = f"use its properties: ${variable.name}.id, ${variable.name}.from, ${variable.name}.to, …"
-    return fail("T23", f"${variable.name} is an edge and cannot be used alone", node.span, hint=hint)
+    return fail("T23", f"${variable.name} is an edge, not a value", node.span, hint=hint)
 
 
 _CHECKS: dict[type, Callable[..., ir.Expr]] = {

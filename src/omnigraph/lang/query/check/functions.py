@@ -132,7 +132,7 @@ def _round(node: ast.Call, args: list[ir.Expr]) -> ir.Expr:
         raise fail("T31", "round takes a number and an optional number of digits", node.span)
     _require(is_number(args[0].type), node, 0, args, "a number")
     if len(args) == 2:
-        _require(args[1].type.scalar.is_integer and not args[1].type.list, node, 1, args, "an integer of digits")
+        _require(args[1].type.scalar.is_integer and not args[1].type.list, node, 1, args, "a whole number of digits")
     nullable = any(arg.type.nullable for arg in args)
     return ir.Apply(ir.Function.ROUND, tuple(args), arithmetic_type(args[0].type).with_nullable(nullable))
 

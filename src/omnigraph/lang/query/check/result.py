@@ -200,7 +200,7 @@ class _Result:
                 raise _alias_beside_nearest(second)
             raise fail(
                 "T32",
-                "a rank decides the whole order, so nothing can follow it",
+                "no sort key may follow a rank",
                 second.span,
                 hint="return the rank with an alias and sort by aliases",
             )

@@ -171,7 +171,7 @@ def _directions(edge: EdgeType, left: set[str] | None, right: set[str] | None) -
 def _closure(edges: Sequence[EdgeType], left: set[str] | None, right: set[str] | None) -> list[Step]:
     """The direction of each alternative edge type in a traversal of several hops.
 
-    An edge type is followed from the end whose node type is reached first.
+    Each edge type is followed from that one of its endpoint types that the traversal reaches first.
     """
     backwards = left is None and right is not None
     reached = set(right or ()) if backwards else set(left or (edge.from_type for edge in edges))

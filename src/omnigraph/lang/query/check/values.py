@@ -168,4 +168,4 @@ def not_in_enum(value: str, target: ValueType, what: str, node: ast.Literal) -> 
     """The error for a text that is not a value of an enum."""
     assert target.enum_values is not None
     hint = did_you_mean(value, target.enum_values)
-    return fail("T3", f'"{value}" is not a value of {what}', node.span, hint=hint or f"the values: {target.item}")
+    return fail("T3", f'"{value}" is not a value of {what}', node.span, hint=hint or f"its values are {target.item}")

@@ -25,7 +25,7 @@ class TypeChange(Generic[T]):
         former: the former name of every property that already existed.
         current: the new name of every property that still exists; the inverse of `former`.
         resolution: the name mapping of the whole schema.
-        mode: how properties are dropped.
+        mode: whether earlier versions of the graph keep dropped properties.
         refused: the properties with an invalid rename hint. It is unknown whether they are new.
     """
 
