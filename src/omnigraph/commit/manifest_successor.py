@@ -23,7 +23,7 @@ FAN_IN = 8
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The next manifest version, not published yet: parts to keep of the last version, rows to add, and its content."""
+    """The next manifest version, not published yet: the files that it keeps, the rows that it adds, and its state."""
 
     keep: list[int]
     add: list[pa.Table]

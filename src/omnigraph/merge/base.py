@@ -101,7 +101,7 @@ class Bases:
         return all(pin.ref in heads or self.store.tables.at(pin.ref).exists() for pin in view.tables.values())
 
     def _merged(self, base: State, source: State, target: Manifest) -> State:
-        """Merge one state into another. Rows in conflict become undecided."""
+        """Merge one ancestor into another. Rows in conflict become undecided: the base has no value for them."""
         accepted = self.schema_of(target)
         budget = self.memory.limit
         work = ThreeWay(self.store.tables, self.comparer, base, source, target, virtual=True, budget=budget)

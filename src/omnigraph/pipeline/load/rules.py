@@ -173,7 +173,7 @@ class SparkValidator(Validator[LoadedType, ViolationSearch | FoundViolations]):
         return self.shuffle.read(inputs, schema, change.count)
 
     def key_rows(self, change: LoadedType, what: CompareKey) -> Relation:
-        """The compared columns of the loaded rows of a type. Uses staged hash partitions if no rows were dropped."""
+        """The compared columns of the loaded rows of a type. Reads staged hash partitions if no row was replaced."""
         filled = [part for part in change.parts if part.rows]
         if change.dropped or not all(what.name in part.partitions for part in filled):
             return self.loaded(change, what.columns).map(what.compute)
