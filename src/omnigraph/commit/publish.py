@@ -125,7 +125,7 @@ def _finish(store: Store, sidecar: Sidecar, held: Lease, error: Exception) -> Co
     unflushed = error if isinstance(error, FlushFailedError) else None
     try:
         if unflushed is not None:
-            # Mark the sidecar first, so that no process rolls the write forward.
+            # Mark the sidecar as undone first, so that recovery in another process does not roll the write forward.
             sidecar = mark_rollback_only(store, sidecar)
         held.check()
         settled = settle(store, sidecar, held)

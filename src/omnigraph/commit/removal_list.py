@@ -231,7 +231,7 @@ def read(objects: ObjectStore) -> RemovalList:
 
 
 def propose(objects: ObjectStore, before: RemovalList, tables: dict[str, TableRemovals]) -> RemovalList:
-    """Write the proposed removals of a cleanup. The previous list must not be final.
+    """Write the proposed removals of a cleanup. The previous list must still be a proposal: no file was removed.
 
     Raises:
         ObjectChangedError: another cleanup replaced the list first.

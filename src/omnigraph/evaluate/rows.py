@@ -80,7 +80,7 @@ class _TableRows:
         raise AssertionError("a table has no paths")
 
     def column(self, name: str) -> pa.Array:
-        raise AssertionError("a table has no result columns")
+        raise AssertionError("the rows of a stored table have no result columns")
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         raise AssertionError("search is available in queries that read only")

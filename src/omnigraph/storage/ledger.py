@@ -441,7 +441,7 @@ class Ledger:
         if self._sync is None:
             return
         directory = table_directory(self.path, branch)
-        # A branch also has parts in the directory of its parent, which were flushed there.
+        # Parts from before the branch was created are in the directory of its parent, and were flushed there.
         own = [file for part in parts for file in part.files if file.base_id is None]
         files = [f"{directory}/data/{file.path}" for file in own]
         files += [f"{directory}/_versions/{manifest_name(version)}" for version in versions]

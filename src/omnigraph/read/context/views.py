@@ -27,7 +27,7 @@ class View:
 
 
 class Views:
-    """The views of one graph. A new view shares the entity tables whose version did not change.
+    """The open snapshots (views) of one graph. A new view shares the entity tables whose version did not change.
 
     Args:
         cache: caches columns and topologies; by default the cache of the process.

@@ -71,7 +71,7 @@ class Step:
     allowed: str | None = None
 
     def describe(self) -> str:
-        """A description of the step, without code and tier."""
+        """The step as a phrase, without its diagnostic code and its tier (safe, validated or destructive)."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Json]:
