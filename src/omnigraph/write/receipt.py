@@ -37,7 +37,7 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class MergeWay(StrEnum):
-    """Where a load on Spark with mode `merge` joins the loaded rows with the stored rows that they replace."""
+    """The join method of a load on Spark with mode `merge`: one process or tasks join loaded rows with stored rows."""
 
     PROCESS = "process"
     """In one process. This is the fastest if the ids fit into the memory of this process."""

@@ -87,7 +87,7 @@ class Key:
 
 
 ValueSource = Text | Constant | Key
-"""Where the values of a property, an id or an endpoint come from."""
+"""The source of the values of a property, an id or an endpoint: a column or template, a constant, or a key."""
 
 
 @dataclass(frozen=True, slots=True)
