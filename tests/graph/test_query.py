@@ -188,7 +188,7 @@ def test_a_query_can_read_any_commit_tag_or_time(graph: Graph) -> None:
 
 
 def test_a_snapshot_with_a_branch_or_of_another_graph_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give at or branch, not both"):
+    with pytest.raises(InputError, match="give 'at' or 'branch', not both"):
         graph.query(PEOPLE, branch="main", at=graph.snapshot())
     with (
         omnigraph.init(tmp_path / "other", SCHEMA) as other,

@@ -91,6 +91,9 @@ class Consumer:
 
     def _read(self, machine: Machine, limits: dict[str, int], pages: int, dies: float, saves: float) -> bool:
         """Read some pages. Returns whether nothing is left."""
+        if self.saved.cursor is None and self.incarnation != machine.incarnations.get(self.branch, 0):
+            # Without a cursor, the beginning of the new branch is read, and the copy is of the deleted one.
+            self.start_again(machine, baseline=True)
         position = self._position()
         at, found = self.saved.at, list[EntityChange]()
         for _ in range(pages):

@@ -58,8 +58,8 @@ def settle_late_versions(store: Store, view: Manifest, held: Lease) -> Manifest 
         if not all(store.tables.at(pin.ref.at(v)).is_ours() for v in range(pin.ref.version + 1, head + 1)):
             continue
         if is_quarantined(store, _next_version(view)):
-            # An interrupted repair has quarantined a published version. The versions here may contain its acknowledged
-            # rows, so they must not be undone.
+            # An interrupted repair has quarantined a published manifest version. These table versions may contain rows
+            # that it acknowledged to a client, so they must not be undone.
             raise DriftError(key, pin.ref.version, head, hint="a repair was interrupted: run 'omnigraph repair' again")
         held.check()
         reach(Failpoint.LATE_VERSION_CHECKED)

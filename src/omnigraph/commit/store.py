@@ -386,7 +386,7 @@ class Store:
         return self._alone(REFS, lambda: 0, self.timeouts.wait if wait is None else wait)
 
     def exclusive_place(self) -> AbstractContextManager[Lease]:
-        """The right to adapt the graph to a new location."""
+        """The lease for changing the paths that a graph stores, after it was moved or copied."""
         return self._alone(PLACE, lambda: 0, self.timeouts.wait)
 
     def exclusive_cleanup(self) -> AbstractContextManager[Lease]:

@@ -177,7 +177,7 @@ class Session:
         if isinstance(at, int):
             return self.snapshot(branch=branch, version=at)
         if branch is not None:
-            raise InputError("give at or branch, not both: a snapshot or commit already belongs to a branch")
+            raise InputError("give 'at' or 'branch', not both: a snapshot or commit already belongs to a branch")
         if isinstance(at, str):
             return self.snapshot(commit=at)
         if not isinstance(at, Snapshot):

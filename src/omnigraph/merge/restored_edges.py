@@ -63,7 +63,7 @@ class Decisions:
         return found
 
     def add(self, into: dict[str, pa.Array], key: str, ids: pa.Array | pa.ChunkedArray) -> None:
-        """Add ids of a type to one of the attributes."""
+        """Add entity ids of the type `key` to `into`, which is `edges`, `deleted`, `ours` or `theirs`."""
         if len(ids):
             array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
             into[key] = pa.concat_arrays([into.get(key, _NONE), array]).unique()

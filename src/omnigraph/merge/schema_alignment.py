@@ -224,8 +224,8 @@ class _Conversion:
         wrong = items.filter(pc.is_in(items, value_set=pa.array(change.refused, items.type)))
         if len(wrong):
             raise MergeSchemaError(
-                f"'{wrong[0].as_py()}' of {self.where}.{name} is another value in the schema of the target",
-                hint="values were renamed since; set the property to another value, and try again",
+                f"'{wrong[0].as_py()}' of {self.where}.{name} means another enum value in the schema of the target",
+                hint="enum values were renamed; set the property to another value on the source, and try again",
             )
         return renamed_values(values, change.pairs) if change.pairs else values
 

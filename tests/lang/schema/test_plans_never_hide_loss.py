@@ -226,7 +226,7 @@ def test_refused_changes_have_their_code(before: str, after: str, code: str) -> 
     assert [step.code for step in result.refusals] == [code]
     with pytest.raises(PlanError) as raised:
         result.raise_refusal()
-    assert raised.value.message.startswith(f"[{code}] ")
+    assert raised.value.diagnostic == code
     assert raised.value.hint
 
 

@@ -304,7 +304,10 @@ def _not_word() -> str:
 
 
 def _tagged(tokens: list[_Token]) -> str | None:
-    """The pattern for tagged texts; None if a class contains an underscore that cannot be removed."""
+    """The pattern for tagged texts (see `WordTags`), which contain underscores as tags only.
+
+    None if a character class of the pattern contains the underscore and cannot be written without it.
+    """
     made = [rf"\A(?:[^{_TAG}]|{_TAG}[^{_TAG}]{_TAG})*?(?:"]
     dotall = [False]
     for token in tokens:

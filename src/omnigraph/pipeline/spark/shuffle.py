@@ -265,7 +265,11 @@ class Shuffle:
         return Relation(routed.repartitionById(parts, "part"), schema, rows, task)
 
     def _partition_count(self, sides: Sequence[Side], rows: int) -> int:
-        """The number of tasks: equal to that of existing hash partitions, unless the other sides have too many rows."""
+        """The number of tasks.
+
+        If inputs are already hash-partitioned, it is their number of partitions, unless the inputs that still have to
+        be partitioned have too many rows for it.
+        """
         parts = max(1, -(-rows // self._part_rows))
         parts = parts if parts == 1 else max(parts, self._parallelism)
         staged = [(side.relation.partitions, side) for side in sides if side.relation.frame is not None]

@@ -184,7 +184,7 @@ class _Weights:
                 self._candidates.choose(name, nodes[weight > 0])
 
     def at(self, name: str, numbers: Numbers) -> Numbers:
-        """Weights of the given nodes of a variable."""
+        """For given nodes of a variable, the number of matches of eliminated variables that each node stands for."""
         nodes = self.few(name)
         return self.of[name].take(numbers if nodes is None else np.searchsorted(nodes, numbers))
 

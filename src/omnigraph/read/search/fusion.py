@@ -20,7 +20,7 @@ from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, abov
 _LAST = np.iinfo(np.int64).max
 
 SORTED_FACTOR = 4
-"""Of each ranking, only the best approximate scores are sorted: this many times the number of possible candidates."""
+"""Only the best approximate scores of a ranking are sorted: this factor times the number of requested entities."""
 
 MAX_COUNTED_ENTITIES = 48
 """With at most this number of entities, the position of each is found by counting smaller scores, without sorting."""
