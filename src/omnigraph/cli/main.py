@@ -45,7 +45,6 @@ from omnigraph.cli.upkeep import status, upkeep
 from omnigraph.cli.verify import verify
 from omnigraph.commit.format_version import CURRENT
 from omnigraph.errors import cut
-from omnigraph.lang.names import did_you_mean
 
 CAPABILITIES = {
     "any": (
@@ -138,6 +137,8 @@ _NO_SUCH_COMMAND = getattr(click, "NoSuchCommand", ())
 
 def _command_error(error: click.UsageError) -> click.UsageError:
     """The error about an unknown command, with a suggestion only if a command has a similar name."""
+    from omnigraph.lang.names import did_you_mean
+
     name, group = error.command_name, None if error.ctx is None else error.ctx.command  # type: ignore[attr-defined]
     known = sorted(group.commands) if isinstance(group, click.Group) else []
     hint = did_you_mean(name, known)
