@@ -9,13 +9,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.changes.histories import SCHEMA, History, Key, State, expected_changes, records, same, state_of
 from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.changes import commit_page, count_changes, row_images
+from omnigraph.changes.aligned_types import aligned_types
+from omnigraph.changes.candidates import candidates
 from omnigraph.changes.feed import ChangeBlock
+from omnigraph.changes.hash_parts import hash_part
 from omnigraph.graph import Graph
 from omnigraph.storage import difference, row_changes, row_pairs
 from omnigraph.storage.files import scratch
@@ -55,6 +59,8 @@ def test_the_diff_of_any_two_commits_is_the_difference_of_their_states(
     graph, commits = history.graph, sorted(history.states)
     pairs = [(commits[0], commits[-1]), (commits[-1], commits[0])]
     pairs += [tuple(history.random.choices(commits, k=2)) for _ in range(12)]  # type: ignore[misc]
+    for before, after in pairs[:4]:
+        check_parts(graph, before, after)
     for before, after in pairs:
         old, new = history.states[before], history.states[after]
         wanted = expected_changes(old, new)
@@ -87,6 +93,15 @@ def check_images(document: dict[str, Any], old: State, new: State) -> None:
             assert (image is None) == (key not in state)
             if image is not None:
                 assert same_entity(flat(image), state[key])
+
+
+def check_parts(graph: Graph, before: str, after: str) -> None:
+    """The parts of the rows to compare are disjoint, and they are all rows to compare."""
+    states = [graph.session.graph_state(graph.snapshot(commit=commit).manifest) for commit in (before, after)]
+    tables = graph.session.store.tables
+    for pair in aligned_types(*states):
+        parts = [candidates(tables, pair, part=hash_part(number, 3)) for number in range(3)]
+        assert pa.concat_tables(parts).sort_by("id") == candidates(tables, pair).combine_chunks()
 
 
 def flat(image: dict[str, Any]) -> dict[str, Any]:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.changes import row_images
-from omnigraph.errors import InputError, NotFoundError
+from omnigraph.errors import InputError, NotFoundError, SchemaBoundaryError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import fragment_groups
-from omnigraph.pipeline.source import stream as stream_module
 from omnigraph.pipeline.source.source import OmnigraphSource
-from omnigraph.pipeline.source.stream import StreamReader
-from omnigraph.storage import row_pairs
+from omnigraph.pipeline.source.stream import ChangePartition, StreamReader
+from omnigraph.storage import difference, row_pairs
+from omnigraph.storage.table_view import TableView
 
 SCHEMA = """\
 node P { name: String @key  n: I64?  x: F64?  tags: [String]?  data: Blob? }
@@ -203,18 +205,68 @@ def test_a_large_first_commit_is_read_in_several_partitions(graph: Graph, thresh
     assert len(reading.partitions({"commit": ""}, {"commit": graph.snapshot().commit.id})) == 2
 
 
-def test_a_large_commit_is_read_in_several_partitions(graph: Graph, thresholds: Thresholds) -> None:
-    """All parts together have the rows of one part, each once."""
-    start = {"commit": put(graph, **{f"p{i}": i for i in range(20)})}  # type: ignore[arg-type]
+def fed(graph: Graph, after: str, type_: str = "P") -> list[tuple[str, str, str, Any]]:
+    """The commit, operation, id and number of each change that the change feed has after a commit."""
+    found = []
+    for block in graph.changes.poll(start=f"after:{after}", types=type_, limit=8192).blocks:
+        for change in block.changes:
+            image = change.before if change.op == "delete" else change.after
+            assert image is not None
+            found.append((block.cause.commit.id, change.op.value, change.id, image["properties"].get("n")))
+    return sorted(found)
+
+
+def several_kinds_of_commits(graph: Graph) -> str:
+    """Make commits that insert, update, delete and replace rows; return the commit before them."""
+    start = put(graph, **{f"p{i}": i for i in range(20)})  # type: ignore[arg-type]
     put(graph, "merge", **{f"p{i}": i + i % 2 for i in range(10, 30)})  # type: ignore[arg-type]
-    drop(graph, "p3")
-    reading = stream(graph)
-    end = reading.latestOffset(start, ALL)
-    assert len(reading.partitions(start, end)) == 2
-    whole = delivered(reading, start, end)
-    thresholds(stream_module, ROWS_PER_TASK=10)
-    assert len(reading.partitions(start, end)) > 2
-    assert short(delivered(reading, start, end)) == short(whole)
+    graph.mutate("query x() { delete P where n < 8 }")
+    graph.optimize()
+    put(graph, "merge", p10=100, q=1)
+    # The rows of an overwrite are new, and some have the ids of removed rows.
+    put(graph, "overwrite", **{f"p{i}": i for i in range(15, 35)})  # type: ignore[arg-type]
+    return start
+
+
+@pytest.mark.parametrize("looked_up", [20_000, 0])
+def test_the_tasks_of_a_commit_deliver_each_change_of_the_feed_once(
+    graph: Graph, thresholds: Thresholds, looked_up: int
+) -> None:
+    """A task compares only its part: no task finds more than the rows that belong to it."""
+    start = several_kinds_of_commits(graph)
+    thresholds(difference, LOOKUP_LIMIT=looked_up)
+    thresholds(row_pairs, SCAN_ROWS=looked_up)
+    reading = stream(graph, rowsPerTask="5", startingCommit=start)
+    begin = reading.initialOffset()
+    parts = reading.partitions(begin, reading.latestOffset(begin, ALL))
+    tasks = Counter(part.commit for part in parts if isinstance(part, ChangePartition))
+    assert len(parts) == sum(tasks.values())
+    assert sorted(tasks.values()) == [1, 2, 6, 9]
+    with pytest.MonkeyPatch.context() as patch:
+        finding, found = TableView.changed_row_ids, Counter[str]()
+
+        def changed_row_ids(view: TableView, *arguments: Any) -> Any:
+            rows = finding(view, *arguments)
+            assert rows is not None
+            found[current] += rows.before.num_rows + rows.after.num_rows
+            return rows
+
+        patch.setattr(TableView, "changed_row_ids", changed_row_ids)
+        rows = []
+        for part in parts:
+            assert isinstance(part, ChangePartition)
+            current = part.commit
+            rows += [row for batch in reading.read(part) for row in batch.to_pylist()]
+    delivered_rows = sorted((row["_commit"], row["_change"], row["id"], row["n"]) for row in rows)
+    assert delivered_rows == fed(graph, start)
+    assert [op for _, op, _, _ in delivered_rows].count("update") == 14
+    # Rows before and after the commits: 10 + 20 merged, 8 deleted, 1 + 2 merged, 23 + 20 overwritten.
+    assert sorted(found.values()) == [3, 8, 30, 43]
+
+
+def test_rows_per_task_is_a_positive_number(graph: Graph) -> None:
+    with pytest.raises(InputError, match="'rowsPerTask' must be an integer of at least 1"):
+        stream(graph, rowsPerTask="0")
 
 
 def test_edges_have_a_change_feed(graph: Graph) -> None:
@@ -277,6 +329,44 @@ def test_a_property_that_gets_the_name_of_another_stops_the_stream(graph: Graph)
     assert everything(graph, startingCommit=start, columns="id,x") == []
 
 
+def test_a_renamed_property_stays_in_the_stream(graph: Graph) -> None:
+    """A running stream keeps the names of its columns; after a restart, they have their new names."""
+    start = put(graph, a={"n": 1, "x": 2.0}, b=2)
+    reading = stream(graph, startingCommit=start)
+    graph.schema.apply(SCHEMA.replace("n: I64?", 'm: I64? @rename_from("n")'))
+    graph.load([{"type": "P", "data": {"name": "a", "m": 5, "x": 2.0}}], mode="merge")
+    drop(graph, "b")
+    begin = reading.initialOffset()
+    end = reading.latestOffset(begin, ALL)
+    assert short(delivered(reading, begin, end)) == [("delete", "b", 2), ("update", "a", 5)]
+    assert short(delivered(stream(graph), begin, end), "m") == [("delete", "b", 2), ("update", "a", 5)]
+    rows = everything(graph, startingCommit=start, columns="id,m")
+    assert short(rows, "m") == [("delete", "b", 2), ("update", "a", 5)]
+
+
+def test_a_dropped_type_without_rows_is_no_error(graph: Graph) -> None:
+    reading = stream(graph, type="Q", startingCommit="latest")
+    start = reading.initialOffset()
+    graph.schema.apply(SCHEMA.replace("node Q { name: String @key }", ""))
+    put(graph, a=1)
+    assert fed(graph, start["commit"])[0][1:] == ("insert", "a", 1)
+    assert reading.partitions(start, reading.latestOffset(start, ALL)) == []
+
+
+def test_a_type_that_appears_with_rows_stops_the_stream_and_the_feed(graph: Graph) -> None:
+    """An update of a branch brings a type of `main` with its rows."""
+    graph.branches.create("side")
+    start = graph.snapshot(branch="side").commit.id
+    graph.schema.apply(SCHEMA + "node R { name: String @key }")
+    graph.load([{"type": "R", "data": {"name": "r"}}], mode="append")
+    graph.branches.update("side")
+    with pytest.raises(SchemaBoundaryError):
+        graph.changes.poll(branch="side", start=f"after:{start}")
+    with pytest.raises(InputError, match="adds R with its rows"):
+        everything(graph, type="R", branch="side", startingCommit=start)
+    assert [row["id"] for row in everything(graph, type="R", branch="side")] == ["r"]
+
+
 def test_invalid_streams_are_refused(graph: Graph) -> None:
     put(graph, a=1)
     plain = OmnigraphSource({"path": graph.uri, "type": "P"})
@@ -332,3 +422,49 @@ def test_a_stream_delivers_every_change_once(spark: SparkSession, graph: Graph, 
         ("insert", "c", 4),
         ("update", "b", 3),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_several_tasks_deliver_the_changes_of_the_feed_across_an_enum_extension(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "node P { name: String @key  n: I64?  state: enum(old, new) }"
+    graph = omnigraph.init(tmp_path / "g", schema)
+
+    def people(numbers: range, state: str, mode: str = "merge") -> None:
+        rows = [{"type": "P", "data": {"name": f"p{i}", "n": i, "state": state}} for i in numbers]
+        graph.load(rows, mode=mode)
+
+    def run() -> None:
+        options = {"type": "P", "changes": True, "startingCommit": "latest", "rowsPerTask": 10}
+        changes = spark.readStream.format("omnigraph").options(**options).load(graph.uri)
+        with_task = changes.withColumn("task", spark_partition_id())
+        written = with_task.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        written.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+
+    people(range(40), "old")
+    start = graph.snapshot().commit.id
+    run()
+    people(range(20, 60), "new")
+    graph.schema.apply(schema.replace("(old, new)", "(old, new, gone)"))
+    people(range(10, 40), "gone")
+    people(range(30, 70), "gone", "overwrite")
+    run()
+    run()
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row["_commit"], row["_change"], row.id, row.n) for row in rows) == fed(graph, start)
+    assert Counter((row["_change"], row.state) for row in rows) == {
+        ("update", "new"): 20,
+        ("insert", "new"): 20,
+        ("update", "gone"): 30 + 20,
+        ("delete", "old"): 10,
+        ("delete", "gone"): 20,
+        ("insert", "gone"): 10,
+    }
+    tasks: dict[str, set[int]] = {}
+    for row in rows:
+        tasks.setdefault(row["_commit"], set()).add(row.task)
+    assert len(tasks) == 3
+    assert all(len(of_commit) > 2 for of_commit in tasks.values())
+    assert len(set().union(*tasks.values())) == sum(len(of_commit) for of_commit in tasks.values())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -19,6 +20,7 @@ from tests.thresholds import Thresholds
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage import row_changes
+from omnigraph.storage.difference import Part
 from omnigraph.storage.indexes import IndexSpec
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
@@ -101,6 +103,11 @@ def _plain(row: dict[str, Any]) -> dict[str, object]:
 def row_ids(tables: TableStorage, ref: TableRef) -> dict[str, int]:
     rows = tables.at(ref).scan(columns=["id", "_rowid"]).to_pylist()
     return {row["id"]: row["_rowid"] for row in rows}
+
+
+def half(number: int) -> Part:
+    """Selects the rows with an even or an odd number in their id."""
+    return lambda ids: np.array([int(name[1:]) % 2 == number for name in ids.to_pylist()], bool)
 
 
 @pytest.fixture
@@ -280,7 +287,8 @@ class Tour:
 
     def check_row_ids(self, begin: TableRef, old: dict[str, int], differ: set[str]) -> None:
         """The row ids of rows that may differ are right in both versions, and no other row differs."""
-        found = self.tables.at(self.ref).changed_row_ids(begin, [(name, name) for name in SCHEMA.names])
+        shared = [(name, name) for name in SCHEMA.names]
+        found = self.tables.at(self.ref).changed_row_ids(begin, shared)
         assert found is not None
         before, after = (dict(zip(*side.to_pydict().values(), strict=True)) for side in (found.before, found.after))
         assert (len(before), len(after)) == (found.before.num_rows, found.after.num_rows), "a row is told once"
@@ -288,6 +296,14 @@ class Tour:
         assert {name for name, n in old.items() if self.model.get(name) != n} <= set(before) <= set(old)
         assert {name: row_ids(self.tables, begin)[name] for name in before} == before
         assert {name: row_ids(self.tables, self.ref)[name] for name in after} == after
+        for number in (0, 1):
+            part = self.tables.at(self.ref).changed_row_ids(
+                begin, [(name, name) for name in SCHEMA.names], half(number)
+            )
+            assert part is not None
+            for side, whole in ((part.before, before), (part.after, after)):
+                found_part = dict(zip(*side.to_pydict().values(), strict=True))
+                assert found_part == {name: row for name, row in whole.items() if int(name[1:]) % 2 == number}
         both = set(old) & set(self.model)
         assert set(before) & both == set(after) & both, "a row that both versions have is told in both"
 

@@ -14,10 +14,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types
+from omnigraph.changes.aligned_types import GraphState, TypePair, aligned_types
 from omnigraph.changes.change_json import feed_changes, opaque_type_id
 from omnigraph.changes.diff import Reading, listed, parse_ops
 from omnigraph.changes.row_images import OPS, ChangeOp, changes_of
+from omnigraph.changes.schema_boundary import is_boundary
 from omnigraph.changes.tokens import Binding, Position, TokenKind, decode, digest_of, encode, position_member
 from omnigraph.commit.manifest import Commit, TableId
 from omnigraph.commit.sidecar import WriterKind
@@ -31,7 +32,6 @@ from omnigraph.errors import (
     cut,
     shown,
 )
-from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import TypeKind
 
@@ -40,7 +40,7 @@ DEFAULT_BYTES, MAX_BYTES = 4 << 20, 32 << 20
 """Default and maximum size of a page, in changes and in bytes. The first change is returned even if it is larger."""
 
 _KINDS = (TypeKind.NODE, TypeKind.EDGE)
-_PHYSICAL = (WriterKind.OPTIMIZE.value, WriterKind.ENSURE_INDEXES.value)
+PHYSICAL = (WriterKind.OPTIMIZE.value, WriterKind.ENSURE_INDEXES.value)
 """The kinds of writes that change no rows."""
 
 _GROWTH = 4
@@ -264,7 +264,7 @@ class CommitChanges:
         self._pairs = [
             (pair.newest.kind.value, opaque_type_id(domain, pair.id), pair)
             for pair in pairs
-            if chosen.includes(pair) and not pair.is_same_version and commit.writer not in _PHYSICAL
+            if chosen.includes(pair) and not pair.is_same_version and commit.writer not in PHYSICAL
         ]
         self._pairs.sort(key=lambda one: (one[0] == TypeKind.EDGE.value, one[1]))
 
@@ -339,19 +339,8 @@ def _check_boundary(commit: Commit, pairs: Sequence[TypePair]) -> None:
         SchemaBoundaryError: a type has other columns, or a type with rows was added or dropped.
     """
     for pair in pairs:
-        if pair.before is None or pair.after is None:
-            if pair.newest.pin.row_count:
-                raise SchemaBoundaryError(commit.id, pair.newest.name)
-        elif _columns(pair.before) != _columns(pair.after):
+        if is_boundary(pair.before, pair.after):
             raise SchemaBoundaryError(commit.id, pair.newest.name)
-
-
-def _columns(state: TypeState) -> dict[int, tuple[pa.DataType, bool, bool]]:
-    """The properties by number: their types, whether they are nullable, and whether they are blobs."""
-    return {
-        state.numbers[name]: (arrow_type(type_), type_.nullable, name in state.blobs)
-        for name, type_ in state.types.items()
-    }
 
 
 def packed(

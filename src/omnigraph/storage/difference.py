@@ -45,11 +45,16 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 _CREATED_IDS = _IDS.append(pa.field(_CREATED, pa.uint64()))
+_UPDATED_IDS = _IDS.append(pa.field(_UPDATED, pa.uint64()))
 _NO_FIELD = -1
 """Stands for the id of a column that a version does not have."""
 
 _SCANNED_FRAGMENTS = 4
 """Maximum number of fragments that are scanned together."""
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Part = Callable[[pa.Array], Mask]
+"""Selects a part of the entities: the mask of the given ids that belong to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ def changed_row_ids(
     end: LanceDataset,
     shared: Sequence[tuple[str | None, str]],
     open_version: Callable[[int], LanceDataset],
+    part: Part | None = None,
 ) -> ChangedRowIds | None:
     """Find the rows that may differ between a version and one of its descendants, on the same branch or on a fork.
 
@@ -155,46 +161,62 @@ def changed_row_ids(
         shared: the columns to compare: their names in the first and in the second version; None if the first does not
             have the column. Then all rows of its files are listed.
         open_version: opens another version of the branch of the descendant.
+        part: selects the rows to list; by default all. Other rows are not kept in memory while they are read.
 
     Returns:
         None if the changes that Lance recorded do not add up to the numbers of rows.
     """
     if last_restore(end) > begin.version:
-        return _restored_row_ids(begin, end)
+        return _restored_row_ids(begin, end, part)
     fields = _field_ids(begin, [name for name, _ in shared]), _field_ids(end, [name for _, name in shared])
     with suppress(VersionReclaimedError):
-        found = _walked_row_ids(begin, end, fields, open_version)
+        found = _walked_row_ids(begin, end, fields, open_version, part)
         if found is not None:
             return found
-    return _recorded_row_ids(begin, end, fields)
+    return _recorded_row_ids(begin, end, fields, part)
 
 
 Fields = tuple[Sequence[int], Sequence[int]]
 """The Lance field ids of the compared columns in the first and in the second version."""
 
 
-def _recorded_row_ids(begin: LanceDataset, end: LanceDataset, fields: Fields) -> ChangedRowIds | None:
+def _recorded_row_ids(
+    begin: LanceDataset, end: LanceDataset, fields: Fields, part: Part | None
+) -> ChangedRowIds | None:
     """As `changed_row_ids`, from Lance's records in the newer version. Reads all row ids of compacted fragments."""
     old = {fragment.fragment_id: _column_files(fragment, fields[0]) for fragment in begin.get_fragments()}
     new = [f for f in end.get_fragments() if old.get(f.fragment_id) != _column_files(f, fields[1])]
-    found = _scanned(end, new, f"{_UPDATED} > {begin.version}", _CREATED_IDS)
+    inserted_count = 0  # in all parts
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal inserted_count
+        for batch in batches:
+            inserted_count += pc.sum(pc.greater(batch.column(_CREATED), begin.version)).as_py() or 0
+            yield batch
+
+    written = counted(_scan(end, new, _CREATED_IDS.names, f"{_UPDATED} > {begin.version}"))
+    found = spilled(_of_part(written, part), _CREATED_IDS)
     after = found.select(_IDS.names)
     # Rows with the same row id have the same id in both versions, so the ids of replaced rows are not read again.
     replaced = after.filter(pc.less_equal(found[_CREATED], begin.version))
-    removed_count = begin.count_rows() + after.num_rows - replaced.num_rows - end.count_rows()
+    removed_count = begin.count_rows() + inserted_count - end.count_rows()
     removed = _IDS.empty_table()
     if removed_count:
         gone = _removed_rows(begin, end)
         if len(gone) != removed_count:
             return None
-        removed = _existing(begin, end, gone)
-        if removed.num_rows != removed_count:
+        removed, existing_count = _existing(begin, end, gone, part)
+        if existing_count != removed_count:
             return None
     return ChangedRowIds(pa.concat_tables([replaced, removed]), after)
 
 
 def _walked_row_ids(
-    begin: LanceDataset, end: LanceDataset, fields: Fields, open_version: Callable[[int], LanceDataset]
+    begin: LanceDataset,
+    end: LanceDataset,
+    fields: Fields,
+    open_version: Callable[[int], LanceDataset],
+    part: Part | None,
 ) -> ChangedRowIds | None:
     """As `changed_row_ids`, from the changes between compactions. None if there are no compactions, or too many.
 
@@ -206,12 +228,13 @@ def _walked_row_ids(
     touched: list[pa.Array] = []
     for first, last in steps:
         older, newer = (_version(number, begin, end, open_version) for number in (first, last))
-        found = _recorded_row_ids(older, newer, (_fields_in(older, fields), _fields_in(newer, fields)))
+        found = _recorded_row_ids(older, newer, (_fields_in(older, fields), _fields_in(newer, fields)), part)
         if found is None:
             return None
         touched += [side[ROW_ID].combine_chunks() for side in (found.before, found.after)]
     wanted = pa.concat_arrays([pa.array([], pa.uint64()), *touched]).unique()
-    return ChangedRowIds(_existing(begin, end, wanted), _existing(end, begin, wanted))
+    # They are already those of the part, because a row keeps its id in all versions.
+    return ChangedRowIds(_existing(begin, end, wanted)[0], _existing(end, begin, wanted)[0])
 
 
 def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[tuple[int, int]] | None:
@@ -262,9 +285,10 @@ def count_written(begin: LanceDataset, end: LanceDataset) -> int:
     return int(count + sum(fragment.metadata.num_rows for fragment in before.values()))
 
 
-def row_ids_of(dataset: LanceDataset, fragments: Collection[int]) -> pa.Table:
-    """`id` and `_rowid` of all rows of some fragments."""
-    return _scanned_ids(dataset, [f for f in dataset.get_fragments() if f.fragment_id in fragments])
+def row_ids_of(dataset: LanceDataset, fragments: Collection[int], part: Part | None = None) -> pa.Table:
+    """`id` and `_rowid` of all rows of some fragments, or of those of a part."""
+    chosen = [f for f in dataset.get_fragments() if f.fragment_id in fragments]
+    return spilled(_of_part(_scan(dataset, chosen, _IDS.names), part), _IDS)
 
 
 def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -284,41 +308,61 @@ def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) ->
                 yield rows
 
 
-def _restored_row_ids(begin: LanceDataset, end: LanceDataset) -> ChangedRowIds:
-    old, new = _differing_fragments(begin, end)
-    was, now = _recorded_versions(begin, old), _recorded_versions(end, new)
+def _restored_row_ids(begin: LanceDataset, end: LanceDataset, part: Part | None) -> ChangedRowIds:
+    sides = [
+        spilled(_of_part(_scan(dataset, fragments, _UPDATED_IDS.names), part), _UPDATED_IDS)
+        for dataset, fragments in zip((begin, end), _differing_fragments(begin, end), strict=True)
+    ]
+    # The same row with the same values has the same id, too, so it is in the same part.
+    was, now = (side.select([ROW_ID, _UPDATED]) for side in sides)
     stays = now.join(was, [ROW_ID, _UPDATED], join_type="inner")[ROW_ID].combine_chunks()
-
-    def rest(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
-        found = _scanned_ids(dataset, fragments)
-        return found.filter(pc.invert(pc.is_in(found[ROW_ID], value_set=stays)))
-
-    return ChangedRowIds(rest(begin, old), rest(end, new))
+    before, after = (
+        side.filter(pc.invert(pc.is_in(side[ROW_ID], value_set=stays))).select(_IDS.names) for side in sides
+    )
+    return ChangedRowIds(before, after)
 
 
-def _existing(dataset: LanceDataset, other: LanceDataset, wanted: pa.Array) -> pa.Table:
-    """`id` and `_rowid` of the rows in `wanted` that `dataset` has. They must be in fragments that changed."""
+def _existing(
+    dataset: LanceDataset, other: LanceDataset, wanted: pa.Array, part: Part | None = None
+) -> tuple[pa.Table, int]:
+    """The rows in `wanted` that `dataset` has: `id` and `_rowid` of those in the part, and the number of all.
+
+    They must be in fragments that changed.
+    """
     if len(wanted) == 0:
-        return _IDS.empty_table()
+        return _IDS.empty_table(), 0
     if len(wanted) <= LOOKUP_LIMIT:
-        return dataset._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
+        taken = dataset._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
+        return spilled(_of_part(iter(taken.to_batches()), part), _IDS), taken.num_rows
     changed, _ = _differing_fragments(dataset, other)
-    if not changed:
-        return _IDS.empty_table()
-    reader = scanner(dataset, columns=_IDS.names, fragments=changed).to_reader()
-    return matching(reader, ROW_ID, wanted).select(_IDS.names).cast(_IDS)
+    rows, count = RowIdSet(wanted), 0
+
+    def matching_rows() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in _scan(dataset, changed, _IDS.names):
+            found = batch.filter(pa.array(rows.among(batch.column(ROW_ID))))
+            count += found.num_rows
+            yield found
+
+    return spilled(_of_part(matching_rows(), part), _IDS), count
 
 
-def _scanned_ids(dataset: LanceDataset, fragments: Sequence[LanceFragment]) -> pa.Table:
-    return _scanned(dataset, fragments, None, _IDS)
+def _scan(
+    dataset: LanceDataset, fragments: Sequence[LanceFragment], columns: Sequence[str], filter: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Scan some fragments, batch by batch."""
+    if fragments:
+        yield from scanner(dataset, columns=columns, fragments=fragments, filter=filter).to_reader()
 
 
-def _scanned(
-    dataset: LanceDataset, fragments: Sequence[LanceFragment], filter: str | None, schema: pa.Schema
-) -> pa.Table:
-    if not fragments:
-        return schema.empty_table()
-    return spilled(scanner(dataset, columns=schema.names, fragments=fragments, filter=filter).to_reader(), schema)
+def _of_part(batches: Iterator[pa.RecordBatch], part: Part | None) -> Iterator[pa.RecordBatch]:
+    """Only the rows of a part."""
+    if part is None:
+        yield from batches
+        return
+    for batch in batches:
+        if batch.num_rows:
+            yield batch.filter(pa.array(part(batch.column(_ID))))
 
 
 def _field_ids(dataset: LanceDataset, names: Sequence[str | None]) -> list[int]:

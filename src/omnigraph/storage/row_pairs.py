@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.column_changes import former_columns, property_number
-from omnigraph.storage.difference import ChangedRowIds
+from omnigraph.storage.difference import ChangedRowIds, Part
 from omnigraph.storage.files.scratch import RowCollector
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
@@ -53,7 +53,9 @@ def shared_names(before: pa.Schema, after: pa.Schema) -> list[tuple[str | None, 
     return [(old, new) for new, old in former_columns(before, after).items()]
 
 
-def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names: Names) -> ChangedRowIds | None:
+def changed_rows(
+    tables: TableStorage, before: TableRef, after: TableRef, names: Names, part: Part | None = None
+) -> ChangedRowIds | None:
     """The rows that may differ between two versions of a table, in no order.
 
     All other rows have the same row id in both versions, and equal values. A row that was rewritten with equal values
@@ -65,6 +67,7 @@ def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names:
         after: the second version. It may be older than the first, or on another branch.
         names: the compared columns, with the id. A column that the first version does not have is compared with null,
             or with the values that it had when it was added: all rows of its files are listed.
+        part: selects the rows to list; by default all. Only rows of the part are kept in memory.
 
     Returns:
         None if the history is incomplete, or if a column of the second version was dropped before the first. Then all
@@ -77,18 +80,20 @@ def changed_rows(tables: TableStorage, before: TableRef, after: TableRef, names:
         if common is None:
             return None
         if common == before:
-            return tables.at(after).changed_row_ids(before, names)
+            return tables.at(after).changed_row_ids(before, names, part)
         if common == after:
             if any(old is None for old, _ in names):
                 return None
-            found = tables.at(before).changed_row_ids(after, [(new, old) for old, new in names if old is not None])
+            reverse = [(new, old) for old, new in names if old is not None]
+            found = tables.at(before).changed_row_ids(after, reverse, part)
             return None if found is None else ChangedRowIds(found.after, found.before)
         schemas = [tables.at(ref).schema() for ref in (common, before, after)]
         older = _names_in(schemas[0], schemas[1], schemas[2], names)
         if older is None:
             return None
-        left = tables.at(before).changed_row_ids(common, [(name, old) for name, old, _ in older if old is not None])
-        right = tables.at(after).changed_row_ids(common, [(name, new) for name, _, new in older])
+        sides = [(name, old) for name, old, _ in older if old is not None], [(name, new) for name, _, new in older]
+        left = tables.at(before).changed_row_ids(common, sides[0], part)
+        right = tables.at(after).changed_row_ids(common, sides[1], part)
     except VersionReclaimedError:
         # Only the ancestor may be missing. If one of the two versions is missing, the comparison fails.
         return None

@@ -17,6 +17,7 @@ from omnigraph.storage.datasets import Datasets
 from omnigraph.storage.difference import (
     ChangedRowIds,
     Difference,
+    Part,
     changed_row_ids,
     count_written,
     difference,
@@ -259,13 +260,16 @@ class TableView:
         with self.datasets.reading(begin), self.reading():
             yield from touched_ids(self.datasets.open(self.ref.at(begin.version)), self.dataset)
 
-    def changed_row_ids(self, begin: TableRef, shared: Sequence[tuple[str | None, str]]) -> ChangedRowIds | None:
+    def changed_row_ids(
+        self, begin: TableRef, shared: Sequence[tuple[str | None, str]], part: Part | None = None
+    ) -> ChangedRowIds | None:
         """Rows that may differ from an ancestor version, by id and row id. The cost depends on the size of the change.
 
         Args:
             begin: an earlier version of the same branch, or of a branch that this branch was forked from.
             shared: the columns to compare: their names in the earlier version and in this one; None if the earlier
                 version does not have the column.
+            part: selects the rows to list; by default all.
 
         Returns:
             None if the records of changes are incomplete. Then all rows have to be compared.
@@ -276,6 +280,7 @@ class TableView:
                 self.dataset,
                 shared,
                 lambda version: self.datasets.open(self.ref.at(version)),
+                part,
             )
 
     def count_written_since(self, begin: TableRef) -> int:
@@ -283,10 +288,10 @@ class TableView:
         with self.datasets.reading(begin), self.reading():
             return count_written(self.datasets.open(begin), self.dataset)
 
-    def row_ids(self, fragments: Collection[int]) -> pa.Table:
-        """`id` and `_rowid` of all rows of some fragments."""
+    def row_ids(self, fragments: Collection[int], part: Part | None = None) -> pa.Table:
+        """`id` and `_rowid` of all rows of some fragments, or of those of a part."""
         with self.reading():
-            return row_ids_of(self.dataset, fragments)
+            return row_ids_of(self.dataset, fragments, part)
 
     def rows_of(self, row_ids: pa.Array, *, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream the rows with many row ids, in no order, by a scan of the table. For few, use `take_rows`.

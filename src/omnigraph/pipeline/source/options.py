@@ -12,8 +12,8 @@ from omnigraph.pipeline.frames import STORAGE
 
 _STATE = ("version", "commit", "timestamp")
 READ = ("path", "type", "branch", *_STATE, "columns", "where")
-CHANGES = ("path", "type", "branch", *_STATE, "columns", "changes", "startingCommit")
-STREAM = ("path", "type", "branch", "columns", "changes", "startingCommit", "maxCommitsPerTrigger")
+CHANGES = ("path", "type", "branch", *_STATE, "columns", "changes", "startingCommit", "rowsPerTask")
+STREAM = ("path", "type", "branch", "columns", "changes", "startingCommit", "maxCommitsPerTrigger", "rowsPerTask")
 WRITE = ("path", "type", "branch", "base", "mode", "message", "idempotencyKey")
 _KNOWN = tuple(dict.fromkeys((*READ, *CHANGES, *STREAM, *WRITE)))
 _SPARK_OPTIONS = ("serialization.format", "checkpointlocation", "queryname")

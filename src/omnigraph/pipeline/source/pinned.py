@@ -9,12 +9,11 @@ from functools import lru_cache
 from pyspark.sql.types import StructType
 
 from omnigraph.commit.manifest import TableId
-from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, cut
 from omnigraph.graph.graph import Graph
 from omnigraph.graph.graph import open as open_graph
 from omnigraph.lang.names import did_you_mean
-from omnigraph.lang.schema import AcceptedSchema, Catalog, TypeKind
+from omnigraph.lang.schema import Catalog, TypeKind
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.source.options import Options
@@ -115,6 +114,7 @@ def pinned(options: Options) -> Pinned:
     Raises:
         InputError: the graph has no such type or column, or the options contradict each other.
         NotFoundError: there is no such graph, branch, commit or time.
+        CompileError: the condition is not valid.
     """
     location = GraphLocation.of(options)
     graph = location.open()
@@ -124,27 +124,9 @@ def pinned(options: Options) -> Pinned:
         version=options.number("version"),
         at=options.text("timestamp"),
     )
-    return pinned_at(location, view, graph.session.schemas.at(view), options)
-
-
-def pinned_at(
-    location: GraphLocation, view: Snapshot, accepted: AcceptedSchema, options: Options, given: str | None = None
-) -> Pinned:
-    """Resolve options to a type in a snapshot.
-
-    Args:
-        location: the location of the graph.
-        view: the snapshot.
-        accepted: its schema.
-        options: the options.
-        given: the name or key of the type in this snapshot; by default the type of the options.
-
-    Raises:
-        InputError: the snapshot has no such type or column.
-        CompileError: the condition is not valid.
-    """
-    kind, name = type_of(accepted.catalog, given or options.type)
+    accepted = graph.session.schemas.at(view)
     catalog = accepted.catalog
+    kind, name = type_of(catalog, options.type)
     declared = catalog.declared(kind, name)
     every = value_types(kind, declared)
     columns = _chosen(every, options.columns, name)

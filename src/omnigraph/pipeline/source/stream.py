@@ -6,7 +6,12 @@ An offset of the stream is a commit id: the changes up to and including this com
 of the type, so that the stream follows a renamed type, and does not continue with another type. Spark stores the
 offsets of a batch before it processes the batch. After a failure, it reads the same rows again, because commits never
 change. So if the consumer of the stream (the sink) writes each batch exactly once, it gets every change exactly once.
+
+The columns of the stream are properties with fixed numbers. So the stream follows renamed properties, and it stops only
+at a schema boundary of the change feed that affects its type and its columns.
 """
+
+# See docs/decisions/0163-a-schema-change-is-a-boundary.md
 
 from __future__ import annotations
 
@@ -18,11 +23,13 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from omnigraph.changes.aligned_types import TypePair, TypeState
+from omnigraph.changes.aligned_types import TypePair, TypeState, types_of
+from omnigraph.changes.commit_page import PHYSICAL
 from omnigraph.changes.hash_parts import changed_rows
 from omnigraph.changes.row_images import OPS, ChangeOp
+from omnigraph.changes.schema_boundary import is_boundary
 from omnigraph.commit.lineage import commits
-from omnigraph.commit.manifest import Commit, TableId, TablePin
+from omnigraph.commit.manifest import Commit, TablePin
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.errors import InputError, NotFoundError
 from omnigraph.graph.graph import Graph
@@ -31,7 +38,7 @@ from omnigraph.lang.schema.type_key import type_key
 from omnigraph.lang.types import ValueType
 from omnigraph.pipeline.fragment_groups import BATCH_ROWS, grouped
 from omnigraph.pipeline.source.options import Options
-from omnigraph.pipeline.source.pinned import GraphLocation, Pinned, pinned_at
+from omnigraph.pipeline.source.pinned import GraphLocation, Pinned
 from omnigraph.pipeline.source.reader import check_schema
 from omnigraph.pipeline.source.types import ENDS, batch_schema, for_spark, stored_name
 from omnigraph.storage.table_ref import TableRef
@@ -44,10 +51,10 @@ SNAPSHOT, BEGINNING, LATEST = "snapshot", "beginning", "latest"
 """The start positions of a stream, other than a commit: all entities of the head, the first commit, or the head."""
 
 ROWS_PER_TASK = 500_000
-"""Approximate number of written rows of a commit that one task compares."""
+"""Approximate number of written rows of a commit that one task compares: the default of the option `rowsPerTask`."""
 
 MOST_TASKS = 64
-"""Maximum number of tasks per commit."""
+"""Maximum number of tasks per commit. Each task reads the ids of all changed rows of the commit."""
 
 _CHANGE_COLUMNS = spark.StructType(
     [
@@ -73,13 +80,26 @@ def stream_schema(pinned: Pinned) -> spark.StructType:
     return spark.StructType([*_CHANGE_COLUMNS, *pinned.schema])
 
 
+@dataclass(frozen=True, slots=True)
+class StoredColumns:
+    """The columns of the stream in a version of the table.
+
+    Attributes:
+        ref: the version.
+        names: the stored name of each column of the stream, in their order. A rename changes it.
+    """
+
+    ref: TableRef
+    names: tuple[str, ...]
+
+
 @dataclass
 class ChangePartition(InputPartition):
     """The rows that one task reads.
 
     Attributes:
-        begin: the table before the commit; None if all rows are new.
-        end: the table after the commit.
+        begin: the columns before the commit; None if all rows are new.
+        end: the columns after the commit.
         fragments: the fragments to read, if all rows are new.
         commit: the commit.
         committed: the time of the commit, in microseconds since 1970.
@@ -87,8 +107,8 @@ class ChangePartition(InputPartition):
         parts: the number of parts.
     """
 
-    begin: TableRef | None
-    end: TableRef
+    begin: StoredColumns | None
+    end: StoredColumns
     fragments: tuple[int, ...]
     commit: str
     committed: int
@@ -113,7 +133,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._kind = pinned.kind
         self._type = pinned.id
         self._columns: Mapping[str, ValueType] = pinned.columns
-        self._numbers = pinned.numbers
+        properties = {name: type_ for name, type_ in pinned.columns.items() if name in pinned.numbers}
+        pin = TablePin("", pinned.id, pinned.ref, 0)
+        self._properties = TypeState(pinned.kind, options.type, pin, properties, pinned.numbers)
+        self._rows_per_task = options.number("rowsPerTask") or ROWS_PER_TASK
         self._until: Offset | None = None
 
     # Methods that run in the driver
@@ -165,15 +188,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_type(graph, start)
         if start["commit"] == "":
             view = graph.snapshot(commit=end["commit"])
-            found = self._table_at(graph, view)
+            found = self._state_at(graph, view)
             if found is None:
                 raise self._missing_type(view.commit)
             return list(self._all_rows(found, view.commit))
-        before = self._table_at(graph, graph.snapshot(commit=start["commit"]))
+        before = self._state_at(graph, graph.snapshot(commit=start["commit"]))
         parts: list[ChangePartition] = []
         for commit in self._commits_after(graph, start["commit"]):
-            after = self._table_at(graph, graph.snapshot(commit=commit.id))
-            if before is not None and after is None:
+            after = self._state_at(graph, graph.snapshot(commit=commit.id))
+            if before is None and is_boundary(None, after):
+                raise self._added_type(commit)
+            if after is None and is_boundary(before, None):
                 raise self._missing_type(commit)
             parts += self._between(before, after, commit)
             before = after
@@ -181,20 +206,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return parts
         raise self._missing_commit(end["commit"])
 
-    def _between(self, before: TableRef | None, after: TableRef | None, commit: Commit) -> Iterator[ChangePartition]:
-        if after is None or before == after:
+    def _between(self, before: TypeState | None, after: TypeState | None, commit: Commit) -> Iterator[ChangePartition]:
+        if before is None or after is None or before.pin.ref == after.pin.ref or commit.writer in PHYSICAL:
             return
-        if before is None or self._location.tables().at(before).count() == 0:
+        if before.pin.row_count == 0:
             yield from self._all_rows(after, commit)
         else:
-            written = self._location.tables().at(after).count_written_since(before)
-            parts = min(MOST_TASKS, max(1, -(-written // ROWS_PER_TASK)))
+            written = self._location.tables().at(after.pin.ref).count_written_since(before.pin.ref)
+            parts = min(MOST_TASKS, max(1, -(-written // self._rows_per_task)))
+            begin, end = self._stored(before), self._stored(after)
             for part in range(parts):
-                yield ChangePartition(before, after, (), commit.id, commit.created_at, part, parts)
+                yield ChangePartition(begin, end, (), commit.id, commit.created_at, part, parts)
 
-    def _all_rows(self, ref: TableRef, commit: Commit) -> Iterator[ChangePartition]:
-        for group in grouped(self._location.tables().at(ref).fragments()):
-            yield ChangePartition(None, ref, group, commit.id, commit.created_at)
+    def _all_rows(self, state: TypeState, commit: Commit) -> Iterator[ChangePartition]:
+        for group in grouped(self._location.tables().at(state.pin.ref).fragments()):
+            yield ChangePartition(None, self._stored(state), group, commit.id, commit.created_at)
+
+    def _stored(self, state: TypeState) -> StoredColumns:
+        stored = {number: name for name, number in state.numbers.items()}
+        numbers = self._properties.numbers
+        names = (stored[numbers[c]] if c in numbers else stored_name(c, self._kind) for c in self._columns)
+        return StoredColumns(state.pin.ref, tuple(names))
 
     def _head(self) -> Offset:
         return self._offset(self._view(self._location.open()).commit.id)
@@ -236,6 +268,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             hint="start a new stream with a new checkpoint",
         )
 
+    def _added_type(self, commit: Commit) -> InputError:
+        return InputError(
+            f"commit {commit.id} adds {self._options.type} with its rows",
+            hint="start a new stream with a new checkpoint: by default, it begins with all current entities",
+        )
+
     def _check_type(self, graph: Graph, start: Offset) -> None:
         """Check that an offset belongs to the type of this stream.
 
@@ -257,68 +295,64 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 hint="use the current name of that type, or start a new stream with a new checkpoint",
             )
 
-    def _table_at(self, graph: Graph, view: Snapshot) -> TableRef | None:
-        """The table of the type in a snapshot, where the type may have another name; None if it does not exist there.
+    def _state_at(self, graph: Graph, view: Snapshot) -> TypeState | None:
+        """The type in a snapshot, where it may have another name; None if it does not exist there.
 
         Raises:
-            InputError: the columns of the type in this snapshot differ from those of the stream.
+            InputError: there is a schema boundary between the columns of the type in this snapshot and the stream.
         """
-        key = next((pin.key for pin in view.tables.values() if pin.id == self._type), None)
-        if key is None:
-            return None
-        found = pinned_at(self._location, view, graph.session.schemas.at(view), self._options, key)
-        if dict(found.columns) != dict(self._columns) or dict(found.numbers) != dict(self._numbers):
+        found = types_of(graph.session.graph_state(view.manifest)).get(self._type)
+        selected = None if self._options.columns is None else set(self._properties.numbers.values())
+        if found is not None and is_boundary(found, self._properties, selected):
             raise InputError(
                 f"the columns of {self._options.type} differ at commit {view.commit.id}",
                 hint="list only unchanged columns in 'columns', or start a new stream after the schema change",
             )
-        return found.ref
+        return found
 
     # Methods that run in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ChangePartition)
         tables = self._location.tables()
-        wanted = [stored_name(name, self._kind) for name in self._schema.names if name not in _CHANGE_COLUMNS.names]
+        end = dict(zip(self._columns, partition.end.names, strict=True))
         if partition.begin is None:
-            batches = tables.at(partition.end).read_fragments(
+            wanted = [end[name] for name in self._schema.names if name in end]
+            batches = tables.at(partition.end.ref).read_fragments(
                 partition.fragments, columns=list(dict.fromkeys(["id", *wanted])), batch_rows=BATCH_ROWS
             )
             for batch in batches:
-                yield self._batch(ChangeOp.INSERT, batch, partition)
+                yield self._batch(ChangeOp.INSERT, batch, end, partition)
             return
-        for found in changed_rows(tables, self._pair(tables, partition), partition.part, partition.parts):
+        begin = dict(zip(self._columns, partition.begin.names, strict=True))
+        pair = TypePair(self._state(tables, partition.begin), self._state(tables, partition.end))
+        for found in changed_rows(tables, pair, partition.part, partition.parts):
             for op in OPS:
                 chosen = found.of(op)
-                rows = chosen.before if op is ChangeOp.DELETE else chosen.after
+                rows, stored = (chosen.before, begin) if op is ChangeOp.DELETE else (chosen.after, end)
                 for batch in rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
-                    yield self._batch(op, batch, partition)
+                    yield self._batch(op, batch, stored, partition)
 
-    def _pair(self, tables: TableStorage, partition: ChangePartition) -> TypePair:
-        """The type before and after the commit, with the columns of the stream."""
-        assert partition.begin is not None
-        stored = {stored_name(name, self._kind): type_ for name, type_ in self._columns.items() if name != "id"}
-        ends = tuple(name for name in stored if self._kind is TypeKind.EDGE and name in ENDS.values())
-        types = {name: type_ for name, type_ in stored.items() if name not in ends}
-        numbers = {name: number for number, name in enumerate(types)}
+    def _state(self, tables: TableStorage, stored: StoredColumns) -> TypeState:
+        """The type before or after the commit, with the columns of the stream."""
+        ends = tuple(name for name in stored.names if self._kind is TypeKind.EDGE and name in ENDS.values())
+        named = zip(stored.names, self._columns, self._columns.values(), strict=True)
+        properties = {name: (column, type_) for name, column, type_ in named if column in self._properties.numbers}
+        types = {name: type_ for name, (_, type_) in properties.items()}
+        numbers = {name: self._properties.numbers[column] for name, (column, _) in properties.items()}
+        pin = TablePin("", self._type, stored.ref, tables.at(stored.ref).count())
+        return TypeState(self._kind, "", pin, types, numbers, end_columns=ends)
 
-        def state(ref: TableRef) -> TypeState:
-            pin = TablePin("", TableId(0, 0), ref, tables.at(ref).count())
-            return TypeState(self._kind, "", pin, types, numbers, end_columns=ends)
-
-        return TypePair(state(partition.begin), state(partition.end))
-
-    def _batch(self, kind: ChangeOp, rows: pa.RecordBatch, part: ChangePartition) -> pa.RecordBatch:
+    def _batch(
+        self, kind: ChangeOp, rows: pa.RecordBatch, stored: Mapping[str, str], part: ChangePartition
+    ) -> pa.RecordBatch:
         count = rows.num_rows
         values = {
             CHANGE: lambda: pa.repeat(pa.scalar(kind.value), count),
             COMMIT: lambda: pa.repeat(pa.scalar(part.commit), count),
             COMMITTED: lambda: pa.repeat(pa.scalar(part.committed, pa.timestamp("us", "UTC")), count),
         }
-        columns = [
-            values[name]() if name in values else rows.column(stored_name(name, self._kind))
-            for name in self._schema.names
-        ]
+        columns = [values[name]() if name in values else rows.column(stored[name]) for name in self._schema.names]
         return for_spark(columns, batch_schema(self._schema))
 
 
