@@ -85,14 +85,14 @@ def test_compactions_cost_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch)
     graph.optimize()
     with monkeypatch.context() as patched:
         scanned: list[int] = []
-        scan = difference._scanned
+        scan = difference._scan
 
-        def scanned_rows(*arguments: Any) -> pa.Table:
-            found = scan(*arguments)
-            scanned.append(found.num_rows)
-            return found
+        def scanned_rows(*arguments: Any) -> Iterator[pa.RecordBatch]:
+            for batch in scan(*arguments):
+                scanned.append(batch.num_rows)
+                yield batch
 
-        patched.setattr(difference, "_scanned", scanned_rows)
+        patched.setattr(difference, "_scan", scanned_rows)
         check(graph, before, "main", patched)
         assert sum(scanned) == len(CHANGED)
 

@@ -172,7 +172,7 @@ def test_without_the_versions_in_between_whole_tables_are_compared(
     _do(graph, 'update Person set { age: 2 } where name = "p000001"', "side")
     _do(graph, 'update Person set { age: 3 } where name = "p000002"')
 
-    def gone(self: TableView, begin: TableRef, shared: Any) -> None:
+    def gone(*_: Any) -> None:
         raise omnigraph.errors.VersionReclaimedError("gone")
 
     monkeypatch.setattr(TableView, "changed_row_ids", gone)

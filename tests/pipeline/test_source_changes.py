@@ -437,8 +437,8 @@ def test_several_tasks_deliver_the_changes_of_the_feed_across_an_enum_extension(
         graph.load(rows, mode=mode)
 
     def run() -> None:
-        options = {"type": "P", "changes": True, "startingCommit": "latest", "rowsPerTask": 10}
-        changes = spark.readStream.format("omnigraph").options(**options).load(graph.uri)
+        reading = spark.readStream.format("omnigraph").options(type="P", changes=True, rowsPerTask=10)
+        changes = reading.option("startingCommit", "latest").load(graph.uri)
         with_task = changes.withColumn("task", spark_partition_id())
         written = with_task.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         written.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
