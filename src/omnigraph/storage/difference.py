@@ -45,13 +45,13 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 _CREATED_IDS = _IDS.append(pa.field(_CREATED, pa.uint64()))
-_UPDATED_IDS = _IDS.append(pa.field(_UPDATED, pa.uint64()))
 _NO_FIELD = -1
 """Stands for the id of a column that a version does not have."""
 
 _SCANNED_FRAGMENTS = 4
 """Maximum number of fragments that are scanned together."""
 
+_UPDATED_IDS = _IDS.append(pa.field(_UPDATED, pa.uint64()))
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Part = Callable[[pa.Array], Mask]
 """Selects a part of the entities: the mask of the given ids that belong to it."""
