@@ -211,7 +211,7 @@ def test_references_of_replaced_records_do_not_count_towards_the_limit(tmp_path:
         file.write_bytes(bytes([i + 1]))
     names = [*"aaaaaa", *"bcdefghi", "a"]  # 15 or 14 references, of which 9 remain
     for count in (15, 14):
-        records = [
+        records: list[dict[str, Any]] = [
             {"type": "Note", "data": {"id": name, "scan": files[i % 14].as_uri()}}
             for i, name in enumerate(names[:count])
         ]
