@@ -239,7 +239,14 @@ def aligned(
         for column in one.columns:
             if not ours.has(column.id) and theirs.has(column.id):
                 undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
-    return Base(bases, frozenset(undecided), frozenset(unknown)), sources
+    lacking = frozenset(
+        (one.id, column.id)
+        for one in target_shape.types
+        if (theirs := source_shape.find(one.id)) is not None
+        for column in one.columns
+        if not theirs.has(column.id)
+    )
+    return Base(bases, frozenset(undecided), frozenset(unknown), lacking), sources
 
 
 def _unclear(base: dict[str, Row], source: dict[str, Row], target: dict[str, Row], column: str) -> Iterator[str]:
@@ -292,11 +299,13 @@ class Base:
 
     Attributes:
         unknown: types that cannot be read in the base; `*` stands for all.
+        lacking: types and properties that the schema of the source lacks. The target keeps their values.
     """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
     unknown: frozenset[str] = frozenset()
+    lacking: frozenset[tuple[str, str]] = frozenset()
 
     def is_unknown(self, name: str) -> bool:
         return "*" in self.unknown or name in self.unknown
@@ -492,10 +501,17 @@ def merged(
                 continue
             b, s, t = (state.get(name, {}).get(entity) for state in (base.state, source, target))
             undecided = base.is_undecided(name, entity)
-            if same(s, t) or (same(s, b) and not undecided):
+            taken = s
+            if s is not None and t is not None:
+                taken = s | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
+            if same(taken, t) or (same(s, b) and not undecided):
                 continue
-            if same(t, b) and not undecided:
-                _put(result, name, entity, s)
+            # The source cannot disagree about properties that it lacks.
+            known = b
+            if b is not None and s is not None and t is not None:
+                known = b | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
+            if same(t, known) and not undecided:
+                _put(result, name, entity, taken)
                 continue
             side = choices.get((name, entity), strategy)
             if in_parts and None not in (b, s, t) and not undecided:
@@ -514,7 +530,7 @@ def merged(
                     done.undecided.add((name, entity))
                 continue
             if side == "theirs":
-                _put(result, name, entity, s)
+                _put(result, name, entity, taken)
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
     in_parts = level == "property" or (level is None and EDGE in by_property)
     _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)

@@ -247,7 +247,10 @@ class LocalComparer:
             if len(undecided):
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
             rows = base, source, target
-            collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
+            taken = versions.taken(source, target)
+            collected.add(
+                compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown, taken=taken)
+            )
         found = collected.compared()
         return found if located is None else replace(found, known=located.known(self._tables))
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.merge.classify import ROW_ID
-from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids
+from omnigraph.merge.classify import ROW_ID, Taken
+from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids, with_target_values
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
 from omnigraph.storage.table_ref import TableRef
@@ -101,6 +101,11 @@ class Versions:
         if not any(self.lacking):
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
+
+    def taken(self, source: pa.Table, target: pa.Table) -> Taken | None:
+        """Completed rows of the source as the merge takes them; None if the source has all columns of the target."""
+        lacking = self.lacking[1] - self.lacking[2]
+        return Taken(with_target_values(source, target, lacking, self.fill), lacking) if lacking else None
 
     def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
         """The ids of completed rows that the base leaves undecided, because only the base lacks a column."""

@@ -198,7 +198,8 @@ class ThreeWay:
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=unclear)))
             both = pa.concat_arrays([undecided, unclear])
             rows = base, source, target
-            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown))
+            taken = versions.taken(source, target)
+            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown, taken=taken))
         return collected.compared()
 
 
