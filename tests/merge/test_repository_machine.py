@@ -988,7 +988,12 @@ def _left_out(
         if target is None:
             names = {one.name} if one.number >= shape.created else set()
         else:
-            names = {f"{one.name}.{column.name}" for column in one.columns if not target.has(column.id)}
+            used = {column.name for column in target.columns}
+            names = {
+                f"{one.name}.{column.name}{' (another property has this name now)' if column.name in used else ''}"
+                for column in one.columns
+                if not target.has(column.id)
+            }
         every |= names
         before = base_shape.find(one.id)
         is_known = before is not None and not base.is_unknown(one.id) and before.columns == one.columns
