@@ -607,6 +607,26 @@ def test_several_bases_before_a_schema_change_lose_nothing(tmp_path: Path, schem
     assert sorted(row["n"] for row in names.to_pylist()) == ["a", "b", "c", "d", "first"]
 
 
+def test_a_base_with_a_former_schema_of_main_is_merged(tmp_path: Path) -> None:
+    """One of two bases is a commit of `main` with a schema that neither branch has, and that `main` has replaced."""
+    with omnigraph.init(tmp_path / "graph", _ITEMS) as graph:
+        for branch in ("dev", "hotfix"):
+            graph.branches.create(branch)
+        write(graph, 'insert Item { name: "d" }', "dev")
+        graph.branches.create("early", source="dev")
+        graph.schema.apply("node Item { name: String @key  size: I32?  colour: String? }")
+        write(graph, 'insert Item { name: "m", colour: "red" }')
+        for branch in ("dev", "hotfix"):
+            graph.merge("main", into=branch)
+        graph.merge("early", into="hotfix")
+        write(graph, 'update Item set { size: 1 } where name = "m"', "dev")
+        graph.schema.apply("node Item { name: String @key  size: I32? }")
+    with omnigraph.open(tmp_path / "graph") as graph:
+        receipt = graph.merge("dev", into="hotfix")
+        assert len(receipt.base_commits) == 2
+        assert people(graph, "hotfix", "Item") == {"d": {"size": None}, "m": {"size": 1}}
+
+
 def test_types_that_only_the_base_lacks_are_merged(graph: Graph) -> None:
     """The base is an older branch that merged `main` without its new type. Both heads have the type."""
     graph.schema.apply(BEFORE + "node Tag {\n    name: String @key\n    n: I32?\n}\n")
