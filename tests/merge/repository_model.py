@@ -331,8 +331,9 @@ class Merged:
         state: the rows afterwards; without a chosen side, those of the target.
         conflicts: the unresolved conflicts.
         undecided: the conflicts that exist because the base is undecided.
-        kept: how many edges are kept or restored with a node.
+        kept: how many edges are kept or restored with a node, without those in conflict.
         omitted: how many edges a revert does not restore, because one of their nodes is missing.
+        restored: the edges that were restored with a node, even if they are left out again.
     """
 
     state: State
@@ -340,6 +341,23 @@ class Merged:
     undecided: set[Entity]
     kept: int = 0
     omitted: int = 0
+    restored: set[str] = field(default_factory=set)
+
+    def involved(self, target: State) -> set[Entity]:
+        """The entities that take part in a conflict: the merge does not write them."""
+        found: set[Entity] = set()
+        for kind, name, entity in self.conflicts:
+            found |= named(kind, name, entity, self.state)
+            if kind == "cardinality_violation":
+                found |= {(EDGE, edge) for edge, row in target[EDGE].items() if row["from"] == entity}
+        return found
+
+    def written(self, target: State) -> State:
+        """The rows afterwards, in which the entities with conflicts stay as in the target."""
+        result = deepcopy(self.state)
+        for name, entity in self.involved(target):
+            _put(result, name, entity, target[name].get(entity))
+        return result
 
 
 @dataclass(slots=True)
@@ -535,6 +553,8 @@ def merged(
     in_parts = level == "property" or (level is None and EDGE in by_property)
     _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)
     done.conflicts |= broken(result)
+    in_conflict = {entity for name, entity in done.involved(target) if name == EDGE}
+    done.kept = len(done.restored & result[EDGE].keys() - in_conflict)
     return done
 
 
@@ -619,7 +639,7 @@ def _settle(
 ) -> None:
     """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
-        done.kept += _bring_back(base, source, target, done, settled)
+        _bring_back(base, source, target, done, settled)
         before = deepcopy(done.state)
         for edge, row in before[EDGE].items():
             for end, name in ENDS.items():
@@ -673,9 +693,8 @@ def restored(state: State, target: State, name: str, ids: list[str], *, edges: b
     return result, omitted
 
 
-def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> int:
+def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> None:
     result = done.state
-    count = 0
     torn = {entity for _, name, entity in done.conflicts if name == EDGE}
     for edge in sorted(source[EDGE].keys() | target[EDGE].keys()):
         if edge in result[EDGE] or edge in settled.edges or edge in torn:
@@ -689,8 +708,7 @@ def _bring_back(base: Base, source: State, target: State, done: Merged, settled:
         ends = [(name, row[end]) for end, name in ENDS.items()]
         if any(end in wanted for end in ends) and all(entity in result[name] for name, entity in ends):
             result[EDGE][edge] = row
-            count += 1
-    return count
+            done.restored.add(edge)
 
 
 def _orphan(

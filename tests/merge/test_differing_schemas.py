@@ -321,6 +321,36 @@ def test_a_restored_node_and_its_edges_get_the_defaults_that_the_source_lacks(gr
     assert (edge["since"], edge["weight"]) == (2000, 5)
 
 
+def test_a_restored_edge_that_another_choice_leaves_out_is_not_counted(graph: Graph) -> None:
+    """The node returns with its edges. The schema does not allow one of them, and the target wins there."""
+    home = {"edge": "Lives", "from": "ann", "to": "rome", "data": {"id": "bare"}}
+    graph.load([home], mode="append")
+    graph.branches.create("other")
+    write(graph, 'update Person set { age: 31 } where name = "ann"', "other")
+    write(graph, 'delete Person where name = "ann"')
+    graph.schema.apply(BEFORE.replace("since: I32?", "since: I32"), allow="validated")
+    options: dict[str, Any] = {"strategy": "ours", "resolutions": {("Person", "ann"): "theirs"}}
+    for receipt in (graph.merge("other", preview=True, **options), graph.merge("other", **options)):
+        assert (receipt.edges_kept, receipt.resolved, receipt.total_conflicts) == (1, 2, 0)
+        assert {key: counts.to_json() for key, counts in receipt.changes.items()} == {
+            "node:Person": {"inserted": 1, "updated": 0, "deleted": 0},
+            "edge:Lives": {"inserted": 1, "updated": 0, "deleted": 0},
+        }
+    assert [edge["since"] for edge in graph.snapshot().scan("edge:Lives").to_pylist()] == [2000]
+    assert graph.verify().ok
+
+
+def test_a_restored_edge_in_conflict_is_not_counted(graph: Graph) -> None:
+    graph.load([{"edge": "Lives", "from": "ann", "to": "rome", "data": {"id": "bare"}}], mode="append")
+    graph.branches.create("other")
+    write(graph, 'update Person set { age: 31 } where name = "ann"', "other")
+    write(graph, 'delete Person where name = "ann"')
+    graph.schema.apply(BEFORE.replace("since: I32?", "since: I32"), allow="validated")
+    preview = graph.merge("other", preview=True, strategy="theirs")
+    assert [(c.kind.value, c.entity_id) for c in preview.conflicts] == [("value_constraint_violation", "bare")]
+    assert (preview.edges_kept, preview.changes["edge:Lives"].inserted) == (1, 1)
+
+
 def test_conflicts_show_the_values_that_a_merge_takes_for_properties_that_a_side_lacks(graph: Graph) -> None:
     write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
     graph.schema.apply(AFTER)

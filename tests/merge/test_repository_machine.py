@@ -766,7 +766,7 @@ class Machine:
             assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
         if work.former is None:
-            assert changes == model.counts(work.onto, wanted.state, work.shape)
+            assert changes == model.counts(work.onto, wanted.written(work.onto), work.shape)
         elif not wanted.conflicts:
             counts, added = model.update_counts(*work.former, wanted.state, work.shape)
             for key, numbers in counts.items():

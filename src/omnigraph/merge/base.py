@@ -173,7 +173,7 @@ class Bases:
             comparer = LocalComparer(tables_of_states, budget)
             committed = alignment.rows(target)
         states = base, source, target
-        work = ThreeWay(tables_of_states, comparer, *states, self.levels, alignment, virtual=True, budget=budget)
+        work = ThreeWay(tables_of_states, comparer, *states, self.levels, alignment, complete=True, budget=budget)
         tables = work.compare(Choices(), accepted)
         undecided = {key: [one.conflict_rows["id"].combine_chunks()] for key, one in tables.compared.items()}
         for key in source.overlays:

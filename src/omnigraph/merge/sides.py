@@ -77,7 +77,8 @@ class Versions:
         schema: the schema of the rows to compare.
         separate_ids: ids of rows that are compared separately, because an overlay changes them (see `Overlay`).
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
-        virtual: whether the result becomes part of a virtual base. Then all rows and all conflicts are needed.
+        complete: whether the comparison lists all conflicts, and all rows with all columns: for a virtual base, or to
+            leave out all entities with conflicts.
         groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
         lacking: the columns that the versions do not have, because their schema differs from that of the target.
         fill: values for these columns.
@@ -91,7 +92,7 @@ class Versions:
     schema: pa.Schema
     separate_ids: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
     unknown: bool = False
-    virtual: bool = False
+    complete: bool = False
     groups: tuple[tuple[str, ...], ...] | None = None
     lacking: Lacking = NO_LACKING
     fill: Fill = field(default_factory=Fill)
