@@ -473,7 +473,7 @@ def test_the_target_keeps_its_values_of_properties_that_the_winning_source_lacks
     if how == "strategy":
         receipt: Any = dropped.merge("main", into="dev", level=level, strategy="theirs")
     elif how == "resolutions":
-        chosen = dict.fromkeys(preview.conflicts, "theirs")
+        chosen: dict[Any, str] = dict.fromkeys(preview.conflicts, "theirs")
         receipt = dropped.merge("main", into="dev", level=level, resolutions=chosen)
     else:
         commit = dropped.branch("main").head.id
