@@ -2,7 +2,8 @@
 
 Types and properties are matched by their stable ids, not by their names. Numbers are converted to the type of the
 target, and enum values get the names that they have in the target. A column that a version does not have is read as
-null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side.
+null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side. If the merge
+takes a row of the source, `with_target_values` keeps the values of the target in the properties that the source lacks.
 """
 
 # See docs/decisions/0195-a-merge-uses-the-schema-of-its-target.md
@@ -79,8 +80,8 @@ def fill_lacking(
 
     A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base also lacks
     the column, the side gets the values of the other side. If only the base lacks a column, the base gets the values
-    on which both sides agree; `undecided_ids` returns the other rows. A vector is copied only if the text that it was
-    computed from is the same.
+    on which both sides agree; `undecided_ids` returns the other rows. A vector is copied only from a side in which the
+    text that it was computed from is the same.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.
@@ -101,6 +102,23 @@ def fill_lacking(
         if target_lacks:
             target = _with(target, name, _copied(target, name, [base, source], fill))
     return base, source, target
+
+
+def with_target_values(source: pa.Table, target: pa.Table, lacking: frozenset[str], fill: Fill) -> pa.Table:
+    """The rows of the source as a merge takes them: the target keeps its values in columns that the source lacks.
+
+    Entities that the target does not have are not changed. A vector of the target is taken only if its text is the
+    same as in the row of the source.
+
+    Args:
+        source: completed rows of the source (see `fill_lacking`).
+        target: completed rows of the target, with the same columns.
+        lacking: the columns that only the source lacks.
+        fill: the texts that vectors are computed from.
+    """
+    for name in sorted(lacking):
+        source = _with(source, name, _copied(source, name, [target, source], fill))
+    return source
 
 
 def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) -> pa.Array:
@@ -130,7 +148,10 @@ def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) 
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
-    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null."""
+    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null.
+
+    A vector comes from the first that has the entity with the same text; if the texts differ, it is null.
+    """
     kind = rows.schema.field(name).type
     default = fill.defaults.get(name)
     values = pa.nulls(rows.num_rows, kind) if default is None else pa.repeat(default, rows.num_rows).cast(kind)
@@ -147,6 +168,7 @@ def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -
         if text is not None and text in rows.column_names:
             same = identical(_array(rows, text).take(pa.array(chosen)), _array(other, text).take(places))
             copies = copies.take(pa.array(np.arange(len(copies)), mask=~same))
+            taken[chosen[~same]] = False
         order = np.arange(rows.num_rows)
         order[chosen] = rows.num_rows + np.arange(len(chosen))
         values = pa.concat_arrays([values, copies]).take(pa.array(order))
