@@ -109,10 +109,10 @@ class Versions:
         return Taken(with_target_values(source, target, lacking, self.fill), lacking) if lacking else None
 
     def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
-        """The ids of completed rows that the base leaves undecided, because only the base lacks a column."""
+        """The ids of completed rows that the base leaves undecided, because it lacks a column."""
         if not self.lacking[0]:
             return pa.array([], pa.utf8())
-        return undecided_ids((base, source, target), self.lacking)
+        return undecided_ids((base, source, target), self.lacking, self.fill)
 
     def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
         """The rows of the source with the given ids, with values for the columns that it lacks."""
