@@ -237,6 +237,10 @@ def aligned(
         bases[name] = _brought(base.state[name], ours, one, rows)
         sources[name] = _brought(source[name], theirs, one, bases[name], rows)
         for column in one.columns:
+            if not ours.has(column.id) and not theirs.has(column.id):
+                # The target may have changed an entity that the source has deleted.
+                for entity in bases[name].keys() - source[name].keys():
+                    bases[name][entity][column.id] = column.default
             if not ours.has(column.id) and theirs.has(column.id):
                 undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
     lacking = frozenset(

@@ -27,6 +27,7 @@ from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
+from omnigraph.storage.transactions import read_transaction
 
 _ID = "id"
 _CREATED = "_row_created_at_version"
@@ -230,7 +231,7 @@ def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[t
 
 
 def _transaction(dataset: LanceDataset, version: int) -> Transaction:
-    found = dataset.read_transaction(version)
+    found = read_transaction(dataset, version)
     if found is None:
         raise ValueError(f"version {version} has no transaction")
     return found
