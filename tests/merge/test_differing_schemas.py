@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -559,6 +560,82 @@ def thirds(graph: Graph) -> Graph:
         write(graph, f'insert City {{ name: "{branch}" }}', branch)
         graph.merge("main", into=branch)
     return graph
+
+
+_ADDED = {
+    "nullable": ("flag: String?", 'flag: "red"'),
+    "default": ("level: I32 @default(7)", "level: 8"),
+    "time": ("seen: DateTime @default(now())", 'seen: datetime("2020-01-01T00:00:00Z")'),
+    "enum": ("mood: enum(calm, wild) @default(calm)", 'mood: "wild"'),
+    "list": ("tags: [String]?", 'tags: ["x"]'),
+}
+"""New properties, and how the target changes them."""
+
+
+@pytest.fixture(params=_ADDED)
+def added(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Graph, str]:
+    """A branch from before a new property, which deletes entities; and an assignment to the new property."""
+    column, change = _ADDED[request.param]
+    made = omnigraph.init(tmp_path / "graph", "node P { k: String @key  n: I64? }")
+    made.load([{"type": "P", "data": {"k": key, "n": 1}} for key in ("a", "b", "c")], mode="append")
+    made.branches.create("old")
+    made.schema.apply(f"node P {{ k: String @key  n: I64?  {column} }}")
+    for key in ("a", "b"):
+        made.mutate(f'query q() {{ delete P where k = "{key}" }}', branch="old")
+    return made, change
+
+
+def _keys(graph: Graph) -> list[str]:
+    return sorted(graph.query("query q() { match { $p: P } return { $p.k as k } }").to_arrow()["k"].to_pylist())
+
+
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_a_delete_conflicts_with_a_change_of_a_property_that_the_source_lacks(
+    added: tuple[Graph, str], level: str
+) -> None:
+    graph, change = added
+    graph.mutate(f'query q() {{ update P set {{ {change} }} where k = "a" }}')
+    found = graph.merge("old", preview=True, level=level)
+    assert [(one.kind.value, one.entity_id) for one in found.conflicts] == [("delete_vs_update", "a")]
+    assert found.changes["node:P"].deleted == 1, "only 'b'"
+    with pytest.raises(MergeConflictsError):
+        graph.branches.update("old", level=level)
+    kept = graph.merge("old", strategy="ours", level=level)
+    assert (kept.resolved, kept.changes["node:P"].deleted) == (1, 1)
+    assert _keys(graph) == ["a", "c"]
+
+
+def test_a_delete_does_not_conflict_with_the_filled_value_of_a_property_that_the_source_lacks(
+    added: tuple[Graph, str],
+) -> None:
+    graph, _ = added
+    graph.optimize()
+    assert graph.merge("old").changes["node:P"].deleted == 2
+    assert _keys(graph) == ["c"]
+
+
+def test_a_delete_is_undecided_if_the_filled_value_is_unknown(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b")], mode="append")
+    graph.branches.create("old")
+    graph.schema.apply("node P { k: String @key  seen: DateTime @default(now()) }")
+    graph.mutate('query q() { delete P where k = "a" }', branch="old")
+    graph.mutate('query q() { insert P { k: "c" } }')
+    graph.cleanup(keep=1, older_than=timedelta(0))
+    conflict = graph.merge("old", preview=True).conflicts[0]
+    assert (conflict.entity_id, conflict.base_undecided) == ("a", True)
+    assert graph.merge("old", strategy="theirs").resolved == 1
+    assert _keys(graph) == ["b", "c"]
+
+
+def test_a_revert_of_an_insert_conflicts_with_a_later_property(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    inserted = graph.mutate('query q() { insert P { k: "a" } }').commit
+    graph.schema.apply("node P { k: String @key  flag: String? }")
+    assert graph.revert(inserted.id, preview=True).changes["node:P"].deleted == 1
+    graph.mutate('query q() { update P set { flag: "red" } where k = "a" }')
+    with pytest.raises(PickConflictsError):
+        graph.revert(inserted.id)
 
 
 def test_changes_of_a_property_that_only_the_base_lacks_are_not_lost(thirds: Graph) -> None:
