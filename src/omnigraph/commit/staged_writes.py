@@ -231,6 +231,7 @@ class StagedWrites:
             tuple(create_table(self.store, change.accepted, k, i) for k, i in wanted.items() if i not in keys),
             tuple(key for identity, key in keys.items() if identity not in kept),
             tuple((keys[identity], key) for identity, key in kept.items() if keys[identity] != key),
+            change.hard,
         )
 
     def abandon(self) -> None:
