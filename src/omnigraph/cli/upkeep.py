@@ -111,7 +111,7 @@ def upkeep(
 
     'omnigraph status' shows the condition. Options and environment variables set the thresholds. One process per graph
     is enough; several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags,
-    the newest commits of each branch, and young commits. It completes hard drops of schema changes that were interrupted.
+    the newest commits of each branch, and young commits. It completes interrupted hard drops of schema changes.
     """
     target = address(uri, uri_option, store)
     confirm("upkeep", target, yes=yes, as_json=as_json)

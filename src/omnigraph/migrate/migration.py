@@ -144,9 +144,9 @@ class PrepareMigration:
         for each in columns:
             pin = stored[each.former_key]
             if each.changes(self.store.tables.at(pin.ref).schema()):
-                writes.append(
-                    ChangeColumns(pin.key, each.schema, each.new_values(), self.write, models=_models(pin.models, each))
-                )
+                new, updates = each.new_values(), each.count_updates()
+                models = _models(pin.models, each)
+                writes.append(ChangeColumns(pin.key, each.schema, new, self.write, updates, models=models))
         return Prepared(writes)
 
 
