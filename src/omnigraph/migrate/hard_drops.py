@@ -1,6 +1,7 @@
 """Removal of dropped data from earlier commits, after a schema change is published."""
 
-# See docs/decisions/0192-hard-drops-clean-up-afterwards.md and 0197-hard-drops-are-recorded-in-the-manifest.md
+# See docs/decisions/0192-hard-drops-clean-up-afterwards.md
+# See docs/decisions/0197-hard-drops-are-recorded-in-the-manifest.md
 
 from __future__ import annotations
 
