@@ -278,6 +278,17 @@ def test_the_removals_of_several_hard_drops_keep_the_commits_between_them(small:
     assert small.upkeep().is_idle
 
 
+def test_a_status_names_an_interrupted_hard_drop_beside_an_unreadable_sidecar(small: Graph) -> None:
+    with armed(Failpoint.SIDECAR_REMOVED, "crash"), pytest.raises(SimulatedCrashError):
+        small.schema.apply(NO_SECRETS, allow="data_loss")
+    damaged = Path(small.uri) / "__recovery" / "01JD0000000000000000000000.json"
+    damaged.write_bytes(b"{")
+    assert small.status().unfinished_drops == TYPES
+    damaged.unlink()
+    small.upkeep()
+    assert small.status().unfinished_drops == ()
+
+
 def test_an_undone_hard_drop_removes_nothing(small: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     earlier, flushes = _ids(small), Flushes(Path(small.uri))
     small.close()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from omnigraph.commit.manifest import MAIN, DroppedData, Manifest
 from omnigraph.commit.store import Store
+from omnigraph.errors import CorruptionError
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
 from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, tables_to_clean
@@ -39,7 +40,10 @@ def unfinished_drops(store: Store) -> list[DroppedData]:
     if store.objects.uri.scheme is Scheme.MEMORY:
         return []  # cleanup does not support graphs in memory
     drops = [one for one in newest_drops(store.capture(MAIN)) if has_data(store, one)]
-    left = {path for policy in policies(drops) for path in tables_to_clean(store, policy)}
+    try:
+        left = {path for policy in policies(drops) for path in tables_to_clean(store, policy)}
+    except CorruptionError:
+        return drops  # a sidecar cannot be read, so it is unknown which versions its write needs
     return [one for one in drops if one.path in left]
 
 
