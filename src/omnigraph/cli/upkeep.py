@@ -111,7 +111,7 @@ def upkeep(
 
     'omnigraph status' shows the condition. Options and environment variables set the thresholds. One process per graph
     is enough; several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags,
-    the newest commits of each branch, and young commits.
+    the newest commits of each branch, and young commits. It completes interrupted hard drops of schema changes.
     """
     target = address(uri, uri_option, store)
     confirm("upkeep", target, yes=yes, as_json=as_json)
@@ -158,6 +158,8 @@ def _print_report(report: UpkeepReport, as_json: bool, *, idle: bool) -> None:
         removed = sum(table.fragments_removed for table in receipt.tables)
         added = sum(table.fragments_added for table in receipt.tables)
         click.echo(f"{time}  optimized {branch}: {removed} files → {added}")
+    for drop in report.hard_drops:
+        click.echo(f"{time}  dropped data of {drop.type_key} removed: {drop.versions_removed} versions")
     if report.cleanup is not None:
         cleaned = report.cleanup
         versions = cleaned.versions_removed + cleaned.manifest.old_versions_removed

@@ -51,12 +51,14 @@ class Policy:
         tables: paths of the tables to clean up; None for all tables, manifests and staged files. If paths are given,
             a table that nothing needs belongs to a dropped type and is removed at any age, and the other rules apply
             to `main` only.
+        since: the commits of `main` from this manifest version on stay; None for no such rule.
     """
 
     keep: int | None
     older_than: timedelta | None
     orphans: timedelta
     tables: frozenset[str] | None = field(default=None, kw_only=True)
+    since: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Validate the policy.
@@ -83,6 +85,8 @@ class Policy:
     def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
         """Whether a commit stays readable. `distance` is its number of commits from the head of its branch."""
         if distance == 0 or (self.keep is not None and distance < self.keep):
+            return True
+        if self.since is not None and commit.branch == MAIN and commit.manifest_version >= self.since:
             return True
         return self.older_than is not None and commit.created_at > (now - self.older_than).timestamp() * 1_000_000
 

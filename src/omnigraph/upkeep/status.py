@@ -34,6 +34,7 @@ from omnigraph.settings import (
 )
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.upkeep.dropped_data import unfinished_drops
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, coverage
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
 
@@ -159,6 +160,8 @@ class GraphStatus:
         pending: ids of writes that are in flight or were interrupted.
         work: running work that has a work record, by kind and name: `load 01K…`.
         advice: the commands to run.
+        unfinished_drops: type keys of hard drops whose data still exists in earlier commits, although no branch, tag or
+            running job needs it: the process that dropped the data was interrupted.
     """
 
     uri: str
@@ -171,6 +174,7 @@ class GraphStatus:
     pending: tuple[str, ...]
     work: tuple[str, ...]
     advice: tuple[Advice, ...]
+    unfinished_drops: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The status as the JSON object that all user interfaces return."""
@@ -230,6 +234,7 @@ def status(
         (*(one.operation_id for one in sidecars), *(one.path for one in unreadable)),
         tuple(f"{'work' if one.kind is None else one.kind.value} {one.name}" for one in records),
         (),
+        tuple(sorted(one.key for one in unfinished_drops(store))),
     )
     return GraphStatus(**{**_shallow(found), "advice": tuple(advise(found, limits))})
 
@@ -370,6 +375,12 @@ def advise(found: GraphStatus, limits: Thresholds) -> Iterable[Advice]:
             f"omnigraph recovery list {uri}",
             f"{len(found.pending)} writes are in flight or were interrupted; the next write to their branch, or "
             "'omnigraph upkeep', recovers interrupted ones",
+        )
+    if found.unfinished_drops:
+        yield Advice(
+            f"omnigraph upkeep {uri}",
+            f"dropped data of {', '.join(found.unfinished_drops)} still exists in earlier commits: its removal was "
+            "requested, but is not complete",
         )
     for branch in found.branches:
         reasons = list(debts(branch, limits))
