@@ -59,7 +59,16 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
         commits, ancestors = (), SCHEMA.empty_table()
     schema_hash = change.schema_hash or manifest.schema_hash
-    state = state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence)
+    state = state_rows(
+        manifest.branch,
+        schema_hash,
+        tables.values(),
+        dropped,
+        commits,
+        commit,
+        fence,
+        genesis=manifest.genesis,
+    )
     add.append(pa.concat_tables([state, ancestors]))
     says = replace(
         manifest,
@@ -94,6 +103,7 @@ def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Suc
         fence,
         closed=True,
         successor=successor,
+        genesis=says.genesis,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 
