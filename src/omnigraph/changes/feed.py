@@ -307,9 +307,7 @@ class Feed:
             )
         raise ChangeCursorError("its commit is not in the history of the branch")
 
-    def _with_ids(
-        self, request: Poll, head: GraphState, token: Mapping[str, Any] | None, walk: _Walk
-    ) -> ChangeFilter:
+    def _with_ids(self, request: Poll, head: GraphState, token: Mapping[str, Any] | None, walk: _Walk) -> ChangeFilter:
         """The filter of a poll with the ids of its types.
 
         A token has the ids. Without a token, a name is looked up in the head, then at the position, then in the commits

@@ -76,7 +76,7 @@ class Place:
         commit: the commit.
         number: its row number in the manifest. Later commits have larger numbers.
         row: a row number to search from, at most that of the commit in all later versions of the manifest. A
-            publish appends rows and merges parts in order. Only the rows of the last part, the state, get other numbers.
+            publish appends rows and merges parts in order. Only rows of the last part, the state, get other numbers.
     """
 
     commit: Commit
