@@ -29,7 +29,7 @@ from omnigraph.graph import Graph, init, open
 from omnigraph.settings import UPKEEP_FRAGMENTS
 from omnigraph.storage.table_ref import table_directory
 from omnigraph.upkeep import status as examining
-from omnigraph.upkeep.reachable import Refs
+from omnigraph.upkeep.reachable import Refs, heads_of
 from omnigraph.upkeep.status import GraphStatus, Thresholds
 
 __all__ = ["_no_fsync"]
@@ -148,7 +148,6 @@ def test_a_status_survives_a_cleanup_that_removes_what_it_reads(
     for number in range(3):
         add(graph, f"a{number}")
         add(graph, f"d{number}", branch="dev")
-    heads_of = examining.heads_of
     raced: list[str] = []
     rounds: list[str] = []
 

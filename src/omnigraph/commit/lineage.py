@@ -1,4 +1,6 @@
-"""The history of a branch: its commits, newest first."""
+"""The history of a branch: its commits, newest first, or from a position on."""
+
+# See docs/decisions/0161-tokens-hold-positions.md
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         closed,
         ancestors,
         successor,
-        genesis,
+        genesis=genesis,
     )
 
 

@@ -4,6 +4,8 @@ The rules are those of `reachable`. Table versions are not examined: a manifest 
 versions of its commit.
 """
 
+# See docs/decisions/0200-status-reads-no-rows.md
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
