@@ -18,6 +18,7 @@ import pytest
 from tests.commit.conftest import _no_fsync
 from tests.patience import PATIENCE
 
+import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.store import Store
@@ -120,6 +121,17 @@ def test_the_advice_names_the_command_and_the_reason(graph: Graph) -> None:
     ]
     assert "node:P has 8 small files" in advice[0].reason
     assert "commits can be removed" in advice[2].reason
+
+
+def test_all_parts_of_a_status_can_be_imported(graph: Graph) -> None:
+    graph.tags.create("v")
+    add(graph, "a")
+    found = graph.status(Thresholds(versions=0, keep=0, older_than=NOW, unindexed=0))
+    assert isinstance(found, omnigraph.GraphStatus)
+    assert {type(one) for one in found.branches} == {omnigraph.BranchStatus}
+    assert {type(one) for one in found.branches[0].tables} == {omnigraph.TableStatus}
+    assert {type(one) for one in found.tags} == {omnigraph.TagStatus}
+    assert {type(one) for one in found.advice} == {omnigraph.Advice}
 
 
 def test_upkeep_does_what_is_due_and_then_nothing(graph: Graph) -> None:
