@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def status(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
     """Show the condition of a graph, and the commands that improve it.
 
-    Shows the files, versions, rows, deleted rows and rows without an index of each table of each branch, interrupted
-    writes, running work, and the space that branches and tags hold.
+    Shows the files, versions, rows, deleted rows, rows without an index and old vectors of each table of each branch,
+    interrupted writes, running work, and the space that branches and tags hold.
     """
     with open_to_read(address(uri, uri_option, store)) as graph:
         found = graph.status()
@@ -67,6 +67,8 @@ def _branch_lines(branch: BranchStatus) -> Iterator[str]:
             f"{_size(table.bytes_on_disk)} on disk",
         ]
         facts += [f"{table.unindexed_rows} rows without an index"] if table.unindexed_rows else []
+        facts += [f"old vectors: {', '.join(table.stale_vectors)}"] if table.stale_vectors else []
+        facts += [f"no vectors: {', '.join(table.missing_vectors)}"] if table.missing_vectors else []
         facts += [f"{table.deleted_rows} deleted rows in files"] if table.deleted_rows else []
         yield f"  {table.type_key}: {', '.join(facts)}"
 

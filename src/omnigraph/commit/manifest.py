@@ -165,6 +165,7 @@ class Manifest:
         ancestors: rows of merged commits in the last part of the manifest.
         successor: if the branch was reset, its new incarnation.
         dropped_data: on `main`, the hard drops of all schema changes. Entries stay when the data is removed.
+        genesis: id of the first commit of the graph; None if the manifest was written by an older release.
     """
 
     branch: str
@@ -180,6 +181,7 @@ class Manifest:
     ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
     successor: str | None = None
     dropped_data: tuple[DroppedData, ...] = ()
+    genesis: str | None = None
 
     @property
     def version(self) -> int:

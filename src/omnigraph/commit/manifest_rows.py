@@ -52,6 +52,7 @@ def state_rows(
     closed: bool = False,
     successor: str | None = None,
     dropped_data: Iterable[DroppedData] = (),
+    genesis: str | None = None,
 ) -> pa.Table:
     """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
@@ -80,6 +81,7 @@ def state_rows(
                 | ({"closed": True} if closed else {})
                 | ({"successor": successor} if successor is not None else {})
                 | ({"dropped_data": hard} if hard else {})
+                | ({"genesis": genesis} if genesis is not None else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -216,6 +218,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
     fence, schema_hash, closed = 0, "", False
     successor: str | None = None
     dropped_data: tuple[DroppedData, ...] = ()
+    genesis: str | None = None
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -233,6 +236,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
             fence, schema_hash = members["fence"], members["schema_hash"]
             closed, successor = members.get("closed", False), members.get("successor")
             dropped_data = tuple(DroppedData(*one) for one in members.get("dropped_data", ()))
+            genesis = members.get("genesis")
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -249,6 +253,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         ancestors,
         successor,
         dropped_data,
+        genesis=genesis,
     )
 
 

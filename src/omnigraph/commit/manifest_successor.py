@@ -62,7 +62,15 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     schema_hash = change.schema_hash or manifest.schema_hash
     hard = _dropped_data(manifest, change, commit, tables)
     state = state_rows(
-        manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence, dropped_data=hard
+        manifest.branch,
+        schema_hash,
+        tables.values(),
+        dropped,
+        commits,
+        commit,
+        fence,
+        dropped_data=hard,
+        genesis=manifest.genesis,
     )
     add.append(pa.concat_tables([state, ancestors]))
     says = replace(
@@ -111,6 +119,7 @@ def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Suc
         closed=True,
         successor=successor,
         dropped_data=says.dropped_data,
+        genesis=says.genesis,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 

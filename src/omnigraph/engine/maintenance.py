@@ -24,6 +24,7 @@ from omnigraph.errors import (
     RetryableError,
     StorageError,
     StorageErrorKind,
+    VersionReclaimedError,
     shown,
 )
 from omnigraph.migrate.hard_drops import finish_drops
@@ -198,7 +199,8 @@ def watch(session: Session, thresholds: Thresholds | None, interval: float, stop
     while not stop.is_set():
         try:
             yield upkeep(session, thresholds, stop, settled)
-        except (ConflictError, RetryableError) as error:
+        # A branch may be deleted, or another cleanup may remove the versions that are being read.
+        except (BranchNotFoundError, ConflictError, RetryableError, VersionReclaimedError) as error:
             yield UpkeepReport(None, error=str(error))
         except StorageError as error:
             if error.kind is not StorageErrorKind.TRANSIENT:
