@@ -631,6 +631,7 @@ def test_a_delete_is_undecided_if_the_filled_value_is_unknown(tmp_path: Path) ->
 def test_a_revert_of_an_insert_conflicts_with_a_later_property(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
     inserted = graph.mutate('query q() { insert P { k: "a" } }').commit
+    assert inserted is not None
     graph.schema.apply("node P { k: String @key  flag: String? }")
     assert graph.revert(inserted.id, preview=True).changes["node:P"].deleted == 1
     graph.mutate('query q() { update P set { flag: "red" } where k = "a" }')
