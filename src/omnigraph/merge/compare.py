@@ -143,6 +143,15 @@ class Compared:
 class Comparer(Protocol):
     """Compares tables and writes the results, in this process or on Spark."""
 
+    @property
+    def engine(self) -> str:
+        """Where the rows were compared: `local` or `spark`."""
+        ...
+
+    def aligned(self, tables: TableStorage) -> Comparer:
+        """A comparer that reads the tables of an alignment, because the versions have different schemas."""
+        ...
+
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         """Compare one table.
 
@@ -236,6 +245,13 @@ class LocalComparer:
         self._budget = budget
         self.parts = 0
         """The number of partitions that were compared."""
+
+    @property
+    def engine(self) -> str:
+        return "local"
+
+    def aligned(self, tables: TableStorage) -> LocalComparer:
+        return LocalComparer(tables, self._budget)
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         located = LocatedRows.find(self._tables, versions)

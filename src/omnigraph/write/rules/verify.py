@@ -101,9 +101,6 @@ def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None 
         accepted: the accepted schema.
         stored: the state.
         memory: the memory limit of each check.
-
-    Raises:
-        ResourceLimitError: a check exceeds its memory limit.
     """
     found, memory = Violations(), memory or MemoryLimit()
     check = Verification(accepted, LocalSearch(stored, memory), found)
