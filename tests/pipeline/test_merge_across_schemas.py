@@ -156,5 +156,4 @@ def test_tasks_fill_and_convert_the_values_of_the_older_schema(renamed: Place) -
 @pytest.mark.spark
 @pytest.mark.slow
 def test_branches_with_different_schemas_are_compared_on_spark(renamed: Place, session: Session) -> None:
-    for verb in ("merge", "revert"):
-        assert _agree(renamed, VERBS[verb], SparkOptions(session, tasks=2)) == "spark"
+    assert _agree(renamed, VERBS["merge"], SparkOptions(session, tasks=2)) == "spark"

@@ -4,6 +4,8 @@ The constraints are those of `write.rules`. A check of single rows runs in one t
 compares rows shuffles them, so that rows with the same values are in one task.
 """
 
+# See docs/decisions/0199-whole-table-checks-are-searches.md
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -4,6 +4,8 @@ A search counts all rows that break the constraint, and keeps only the first one
 in hash partitions: each partition has all rows with its values, and fits into the memory limit.
 """
 
+# See docs/decisions/0199-whole-table-checks-are-searches.md
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
