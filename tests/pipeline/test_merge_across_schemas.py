@@ -64,12 +64,13 @@ def _place(place: Path, schema: str) -> Place:
         graph.schema.apply(schema)
         graph.mutate('query q() { update Pot set { size: 900, text: "new", shelf: 1 } where name = "p20" }')
         graph.mutate('query q() { update Pot set { shelf: 2 } where name = "p13" }')
+        graph.mutate('query q() { update Pot set { shelf: 3 } where name = "p36" }')
         graph.mutate('query q() { delete Pot where name = "p30" }')
         late = graph.load(_pots(range(13, 17), 500, "red"), mode="merge", branch="old").commit
         graph.load(_pots(range(COUNT, COUNT + 4), 600), mode="append", branch="old")
         graph.mutate('query q() { update Pot set { note: "mine" } where name = "p20" }', branch="old")
         graph.mutate('query q() { update Pot set { note: "kept" } where name = "p30" }', branch="old")
-        graph.mutate('query q() { delete Pot where name = "p35" }', branch="old")
+        graph.mutate('query q() { delete Pot where name in ["p35", "p36"] }', branch="old")
         graph.mutate("query q() { update Beside set { since: 9 } where since = 1 }", branch="old")
         uri = graph.uri
     assert early is not None
@@ -135,6 +136,13 @@ def test_values_that_may_not_fit_are_compared_in_this_process_and_the_receipt_sa
     wider: Place, verb: str, engine: str
 ) -> None:
     assert _agree(wider, VERBS[verb], SparkOptions(InProcess(), tasks=3)) == engine
+
+
+def test_a_property_that_only_the_target_has_is_compared_with_the_value_that_was_filled_in(renamed: Place) -> None:
+    with renamed.fresh() as graph:
+        done = graph.merge("old", preview=True, engine="spark", spark=SparkOptions(InProcess(), tasks=2))
+    conflicts = {one.entity_id: one.kind.value for one in done.conflicts}
+    assert conflicts == {"p20": "divergent_update", "p30": "delete_vs_update", "p36": "delete_vs_update"}
 
 
 def test_tasks_fill_and_convert_the_values_of_the_older_schema(renamed: Place) -> None:

@@ -17,7 +17,6 @@ from functools import partial
 from hashlib import sha256
 
 import orjson
-import pyarrow as pa
 
 from omnigraph.changes.planned_changes import PlannedChanges
 from omnigraph.commit.ancestors import History, generation_of
@@ -184,10 +183,6 @@ class PrepareUpdate:
         """The changes of the branch, without entities that have unresolved conflicts."""
         session, tables = self.session, self.session.store.tables
         aligned = tables if merged.alignment is None else merged.alignment.tables
-        left_out: dict[str, list[str]] = {}
-        for one in merged.conflicts:
-            if one.entity_id is not None:
-                left_out.setdefault(one.type_key, []).append(one.entity_id)
         return PlannedChanges(
             tables,
             session.graph_state(view),
@@ -195,13 +190,23 @@ class PrepareUpdate:
             session.added_properties(self.parent),
             merged.tables,
             aligned,
-            {key: pa.array(ids, pa.utf8()) for key, ids in left_out.items()},
+            merged.conflicting,
         )
 
     def _work(self, view: Manifest) -> Merge:
         session, budget = self.session, memory_budget(self.request.memory_budget)
         memory, level = MemoryLimit(budget), merge_level(self.request.level)
-        return Merge(session.store, view, session.schemas, self.choices, self.comparer, memory, level=level)
+        # The counts leave out all entities with conflicts, so all of them are needed.
+        return Merge(
+            session.store,
+            view,
+            session.schemas,
+            self.choices,
+            self.comparer,
+            memory,
+            level=level,
+            complete=True,
+        )
 
     def previewed(self, view: Manifest) -> MergeReceipt:
         """The receipt of a preview."""

@@ -25,9 +25,16 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict
-from omnigraph.merge.compare import CONFLICT_SCHEMA, MAX_CONFLICTS, Collected, Compared, LocalComparer, rows_write
+from omnigraph.merge.compare import (
+    CONFLICT_SCHEMA,
+    MAX_CONFLICTS,
+    Collected,
+    Compared,
+    LocalComparer,
+    compare_sides,
+    rows_write,
+)
 from omnigraph.merge.located_rows import compared_names
-from omnigraph.merge.property_level import compare_rows
 from omnigraph.merge.schema_alignment import AlignedTables, AlignedView, Conversion
 from omnigraph.merge.sides import Columns, Versions, differing_fragments, fragment_rows
 from omnigraph.merge.touched import Touched, touched
@@ -144,7 +151,7 @@ class SparkComparer:
             indexes = [order.index(ref) for ref in versions.all]
             compared = shuffle.cogroup(
                 [Side(relation, ["id"]) for relation in sides.values()],
-                _comparison(self._staging, versions, indexes, choice),
+                _comparison(self._staging, versions.for_tasks(), indexes, choice),
                 self._spark.options.tasks,
             )
             (answers,) = shuffle.collect([compared])
@@ -162,7 +169,7 @@ class SparkComparer:
         """Collect the results of the tasks. For a large change, reads only the columns that constraints check."""
         size = sum(answer["size"] for answer in answers)
         # The rows of another schema may need other values to be valid, so the driver reads all of their columns.
-        large = size >= self._threshold and not (versions.columns.blobs or versions.virtual or self._aligned)
+        large = size >= self._threshold and not (versions.columns.blobs or versions.complete or self._aligned)
         columns = [*checked, VERDICT] if large else None
         nothing = versions.schema.empty_table().append_column(VERDICT, pa.array([], pa.int8()))
         collected = Collected(versions, self._budget, checked if large else None)
@@ -294,12 +301,8 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
     name = f"merge/{versions.key.replace(':', '-')}"
 
     def compare(*sides: pa.Table) -> pa.Table:
-        base, source, target = versions.completed(*(versions.without_separate_ids(sides[number]) for number in order))
-        undecided = versions.undecided(base, source, target)
-        if len(undecided):
-            base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
-        rows = base, source, target
-        found = compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown)
+        base, source, target = (sides[number] for number in order)
+        found = compare_sides(versions, (base, source, target), choice)
         done, conflicts = found.done, found.conflict_rows
         is_delete = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, deleted_rows = (
@@ -309,7 +312,7 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
         first = (
             conflicts.select(CONFLICT_SCHEMA.names)
             .sort_by("id")
-            .slice(0, conflicts.num_rows if versions.virtual else MAX_CONFLICTS)
+            .slice(0, conflicts.num_rows if versions.complete else MAX_CONFLICTS)
         )
         return pa.table(
             {
