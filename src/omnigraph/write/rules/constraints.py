@@ -58,7 +58,8 @@ class MemoryLimit:
                 f"bytes of memory to check {what}",
                 self.limit,
                 needed,
-                hint="give the load more memory, or use engine spark, which splits the check into partitions",
+                hint="increase the memory budget (memory_budget, OMNIGRAPH_LOAD_MEMORY); a load can also use engine "
+                "spark, which splits the check into partitions",
             )
 
 
