@@ -143,6 +143,6 @@ def test_an_update_prints_the_schema_and_the_help_for_invalid_values(shell: Shel
         "  help: the schema does not allow the values of 'ours': choose 'theirs' for them (--strategy or --resolve), "
         "or first change them on their branch"
     )
-    done = shell.run("branch", "update", "side", "--uri", place, "--strategy", "theirs", "--quiet")
+    done = shell.run("branch", "update", "side", "--uri", place, "--strategy", "theirs", "--engine", "local", "--quiet")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == "  node:Person: 0 inserted, 0 updated, 1 deleted"

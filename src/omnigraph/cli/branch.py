@@ -229,6 +229,7 @@ def merge(
 @condition_options
 @click.option("--idempotency-key", metavar="KEY", help="Do nothing if NAME has a commit with this key.")
 @click.option("--message", metavar="TEXT", help="Message of the commit.")
+@engine_options("the size of the data to compare")
 @write_options()
 @JSON
 def update(
@@ -245,6 +246,8 @@ def update(
     timeout: float | None,
     idempotency_key: str | None,
     message: str | None,
+    engine: str,
+    master: str | None,
     actor: str | None,
     quiet: bool,
     as_json: bool,
@@ -254,7 +257,11 @@ def update(
     If there are conflicts, nothing is written and the exit code is 1, also for a preview.
     """
     given = address(uri_option, store)
-    with open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph:
+    shown = ProgressDisplay(notes=not quiet and not as_json)
+    with (
+        open_to_read(given) if preview else open_to_write(given, actor, quiet=quiet) as graph,
+        execution("comparing", engine, master, shown) as execute,
+    ):
         try:
             receipt = graph.branches.update(
                 name,
@@ -266,6 +273,7 @@ def update(
                 expect_head=if_commit,
                 idempotency_key=idempotency_key,
                 **conditions(unchanged_since, reads, timeout),
+                **execute,
             )
         except PreconditionFailedError as error:
             if as_json:

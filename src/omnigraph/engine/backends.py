@@ -23,6 +23,7 @@ from omnigraph.engine.engines import Choice, Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExecutionFields, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
 from omnigraph.merge.compare import Comparer
+from omnigraph.migrate.checks import MigratedRows
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportReceipt
@@ -30,6 +31,8 @@ from omnigraph.upkeep.optimize import Workers
 from omnigraph.upkeep.vectors import Counts, EmbedPlan
 from omnigraph.write.receipt import MergedType
 from omnigraph.write.rows.problems import Coercion
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.search import Search
 
 
 class StagedRowsOutdatedError(Exception):
@@ -133,6 +136,14 @@ class ComputeVectors(Protocol):
     def __call__(self, chosen: EmbedPlan, pin: TablePin, report: Callable[[Counts], None]) -> Computed: ...
 
 
+class SchemaWork(WriteColumns, Protocol):
+    """The expensive parts of a schema change: a call writes new columns, and `search` finds rows that do not fit."""
+
+    def search(self, rows: MigratedRows, memory: MemoryLimit) -> Search:
+        """Search the stored rows of a schema change."""
+        ...
+
+
 class Backend(Protocol):
     """Runs the expensive parts of verbs. Each context manager holds its resources until the work ends."""
 
@@ -152,8 +163,8 @@ class Backend(Protocol):
         """The workers that compact fragments and build index segments."""
         ...
 
-    def columns(self, session: Session) -> AbstractContextManager[WriteColumns]:
-        """The writer of the new columns of a schema change."""
+    def schema_work(self, session: Session) -> AbstractContextManager[SchemaWork]:
+        """Check the rows and write the new columns of a schema change."""
         ...
 
     def write_export(

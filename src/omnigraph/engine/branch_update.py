@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from hashlib import sha256
 
 import orjson
@@ -30,17 +31,19 @@ from omnigraph.commit.schema_files import archive_contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work, reading
 from omnigraph.commit.write_request import Prepared
+from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
-from omnigraph.engine.engines import Engine
+from omnigraph.engine.engine_choice import choose_engine
 from omnigraph.engine.merge import merge
 from omnigraph.engine.requests import BranchUpdateRequest, MergeRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import Conflict, InputError, MergeConflictsError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.merge.choices import Choices, Strategy
-from omnigraph.merge.compare import LocalComparer
-from omnigraph.merge.merge import Merge, Merged
+from omnigraph.merge.compare import Comparer
+from omnigraph.merge.merge import Merge, Merged, compared_bytes
 from omnigraph.merge.property_level import merge_level
 from omnigraph.merge.receipt import LABEL, MergedChanges, MergeOutcome, MergeReceipt, earlier_receipt
+from omnigraph.settings import SPARK_THRESHOLD
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -100,7 +103,11 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
         else:
             write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, parent, view)))
             archive_contract(store.objects, *session.schemas.version_of(parent))
-        prepare = PrepareUpdate(session, request, parent, choices.swapped(), digest)
+        size = partial(compared_bytes, store, session.schemas, view, parent, SPARK_THRESHOLD.amount)
+        choice = choose_engine(session, request, size)
+        budget = memory_budget(request.memory_budget)
+        comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
+        prepare = PrepareUpdate(session, request, parent, choices.swapped(), comparer, digest)
         if request.preview:
             return prepare.previewed(view)
         commit = write_tables(session, write, prepare)
@@ -135,6 +142,7 @@ class PrepareUpdate:
         request: the request.
         parent: the state of the parent.
         choices: the winning sides of conflicts, where `ours` is the parent and `theirs` is the branch.
+        comparer: compares the tables.
         digest: the digest of the request, for idempotency.
         receipt: the receipt of the last attempt, without a commit; None before the first.
     """
@@ -143,6 +151,7 @@ class PrepareUpdate:
     request: BranchUpdateRequest
     parent: Manifest
     choices: Choices
+    comparer: Comparer
     digest: str | None
     receipt: MergeReceipt | None = None
 
@@ -186,16 +195,15 @@ class PrepareUpdate:
 
     def _work(self, view: Manifest) -> Merge:
         session, budget = self.session, memory_budget(self.request.memory_budget)
-        comparer = LocalComparer(session.store.tables, budget)
-        level = merge_level(self.request.level)
+        memory, level = MemoryLimit(budget), merge_level(self.request.level)
         # The counts leave out all entities with conflicts, so all of them are needed.
         return Merge(
             session.store,
             view,
             session.schemas,
             self.choices,
-            comparer,
-            MemoryLimit(budget),
+            self.comparer,
+            memory,
             level=level,
             complete=True,
         )
@@ -223,7 +231,7 @@ class PrepareUpdate:
             merged.total,
             self.request.preview,
             self.session.actor,
-            engine=Engine.LOCAL.value,
+            engine=self.comparer.engine,
             left_out=merged.left_out,
             schema_changes=tuple(map(str, planned.schema)),
         )

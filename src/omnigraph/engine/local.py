@@ -19,6 +19,7 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import CancelledError
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.merge.compare import LocalComparer
+from omnigraph.migrate.checks import MigratedRows
 from omnigraph.read.budget import Cancellation
 from omnigraph.read.export.export import TypeExport
 from omnigraph.read.export.files import ExportFormat, ExportReceipt, write_export
@@ -34,6 +35,8 @@ from omnigraph.write.request_digest import RowsDigest
 from omnigraph.write.rows.chunking import chunks_of
 from omnigraph.write.rows.problems import Coercion, Coercions, Problems
 from omnigraph.write.rules.changes import TableChange
+from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.search import LocalSearch
 from omnigraph.write.spill import Spool, memory_budget
 
 
@@ -64,8 +67,8 @@ class LocalBackend:
         yield LocalWorkers(session.store.tables)
 
     @contextmanager
-    def columns(self, session: Session) -> Iterator[LocalColumns]:
-        yield LocalColumns(self._cancel)
+    def schema_work(self, session: Session) -> Iterator[LocalSchemaWork]:
+        yield LocalSchemaWork(self._cancel)
 
     def write_export(
         self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest
@@ -191,8 +194,8 @@ class LocalVectors:
         return Computed(counts, lambda: iter(changed))
 
 
-class LocalColumns:
-    """Writes the new columns of a table in this process, batch by batch."""
+class LocalSchemaWork:
+    """Checks rows and writes the new columns of a schema change in this process, batch by batch."""
 
     def __init__(self, cancel: Cancellation) -> None:
         self._cancel = cancel
@@ -205,6 +208,9 @@ class LocalColumns:
 
         numbers = [fragment.number for fragment in table.fragments()]
         return write_columns(table, schema, replace(values, compute=compute), numbers)
+
+    def search(self, rows: MigratedRows, memory: MemoryLimit) -> LocalSearch:
+        return LocalSearch(rows, memory)
 
 
 def _make(options: SparkOptions, cancel: Cancellation) -> LocalBackend:

@@ -72,7 +72,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         budget = memory_budget(request.memory_budget)
         comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
         work = Merge(store, source, session.schemas, choices, comparer, MemoryLimit(budget), level=level)
-        prepare = PrepareMerge(session, request, work, source, choice, digest)
+        prepare = PrepareMerge(session, request, work, source, digest)
         if request.preview:
             merged = work.against(target)
             return replace(prepare.receipt_of(merged), previewed=work.previewed(merged, target))

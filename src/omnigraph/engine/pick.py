@@ -27,7 +27,6 @@ from omnigraph.commit.write_request import Prepared
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
-from omnigraph.engine.engines import Choice
 from omnigraph.engine.requests import CherryPickRequest, PickFields, RevertRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import (
@@ -149,9 +148,9 @@ class _Pick:
                 write = replace(write, work=work)
             exact_from = SPARK_THRESHOLD.amount
             size = partial(compared_bytes, store, session.schemas, self._source, target, exact_from, self._base)
-            self._choice: Choice = choose_engine(session, request, size)
+            choice = choose_engine(session, request, size)
             budget = memory_budget(request.memory_budget)
-            comparer = held.enter_context(backend_of(self._choice, request).comparer(session, budget))
+            comparer = held.enter_context(backend_of(choice, request).comparer(session, budget))
             self._work = Merge(
                 store,
                 self._source,
@@ -200,7 +199,7 @@ class _Pick:
             merged.total,
             self._request.preview,
             self._session.actor,
-            engine=self._choice.engine.value,
+            engine=self._work.engine,
             left_out=merged.left_out,
         )
 

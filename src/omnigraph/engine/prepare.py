@@ -17,7 +17,6 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.engine.backends import LoadRows
-from omnigraph.engine.engines import Choice, Engine
 from omnigraph.engine.preconditions import check_unchanged
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
@@ -120,7 +119,6 @@ class PrepareMerge:
     Attributes:
         work: the merge that computes the changes.
         source: the state of the source branch.
-        choice: the chosen engine, local or Spark.
         digest: the digest of the request, for idempotency.
         receipt: the receipt of the last attempt, without a commit; None before the first.
     """
@@ -129,7 +127,6 @@ class PrepareMerge:
     request: MergeRequest
     work: Merge
     source: Manifest
-    choice: Choice
     digest: str | None
     receipt: MergeReceipt | None = None
 
@@ -161,6 +158,6 @@ class PrepareMerge:
             merged.total,
             self.request.preview,
             self.session.actor,
-            engine=Engine.LOCAL.value if merged.alignment is not None else self.choice.engine.value,
+            engine=self.work.engine,
             left_out=merged.left_out,
         )

@@ -109,7 +109,7 @@ class MergeOptions(WriteOptions, ExecutionOptions, total=False):
     memory_budget: int | str | None
 
 
-class BranchUpdateOptions(WriteOptions, total=False):
+class BranchUpdateOptions(WriteOptions, ExecutionOptions, total=False):
     """Options of `branches.update`."""
 
     strategy: Strategy | str | None
@@ -336,7 +336,7 @@ class MergeRequest(WriteFields, ExecutionFields):
 
 
 @dataclass(frozen=True)
-class BranchUpdateRequest(WriteFields):
+class BranchUpdateRequest(WriteFields, ExecutionFields):
     """A branch that receives the schema and the rows of its parent.
 
     Attributes:

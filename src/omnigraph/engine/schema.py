@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
@@ -14,10 +15,12 @@ from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
 from omnigraph.engine.commit import write_request, write_tables
 from omnigraph.engine.engine_choice import choose_engine
+from omnigraph.engine.engines import Choice, Engine, parse_engine
 from omnigraph.engine.opening import schema_text
 from omnigraph.engine.requests import SchemaApplyRequest
 from omnigraph.engine.session import At, Session
 from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
+from omnigraph.migrate.costs import StepCost
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
 from omnigraph.migrate.receipt import Allow, HardDrop, SchemaPlan, SchemaReceipt, parse_allow
@@ -106,16 +109,16 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
         # An earlier request may have been interrupted after its commit.
         removed = _remove_dropped(session, request, None)
         return SchemaReceipt(planned, False, view.version, hard_drops=removed)
-    cost = planned.cost
-    choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
+    choice = _engine(session, request, planned.cost)
     memory = MemoryLimit(memory_budget(request.memory_budget))
     with (
         at_work(store.leases, WorkKind.SCHEMA, view) as work,
-        backend_of(choice, request).columns(session) as columns,
+        backend_of(choice, request).schema_work(session) as rows,
     ):
         now = time.time_ns() // 1_000_000
+        cancelled = partial(_check_cancelled, request)
         prepare = PrepareMigration(
-            store, migration, now, lambda: session.embedder, memory, columns, lambda: _check_cancelled(request)
+            store, migration, now, lambda: session.embedder, memory, rows, rows.search, cancelled
         )
         commit = write_tables(session, replace(write, work=work), prepare)
     assert commit is not None, "the schemas differ, so there is a commit"
@@ -126,6 +129,16 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
 def _remove_dropped(session: Session, request: SchemaApplyRequest, commit: Commit | None) -> tuple[HardDrop, ...]:
     """Remove the data of hard drops from earlier commits: of this change, and of earlier interrupted ones."""
     return remove_dropped(session.store, commit) if request.allow is Allow.DATA_LOSS else ()
+
+
+def _engine(session: Session, request: SchemaApplyRequest, cost: StepCost) -> Choice:
+    """The engine that checks rows and writes columns. Spark is not started for a change of metadata alone."""
+    if not cost.metadata_only or parse_engine(request.engine) is not Engine.SPARK:
+        return choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
+    choice = Choice(Engine.LOCAL, "only metadata changes")
+    if request.chosen is not None:
+        request.chosen(choice)
+    return choice
 
 
 def _check_cancelled(request: SchemaApplyRequest) -> None:

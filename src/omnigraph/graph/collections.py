@@ -70,7 +70,7 @@ class Branches:
             **options: `strategy` chooses the side that wins all conflicts: `ours` is the branch, `theirs` is the
                 parent. `resolutions` chooses it for single conflicts. `level` is the merge level, `row` or
                 `property`. With `preview`, nothing is written. `memory_budget` limits the memory of the comparison.
-                The other options are those of every write.
+                `engine` is `auto`, `local` or `spark`. The other options are those of every write.
 
         Example:
             >>> import omnigraph, tempfile

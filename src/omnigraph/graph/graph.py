@@ -962,7 +962,7 @@ class Graph:
             ["Owns @card: 'ann': has 0 edges, allowed are 1.."]
 
         Raises:
-            ResourceLimitError: a check needs more memory than `OMNIGRAPH_LOAD_MEMORY` allows.
+            InputError: both a commit and a state are given.
         """
         return maintenance.verify(self.session, branch=branch, commit=commit, at=at)
 

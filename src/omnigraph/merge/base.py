@@ -27,7 +27,7 @@ from omnigraph.errors import (
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.changes import change_of
 from omnigraph.merge.choices import Choices
-from omnigraph.merge.compare import Compared, Comparer, LocalComparer
+from omnigraph.merge.compare import Compared, Comparer
 from omnigraph.merge.property_level import Levels
 from omnigraph.merge.schema_alignment import Alignment, Schemas, alignment_of
 from omnigraph.merge.sides import Columns
@@ -170,7 +170,7 @@ class Bases:
         committed: Committed = Snapshot(self.store, target)
         if alignment is not None:
             tables_of_states = alignment.tables
-            comparer = LocalComparer(tables_of_states, budget)
+            comparer = comparer.aligned(tables_of_states)
             committed = alignment.rows(target)
         states = base, source, target
         work = ThreeWay(tables_of_states, comparer, *states, self.levels, alignment, complete=True, budget=budget)

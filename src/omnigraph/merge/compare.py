@@ -143,6 +143,15 @@ class Compared:
 class Comparer(Protocol):
     """Compares tables and writes the results, in this process or on Spark."""
 
+    @property
+    def engine(self) -> str:
+        """Where the rows were compared: `local` or `spark`."""
+        ...
+
+    def aligned(self, tables: TableStorage) -> Comparer:
+        """A comparer that reads the tables of an alignment, because the versions have different schemas."""
+        ...
+
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         """Compare one table.
 
@@ -237,20 +246,19 @@ class LocalComparer:
         self.parts = 0
         """The number of partitions that were compared."""
 
+    @property
+    def engine(self) -> str:
+        return "local"
+
+    def aligned(self, tables: TableStorage) -> LocalComparer:
+        return LocalComparer(tables, self._budget)
+
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         located = LocatedRows.find(self._tables, versions)
         collected = Collected(versions, self._budget)
         for sides in self._scanned(versions) if located is None else self._taken(located):
             self.parts += 1
-            base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
-            undecided = versions.undecided(base, source, target)
-            if len(undecided):
-                base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
-            rows = base, source, target
-            taken = versions.taken(source, target)
-            collected.add(
-                compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown, taken=taken)
-            )
+            collected.add(compare_sides(versions, sides, choice))
         found = collected.compared()
         return found if located is None else replace(found, known=located.known(self._tables))
 
@@ -302,6 +310,17 @@ class LocalComparer:
 
     def _take(self, spool: Spool, name: str, schema: pa.Schema) -> pa.Table:
         return spool.take(name) if name in spool.keys else schema.empty_table()
+
+
+def compare_sides(versions: Versions, sides: Sides, choice: Choice) -> Resolved:
+    """Compare rows of the three versions, in this process or in a task. All rows of an id are among them."""
+    base, source, target = versions.completed(*map(versions.without_separate_ids, sides))
+    undecided = versions.undecided(base, source, target)
+    if len(undecided):
+        base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
+    rows = base, source, target
+    taken = versions.taken(source, target)
+    return compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown, taken=taken)
 
 
 def rows_write(tables: TableStorage, compared: Compared, target: Manifest, models: Models) -> TableWrite:

@@ -68,7 +68,7 @@ class LocatedRows:
             return None
         stored = stored_tables(tables)
         base, source, target = versions.all
-        found = changed_rows(stored, base, source, _compared_names(stored, versions))
+        found = changed_rows(stored, base, source, compared_names(stored, versions))
         if found is None:
             return None
         pairs = paired(found.before, found.after)
@@ -152,7 +152,7 @@ class LocatedRows:
             )
 
 
-def _compared_names(tables: TableStorage, versions: Versions) -> list[tuple[str | None, str]]:
+def compared_names(tables: TableStorage, versions: Versions) -> list[tuple[str | None, str]]:
     """The columns in which the source can differ from the base.
 
     A column that the source lacks is unchanged there. If only the base lacks a column, its rows are compared with the

@@ -136,6 +136,11 @@ class Merge:
         self._level = level
         self._complete = complete
 
+    @property
+    def engine(self) -> str:
+        """Where rows were compared: `local` or `spark`."""
+        return self._comparer.engine
+
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
         """Compute the merge.
 
@@ -208,9 +213,17 @@ class Merge:
                 return 0
             bases = Bases(self._store, history, self._schemas, self._comparer, self._memory)
             base_state = State(target) if target.head.id in best else bases.of(best[-1:])
-        tables = self._store.tables
+        tables, source = self._store.tables, self._source
+        others = [view for view in (base_state.manifest, source) if view is not None]
+        alignment = alignment_of(self._store, self._schemas, target, others, self.now)
+        if alignment is not None:
+            tables, source = alignment.tables, alignment.view(source)
+            if base_state.manifest is not None:
+                aligned = alignment.view(base_state.manifest)
+                base_state = State(aligned, base_state.overlays, base_state.unknown)
+        work = ThreeWay(tables, self._comparer, base_state, State(source), target, None, alignment)
         size = 0
-        for versions in ThreeWay(tables, self._comparer, base_state, State(self._source), target).versions(Tables()):
+        for versions in work.versions(Tables()):
             fragments_by_ref = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
             for ref, numbers in fragments_by_ref.items():
                 chosen = set(numbers)
@@ -226,7 +239,7 @@ class Merge:
         """The writes of the merge to the target."""
         alignment = merged.alignment
         source = self._source if alignment is None else alignment.view(self._source)
-        comparer = self._comparer if alignment is None else LocalComparer(alignment.tables, self._memory.limit)
+        comparer = self._comparer if alignment is None else self._comparer.aligned(alignment.tables)
         changes = []
         for key, compared in merged.tables.items():
             if not compared.is_empty:
@@ -307,7 +320,7 @@ class _Comparison:
 
     def _compared(self) -> dict[str, Compared]:
         merge, target, budget = self._merge, self._target, self._merge._memory.limit
-        comparer = merge._comparer if self.alignment is None else LocalComparer(self._tables, budget)
+        comparer = merge._comparer if self.alignment is None else merge._comparer.aligned(self._tables)
         states = self._base, State(self._source), target
         levels = merge._levels(target)
         comparison = ThreeWay(
@@ -407,7 +420,8 @@ def compared_bytes(
     """
     tables = store.tables
     changed = source.tables if base is None else _changed(source, base)
-    pairs = [(pin.ref, target.tables[key].ref) for key, pin in changed.items() if key in target.tables]
+    by_id = {pin.id: pin.ref for pin in target.tables.values()}
+    pairs = [(pin.ref, by_id[pin.id]) for pin in changed.values() if pin.id in by_id]
     refs = {ref for pair in pairs if pair[0] != pair[1] for ref in pair}
     bound = sum(fragment.size for ref in refs for fragment in tables.at(ref).fragments())
     if bound < exact_from():

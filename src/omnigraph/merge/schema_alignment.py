@@ -10,7 +10,7 @@ takes a row of the source, `with_target_values` keeps the values of the target i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol, cast
@@ -94,6 +94,10 @@ class Fill:
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     embedded: Mapping[str, str] = field(default_factory=dict)
     filled: Callable[[str], Filled | None] = lambda _: None
+
+    def known(self, names: Iterable[str]) -> Fill:
+        """A copy with the values of some columns, which can be sent to tasks on other machines."""
+        return replace(self, filled={name: self.filled(name) for name in names}.get)
 
 
 def fill_lacking(
@@ -240,7 +244,7 @@ def _with(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Conversion:
+class Conversion:
     """Converts the rows of one table version to the columns of the target.
 
     Attributes:
@@ -248,12 +252,19 @@ class _Conversion:
         schema: the columns of the target.
         stored: the name of the stored column for each column of the target that this version has.
         renames: for each column, the conversion of enum values.
+        narrowed: the columns whose values may not fit the type of the target.
     """
 
     where: str
     schema: pa.Schema
     stored: Mapping[str, str]
     renames: Mapping[str, Renaming]
+    narrowed: frozenset[str] = _NOTHING
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the conversion refuses some values."""
+        return bool(self.narrowed) or any(change.refused for change in self.renames.values())
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -284,6 +295,8 @@ class _Conversion:
             column = pa.chunked_array(chunks, column.type)
         if column.type == kind or isinstance(kind, pa.ExtensionType) or pa.types.is_struct(kind):
             return column
+        if name not in self.narrowed:
+            return column.cast(kind)
         try:
             converted = column.cast(kind)
             if converted.cast(column.type).equals(column):
@@ -312,7 +325,7 @@ class AlignedView:
     """One table version, read with the columns of the target. Provides the read methods of `TableView` for a merge."""
 
     _view: TableView
-    _conversion: _Conversion
+    _conversion: Conversion
 
     def schema(self) -> pa.Schema:
         return self._conversion.schema
@@ -385,7 +398,7 @@ class AlignedTables:
         self._stored_enums = _enums_by_version([(target, accepted), *others])
         self._keys = {pin.ref.path: key for key, pin in pins(target).items()}
         self._schemas = {pin.ref.path: tables.at(pin.ref).schema() for pin in pins(target).values()}
-        self._conversions: dict[TableRef, _Conversion] = {}
+        self._conversions: dict[TableRef, Conversion] = {}
 
     def include(self, view: Manifest, accepted: AcceptedSchema) -> None:
         """Add another state, with its schema."""
@@ -393,20 +406,20 @@ class AlignedTables:
             self._stored_enums.setdefault(ref, enums)
 
     def at(self, ref: TableRef) -> AlignedView:
-        return AlignedView(self._tables.at(ref), self._conversion(ref))
+        return AlignedView(self._tables.at(ref), self.conversion(ref))
 
     def lacking(self, ref: TableRef) -> frozenset[str]:
         """The columns of the target that a version does not have."""
-        return self._conversion(ref).lacking
+        return self.conversion(ref).lacking
 
     def left_out(self, ref: TableRef) -> list[str]:
         """The columns of a stored version that the target does not have."""
-        used = set(self._conversion(ref).stored.values())
+        used = set(self.conversion(ref).stored.values())
         return [name for name in self._tables.at(ref).schema().names if name not in used]
 
     def models(self, pin: TablePin) -> Models:
         """The embedding models recorded in a table version, by the property names of the target."""
-        names = {stored: name for name, stored in self._conversion(pin.ref).stored.items()}
+        names = {stored: name for name, stored in self.conversion(pin.ref).stored.items()}
         return models_of(
             {
                 names[name]: [(model, names.get(text, text)) for model, text in pairs]
@@ -415,13 +428,14 @@ class AlignedTables:
             }
         )
 
-    def _conversion(self, ref: TableRef) -> _Conversion:
+    def conversion(self, ref: TableRef) -> Conversion:
+        """The conversion of the rows of a version. Can be sent to tasks on other machines."""
         found = self._conversions.get(ref)
         if found is None:
             found = self._conversions[ref] = self._made(ref)
         return found
 
-    def _made(self, ref: TableRef) -> _Conversion:
+    def _made(self, ref: TableRef) -> Conversion:
         kind, name = TypeKey.parse(self._keys[ref.path])
         schema, stored = self._schemas[ref.path], self._tables.at(ref).schema()
         by_identity = {_identity(member): member.name for member in stored}
@@ -431,7 +445,18 @@ class AlignedTables:
         for number, (column, values) in self._enums.get((kind, name), {}).items():
             if column in columns and number in before and (change := renaming(before[number][1], values)):
                 renames[column] = change
-        return _Conversion(name, schema, columns, renames)
+        narrowed = (new for new, old in columns.items() if not _fits(stored.field(old).type, schema.field(new).type))
+        return Conversion(name, schema, columns, renames, frozenset(narrowed))
+
+
+def _fits(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether all values of a stored type fit the type of the target. False if this is not known."""
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return _fits(old.value_type, new.value_type)
+    if old == new or isinstance(new, pa.ExtensionType) or pa.types.is_struct(new):
+        return True
+    kinds = (pa.types.is_signed_integer, pa.types.is_unsigned_integer, pa.types.is_floating)
+    return any(kind(old) and kind(new) for kind in kinds) and bool(old.bit_width <= new.bit_width)
 
 
 _Enums = Mapping[int, tuple[str, EnumValues]]

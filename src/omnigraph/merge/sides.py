@@ -7,7 +7,7 @@ content of blobs is compared by a cryptographic hash, so only a few blobs are in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -113,6 +113,10 @@ class Versions:
         if not self.lacking[0]:
             return pa.array([], pa.utf8())
         return undecided_ids((base, source, target), self.lacking, self.fill)
+
+    def for_tasks(self) -> Versions:
+        """A copy that can be sent to tasks. It already has the values that schema changes filled in."""
+        return replace(self, fill=self.fill.known((self.lacking[0] & self.lacking[1]) - self.lacking[2]))
 
     def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
         """The rows of the source with the given ids, with values for the columns that it lacks."""

@@ -44,12 +44,26 @@ class Touched:
         return np.asarray(self.numbers[positions] == hashes)
 
 
-def touched(tables: TableStorage, before: TableRef, after: TableRef, most: int | None = None) -> Touched | None:
-    """The ids of rows that may differ between two versions of a table with the same columns.
+def touched(
+    tables: TableStorage,
+    before: TableRef,
+    after: TableRef,
+    most: int | None = None,
+    names: list[tuple[str | None, str]] | None = None,
+) -> Touched | None:
+    """The ids of rows that may differ between two versions of a table.
 
     None if the version history is incomplete, or if there are more than `most` rows.
+
+    Args:
+        tables: the table storage.
+        before: the first version.
+        after: the second version.
+        most: the maximum number of rows.
+        names: the compared columns, each by its names in both versions; by default those that both versions have.
     """
-    found = changed_rows(tables, before, after, shared_names(*(tables.at(ref).schema() for ref in (before, after))))
+    compared = names or shared_names(*(tables.at(ref).schema() for ref in (before, after)))
+    found = changed_rows(tables, before, after, compared)
     if found is None:
         return None
     count = found.before.num_rows + found.after.num_rows

@@ -27,11 +27,33 @@ from omnigraph.lang.schema.migrate.steps import (
     Step,
     Tier,
 )
-from omnigraph.migrate.columns import TypeColumns
+from omnigraph.migrate.columns import Source, TypeColumns
+from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.tables import TableStorage
-from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.search import Search
 from omnigraph.write.rules.verify import Verification
 from omnigraph.write.rules.violations import Violations
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedColumns:
+    """Columns of a stored table, as they will be after a schema change. Can be sent to tasks on other machines.
+
+    Attributes:
+        ref: the stored table.
+        reads: the stored columns that the values are computed from.
+        schema: the columns after the change.
+        sources: for each column, where its values come from.
+    """
+
+    ref: TableRef
+    reads: tuple[str, ...]
+    schema: pa.Schema
+    sources: tuple[Source, ...]
+
+    def converted(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        """Stored rows as they will be after the change."""
+        return pa.record_batch([_without_content(one.values(stored)) for one in self.sources], schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +72,42 @@ class MigratedRows:
     columns: Mapping[str, TypeColumns]
     checkpoint: Callable[[], None] = lambda: None
 
+    def pin(self, key: str) -> TablePin | None:
+        """The stored table of a type; None for a new type. Adds the whole table to the read set of the write."""
+        after = self.columns.get(key)
+        return None if after is None else self.pins[after.former_key]
+
+    def migrated(self, key: str, columns: Sequence[str]) -> MigratedColumns:
+        """Columns of a type that is not new, by their new names."""
+        after = self.columns[key]
+        # Some checks look for nulls, so the columns are nullable here.
+        schema = pa.schema([after.schema.field(name).with_nullable(True) for name in columns])
+        reads = after.reads(columns) or ("id",)
+        sources = tuple(after.sources[name] for name in columns)
+        return MigratedColumns(self.pins[after.former_key].ref, reads, schema, sources)
+
+    def empty(self, key: str, columns: Sequence[str]) -> pa.Table:
+        """No rows, with columns of a type."""
+        if key not in self.columns:
+            return pa.schema([(name, pa.utf8()) for name in columns]).empty_table()
+        read = self.migrated(key, columns)
+        stored = self.tables.at(read.ref).schema()
+        none = pa.RecordBatch.from_pylist([], pa.schema([stored.field(name) for name in read.reads]))
+        return pa.Table.from_batches([read.converted(none)])
+
     def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """Stream columns of a type, by their new names."""
         after = self.columns.get(key)
         if after is None:
-            return pa.RecordBatchReader.from_batches(pa.schema([(name, pa.utf8()) for name in columns or ["id"]]), [])
-        names = list(after.schema.names if columns is None else columns)
-        # Some checks look for nulls, so the columns are nullable here.
-        schema = pa.schema([after.schema.field(name).with_nullable(True) for name in names])
-        stored = self.tables.at(self.pins[after.former_key].ref)
-        reads = after.reads(names) or ("id",)
+            return pa.RecordBatchReader.from_batches(self.empty(key, columns or ["id"]).schema, [])
+        read = self.migrated(key, after.schema.names if columns is None else columns)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in stored.batches(columns=list(reads)):
+            for batch in self.tables.at(read.ref).batches(columns=list(read.reads)):
                 self.checkpoint()
-                arrays = [_without_content(after.sources[name].values(batch)) for name in names]
-                yield pa.record_batch(arrays, schema=schema)
+                yield read.converted(batch)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return pa.RecordBatchReader.from_batches(read.schema, batches())
 
 
 def _without_content(values: pa.Array) -> pa.Array:
@@ -77,21 +117,19 @@ def _without_content(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), pa.scalar(b"", pa.large_binary()), pa.scalar(None, pa.large_binary()))
 
 
-def check_rows(after: AcceptedSchema, plan: Plan, rows: MigratedRows, memory: MemoryLimit | None = None) -> None:
+def check_rows(after: AcceptedSchema, plan: Plan, search: Search) -> None:
     """Check the stored rows against a new schema.
 
     Args:
         after: the new schema.
         plan: the steps. Only steps of tier *validated* are checked.
-        rows: the stored rows.
-        memory: the memory limit of each check.
+        search: searches the stored rows.
 
     Raises:
         SchemaDataError: rows do not fit the new schema. The error has the first violations, and the number of all.
-        ResourceLimitError: a check exceeds its memory limit.
     """
     found = Violations()
-    check = Verification(after, rows, memory or MemoryLimit(), found)
+    check = Verification(after, search, found)
     done: set[tuple[object, ...]] = set()
     for step in plan.steps:
         if step.tier is Tier.VALIDATED:

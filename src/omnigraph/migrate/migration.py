@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omnigraph.commit.manifest import Manifest, Models, models_of
 from omnigraph.commit.read_set import pins
@@ -21,6 +21,10 @@ from omnigraph.migrate.columns import TypeColumns, Values, columns_after
 from omnigraph.migrate.costs import Costs
 from omnigraph.migrate.receipt import Allow, SchemaPlan
 from omnigraph.write.rules.constraints import MemoryLimit
+from omnigraph.write.rules.search import LocalSearch, Search
+
+MakeSearch = Callable[[MigratedRows, MemoryLimit], Search]
+"""Makes a search for stored rows that do not fit a new schema."""
 
 _LEVELS = list(Allow)
 _NEEDED = {Tier.SAFE: Allow.SAFE, Tier.VALIDATED: Allow.VALIDATED, Tier.DESTRUCTIVE: Allow.DROPS}
@@ -117,6 +121,7 @@ class PrepareMigration:
         embedder: returns the client of the embedding model. Called only if vectors have to be computed.
         memory: the memory limit of each check.
         write: writes new columns, for example on Spark; None to write them in this process.
+        search: makes the search for stored rows that do not fit the new schema, for example on Spark.
         checkpoint: called for each batch of rows to check. It raises an error to stop the work.
     """
 
@@ -124,8 +129,9 @@ class PrepareMigration:
     migration: Migration
     now: int
     embedder: Callable[[], Embedder]
-    memory: MemoryLimit | None = None
+    memory: MemoryLimit = field(default_factory=MemoryLimit)
     write: WriteColumns | None = None
+    search: MakeSearch = LocalSearch
     checkpoint: Callable[[], None] = lambda: None
 
     def __call__(self, view: Manifest) -> Prepared:
@@ -139,7 +145,7 @@ class PrepareMigration:
         values = Values(self.now, self.embedder, rows_by_key)
         columns = columns_after(migration.before, migration.after, migration.names, migration.plan, values)
         rows = MigratedRows(self.store.tables, view.tables, {each.key: each for each in columns}, self.checkpoint)
-        check_rows(migration.after, migration.plan, rows, self.memory)
+        check_rows(migration.after, migration.plan, self.search(rows, self.memory))
         writes = []
         for each in columns:
             pin = stored[each.former_key]

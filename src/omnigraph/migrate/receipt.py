@@ -133,7 +133,8 @@ class SchemaReceipt:
         graph_manifest_version: manifest version of `main` after the change.
         commit: the commit; None if there was nothing to do.
         hard_drops: results of the removal of dropped data, also of earlier schema changes whose data still existed.
-        engine: where new columns were computed: `local` or `spark`.
+        engine: where rows were checked and new columns were computed: `local` or `spark`. A change of metadata alone is
+            `local`.
     """
 
     planned: SchemaPlan

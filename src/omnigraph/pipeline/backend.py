@@ -15,7 +15,7 @@ from omnigraph.engine.engines import Engine, SparkOptions
 from omnigraph.engine.requests import EmbedRequest, ExportRequest, LoadRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.pipeline.columns import SparkColumns
+from omnigraph.pipeline.columns import SparkSchemaWork
 from omnigraph.pipeline.embed import SparkVectors
 from omnigraph.pipeline.export import write_export
 from omnigraph.pipeline.load.rows import SparkRows
@@ -64,9 +64,9 @@ class SparkBackend:
             yield SparkWorkers(work)
 
     @contextmanager
-    def columns(self, session: Session) -> Iterator[SparkColumns]:
+    def schema_work(self, session: Session) -> Iterator[SparkSchemaWork]:
         with self._recorded(session, WorkKind.SCHEMA) as work:
-            yield SparkColumns(work)
+            yield SparkSchemaWork(work)
 
     def write_export(
         self, session: Session, view: Snapshot, parts: Sequence[TypeExport], request: ExportRequest

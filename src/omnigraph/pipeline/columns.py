@@ -1,4 +1,4 @@
-"""Writes the new columns of a schema change on Spark: each task computes values for some fragments and writes files.
+"""A schema change on Spark: tasks check the stored rows, compute the values of new columns, and write files.
 
 The driver stages the files of all fragments as one table write, and commits.
 """
@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError
+from omnigraph.migrate.checks import MigratedRows
 from omnigraph.pipeline.fragment_groups import grouped
+from omnigraph.pipeline.search import SparkSearch
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.column_changes import NewValues, write_columns
 from omnigraph.storage.table_view import TableView
+from omnigraph.write.rules.constraints import MemoryLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class _Written:
     failed: OmnigraphError | None = None
 
 
-class SparkColumns:
-    """Writes the new columns of a table by tasks.
+class SparkSchemaWork:
+    """Checks rows and writes the new columns of a schema change by tasks.
 
     Args:
         spark: the context of the work on Spark.
@@ -54,3 +57,6 @@ class SparkColumns:
         if failed is not None:
             raise failed
         return [fragment for part in done for fragment in part.fragments]
+
+    def search(self, rows: MigratedRows, memory: MemoryLimit) -> SparkSearch:
+        return SparkSearch(self._spark, rows)

@@ -7,10 +7,10 @@ driver commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,22 @@ from omnigraph.commit.manifest import Manifest, Models
 from omnigraph.commit.staged_writes import fork_table
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeFragments, TableWrite
+from omnigraph.engine.engines import Engine
 from omnigraph.errors import OmnigraphError
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved
 from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict
-from omnigraph.merge.compare import CONFLICT_SCHEMA, MAX_CONFLICTS, Collected, Compared, rows_write
-from omnigraph.merge.property_level import compare_rows
+from omnigraph.merge.compare import (
+    CONFLICT_SCHEMA,
+    MAX_CONFLICTS,
+    Collected,
+    Compared,
+    LocalComparer,
+    compare_sides,
+    rows_write,
+)
+from omnigraph.merge.located_rows import compared_names
+from omnigraph.merge.schema_alignment import AlignedTables, AlignedView, Conversion
 from omnigraph.merge.sides import Columns, Versions, differing_fragments, fragment_rows
 from omnigraph.merge.touched import Touched, touched
 from omnigraph.pipeline.load.partition_task import PartRows
@@ -36,6 +46,7 @@ from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.pipeline.spark.tasks import SparkWork
 from omnigraph.storage.row_changes import RemovedRows
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.tables import TableStorage
 
 MAX_CANDIDATES = 1_000_000
 """Maximum number of ids of rows that may have changed. With more, tasks compare all rows of the changed fragments."""
@@ -96,36 +107,69 @@ class SparkComparer:
         store: the graph.
         spark: the context of the work on Spark.
         budget: the bytes of rows that stay in the memory of the driver.
+        aligned: the tables with the columns of the target, if the versions have different schemas.
     """
 
-    def __init__(self, store: Store, spark: SparkWork, budget: int) -> None:
+    def __init__(self, store: Store, spark: SparkWork, budget: int, aligned: AlignedTables | None = None) -> None:
         self._store = store
         self._spark = spark
         self._staging = spark.staging
         self._budget = budget
         self._threshold = merge_threshold(spark.options.merge_threshold)
+        self._aligned = aligned
+        self._engines: set[Engine] = set()
+
+    @property
+    def engine(self) -> str:
+        return (Engine.LOCAL if self._engines == {Engine.LOCAL} else Engine.SPARK).value
+
+    def aligned(self, tables: TableStorage) -> SparkComparer:
+        made = SparkComparer(self._store, self._spark, self._budget, cast(AlignedTables, tables))
+        made._engines = self._engines
+        return made
 
     def compare(self, versions: Versions, choice: Choice, checked: Sequence[str]) -> Compared:
         tables = self._staging.tables
-        candidates = touched(tables, versions.base, versions.source, MAX_CANDIDATES)
+        conversions = self._conversions(versions)
+        if any(one.may_refuse for one in conversions.values()):
+            # The error of a refused value has to name it, and rows that the source has not changed are not converted.
+            self._engines.add(Engine.LOCAL)
+            return LocalComparer(self._tables, self._budget).compare(versions, choice, checked)
+        self._engines.add(Engine.SPARK)
+        candidates = None
+        if not versions.is_unclear:
+            names = compared_names(tables, versions) if conversions else None
+            candidates = touched(tables, versions.base, versions.source, MAX_CANDIDATES, names)
         differing = dict(zip(versions.all, differing_fragments(tables, versions), strict=True))
         with self._spark.job(f"comparing {versions.key}"):
             shuffle = self._spark.shuffle
-            sides = {ref: self._rows(shuffle, versions, ref, numbers, candidates) for ref, numbers in differing.items()}
+            sides = {
+                ref: self._rows(shuffle, versions, ref, numbers, candidates, conversions)
+                for ref, numbers in differing.items()
+            }
             order = list(sides)
             indexes = [order.index(ref) for ref in versions.all]
             compared = shuffle.cogroup(
                 [Side(relation, ["id"]) for relation in sides.values()],
-                _comparison(self._staging, versions, indexes, choice),
+                _comparison(self._staging, versions.for_tasks(), indexes, choice),
                 self._spark.options.tasks,
             )
             (answers,) = shuffle.collect([compared])
         return self._collected(versions, answers.to_pylist(), checked)
 
+    @property
+    def _tables(self) -> TableStorage:
+        return self._store.tables if self._aligned is None else cast(TableStorage, self._aligned)
+
+    def _conversions(self, versions: Versions) -> dict[TableRef, Conversion]:
+        """The conversions of the versions to the columns of the target; empty if all have the same schema."""
+        return {} if self._aligned is None else {ref: self._aligned.conversion(ref) for ref in versions.all}
+
     def _collected(self, versions: Versions, answers: list[dict[str, Any]], checked: Sequence[str]) -> Compared:
         """Collect the results of the tasks. For a large change, reads only the columns that constraints check."""
         size = sum(answer["size"] for answer in answers)
-        large = size >= self._threshold and not versions.columns.blobs and not versions.complete
+        # The rows of another schema may need other values to be valid, so the driver reads all of their columns.
+        large = size >= self._threshold and not (versions.columns.blobs or versions.complete or self._aligned)
         columns = [*checked, VERDICT] if large else None
         nothing = versions.schema.empty_table().append_column(VERDICT, pa.array([], pa.int8()))
         collected = Collected(versions, self._budget, checked if large else None)
@@ -161,7 +205,7 @@ class SparkComparer:
             compared = replace(compared, rows=compared.versions.schema.empty_table())
         elif isinstance(compared, StagedComparison):
             return self._tasks_write(compared, target, models)
-        return rows_write(self._store.tables, compared, target, models)
+        return rows_write(self._tables, compared, target, models)
 
     def _tasks_write(self, compared: StagedComparison, target: Manifest, models: Models) -> TableWrite:
         """Write a change by tasks. The result is for one table version, so they run again after a concurrent commit."""
@@ -218,11 +262,12 @@ class SparkComparer:
         ref: TableRef,
         numbers: tuple[int, ...],
         candidates: Touched | None,
+        conversions: Mapping[TableRef, Conversion],
     ) -> Relation:
         """The rows of a version that have to be compared."""
         step = max(1, min(_MAX_TASK_FRAGMENTS, len(numbers) // 16))
         inputs = [
-            VersionRows(self._staging, ref, numbers[i : i + step], versions.columns, candidates)
+            VersionRows(self._staging, ref, numbers[i : i + step], versions.columns, candidates, conversions.get(ref))
             for i in range(0, len(numbers), step)
         ]
         chosen = set(numbers)
@@ -239,9 +284,16 @@ class VersionRows:
     numbers: tuple[int, ...]
     columns: Columns
     candidates: Touched | None
+    conversion: Conversion | None = None
 
     def tables(self) -> Iterator[pa.Table]:
-        return fragment_rows(self.staging.tables, self.ref, self.numbers, self.columns, self.candidates)
+        tables = self.staging.tables if self.conversion is None else self
+        return fragment_rows(cast(TableStorage, tables), self.ref, self.numbers, self.columns, self.candidates)
+
+    def at(self, ref: TableRef) -> AlignedView:
+        """The version with the columns of the target. So this object replaces the table storage in a task."""
+        assert self.conversion is not None
+        return AlignedView(self.staging.tables.at(ref), self.conversion)
 
 
 def _comparison(staging: Staging, versions: Versions, order: list[int], choice: Choice) -> Callable[..., pa.Table]:
@@ -249,8 +301,8 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
     name = f"merge/{versions.key.replace(':', '-')}"
 
     def compare(*sides: pa.Table) -> pa.Table:
-        base, source, target = (versions.without_separate_ids(sides[number]) for number in order)
-        found = compare_rows(base, source, target, choice, versions.groups, unknown=versions.unknown)
+        base, source, target = (sides[number] for number in order)
+        found = compare_sides(versions, (base, source, target), choice)
         done, conflicts = found.done, found.conflict_rows
         is_delete = pc.equal(done[VERDICT], pa.scalar(int(Verdict.DELETE), pa.int8()))
         rows, deleted_rows = (

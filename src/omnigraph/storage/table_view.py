@@ -181,11 +181,22 @@ class TableView:
         with self.reading():
             return matching(self.dataset, by, values, columns)
 
-    def batches(self, *, columns: Sequence[str] | None = None, after: int = 0) -> pa.RecordBatchReader:
-        """Stream the rows of all fragments except the first `after` fragments."""
+    def batches(
+        self, *, columns: Sequence[str] | None = None, after: int = 0, numbers: Sequence[int] | None = None
+    ) -> pa.RecordBatchReader:
+        """Stream rows, with descriptors in place of blobs.
+
+        Args:
+            columns: the columns to read; by default all.
+            after: leave out this number of fragments at the start.
+            numbers: read only the fragments with these numbers.
+        """
         dataset = self.dataset
         with self.reading():
             chosen = dataset.get_fragments()[after:] if after else None
+            if numbers is not None:
+                wanted = set(numbers)
+                chosen = [one for one in dataset.get_fragments() if one.fragment_id in wanted]
             reader = scanner(dataset, columns=columns, in_order=True, fragments=chosen).to_reader()
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -30,10 +30,10 @@ SMALL_JOIN_VALUES = 50_000
 ROW = "__row"
 """The column with the number of a row among all rows of its type."""
 
-_JOIN_ROW_BYTES = 200
+JOIN_ROW_BYTES = 200
 """Approximate size of a row in a hash table, in bytes, without its value."""
 
-_HASH_ROW_BYTES = 2 * 8
+HASH_ROW_BYTES = 2 * 8
 """Bytes of hashes per row during the search for duplicates."""
 
 
@@ -58,7 +58,8 @@ class MemoryLimit:
                 f"bytes of memory to check {what}",
                 self.limit,
                 needed,
-                hint="give the load more memory, or use engine spark, which splits the check into partitions",
+                hint="increase the memory budget (memory_budget, OMNIGRAPH_LOAD_MEMORY); a load can also use engine "
+                "spark, which splits the check into partitions",
             )
 
 
@@ -183,7 +184,7 @@ def possible_duplicates(columns: Sequence[pa.ChunkedArray], what: str, memory: M
     """
     if len(columns[0]) < 2:
         return None
-    memory.require(what, len(columns[0]) * _HASH_ROW_BYTES)
+    memory.require(what, len(columns[0]) * HASH_ROW_BYTES)
     numbers = digests(columns)
     hashes = duplicate_hashes(numbers, what, memory)
     return None if len(hashes) == 0 else pa.chunked_array([pa.array(np.isin(numbers, hashes))])
@@ -195,7 +196,12 @@ def duplicate_hashes(numbers: Digests, what: str, memory: MemoryLimit) -> Digest
     Raises:
         ResourceLimitError: the hashes exceed the memory limit.
     """
-    memory.require(what, len(numbers) * _HASH_ROW_BYTES)
+    memory.require(what, len(numbers) * HASH_ROW_BYTES)
+    return repeated_values(numbers)
+
+
+def repeated_values(numbers: Digests) -> Digests:
+    """The numbers that occur more than once, sorted."""
     in_order = np.sort(numbers)
     return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
 
@@ -211,21 +217,73 @@ def duplicate_tuples(fields: Sequence[str], rows: pa.Table, what: str, memory: M
         what: the name of the check in errors.
         memory: the memory limit.
     """
-    members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
-    empty = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))]).empty_table()
+    nothing = rows.slice(0, 0)
+    empty = _tuples(nothing, fields, nothing["id"], nothing["id"])
     maybe = possible_duplicates([rows[name] for name in fields], what, memory)
     if maybe is None:
         return empty
     candidates = rows.filter(maybe)
     found = [empty]
-    partitions = memory.partitions(candidates.nbytes + candidates.num_rows * _JOIN_ROW_BYTES)
+    partitions = memory.partitions(candidates.nbytes + candidates.num_rows * JOIN_ROW_BYTES)
     for part in _partitioned(candidates, fields, partitions):
         groups = part.group_by(list(fields), use_threads=False).aggregate([("id", "min"), ("id", "max")])
         shared = groups.filter(pc.not_equal(groups["id_min"], groups["id_max"]))
-        values = [readable(shared[name].combine_chunks()) for name in fields]
-        tuples = pa.StructArray.from_arrays(values, fields=members)
-        found.append(pa.table([shared["id_max"], shared["id_min"], tuples], schema=empty.schema))
+        found.append(_tuples(shared, fields, shared["id_max"], shared["id_min"]))
     return pa.concat_tables(found).sort_by("other")
+
+
+COUNT = "__count"
+"""The column with the number of rows that have a value."""
+
+_LOW, _HIGH = "__low", "__high"
+"""The columns with the smallest and the greatest id of the entities that have a tuple."""
+
+
+def counts_by(rows: pa.Table, name: str) -> pa.Table:
+    """The distinct values of a column without nulls, each with its number of rows in the column `COUNT`."""
+    counted = rows.group_by(name, use_threads=False).aggregate([([], "count_all")])
+    return pa.table({name: counted[name], COUNT: counted["count_all"]})
+
+
+def total_counts(counted: pa.Table, name: str) -> pa.Table:
+    """Add the counts of `counts_by` from several batches."""
+    totals = counted.group_by(name, use_threads=False).aggregate([(COUNT, "sum")])
+    return pa.table({name: totals[name], COUNT: totals[f"{COUNT}_sum"]})
+
+
+def holders_of(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
+    """The distinct tuples of some fields, each with the smallest and the greatest id of its entities.
+
+    Args:
+        rows: `id` and the fields, without nulls.
+        fields: the fields of the tuple.
+    """
+    ids = rows["id"]
+    return _bounds(rows.select(list(fields)).append_column(_LOW, ids).append_column(_HIGH, ids), fields)
+
+
+def _bounds(rows: pa.Table, fields: tuple[str, ...]) -> pa.Table:
+    found = rows.group_by(list(fields), use_threads=False).aggregate([(_LOW, "min"), (_HIGH, "max")])
+    ends = [(_LOW, found[f"{_LOW}_min"]), (_HIGH, found[f"{_HIGH}_max"])]
+    return pa.table(dict([*((name, found[name]) for name in fields), *ends]))
+
+
+def shared_tuples(holders: pa.Table, fields: tuple[str, ...]) -> pa.Table:
+    """Find tuples of values that several entities have, in the result of `holders_of` for several batches.
+
+    The columns are those of `duplicate_tuples`.
+    """
+    bounds = _bounds(holders, fields)
+    shared = bounds.filter(pc.not_equal(bounds[_LOW], bounds[_HIGH]))
+    return _tuples(shared, fields, shared[_HIGH], shared[_LOW])
+
+
+def _tuples(rows: pa.Table, fields: Sequence[str], ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Table:
+    """Tuples that several entities have, as a table with the columns `id`, `other` and `shared`."""
+    members = [pa.field(name, readable(pa.nulls(0, rows.schema.field(name).type)).type) for name in fields]
+    values = [readable(rows[name].combine_chunks()) for name in fields]
+    schema = pa.schema([("id", pa.utf8()), ("other", pa.utf8()), ("shared", pa.struct(members))])
+    return pa.table([ids, others, pa.StructArray.from_arrays(values, fields=members)], schema=schema)
 
 
 def anti_join(values: pa.ChunkedArray, present: pa.ChunkedArray, memory: MemoryLimit) -> pa.Array:
@@ -234,7 +292,7 @@ def anti_join(values: pa.ChunkedArray, present: pa.ChunkedArray, memory: MemoryL
         distinct = values.unique()
         return distinct.filter(pc.invert(pc.is_in(distinct, value_set=present)))
     left, right = pa.table({"value": values}), pa.table({"value": present})
-    partitions = memory.partitions(right.nbytes + right.num_rows * _JOIN_ROW_BYTES)
+    partitions = memory.partitions(right.nbytes + right.num_rows * JOIN_ROW_BYTES)
     missing = [pa.chunked_array([], values.type)]
     for ours, theirs in zip(
         _partitioned(left, ["value"], partitions), _partitioned(right, ["value"], partitions), strict=True
@@ -259,22 +317,34 @@ def cardinality_violations(
         memory: the memory limit.
     """
     wanted, counted_ends = pa.table({"node": nodes}), pa.table({"node": ends})
-    partitions = memory.partitions(wanted.nbytes + counted_ends.nbytes + (len(nodes) + len(ends)) * _JOIN_ROW_BYTES)
+    partitions = memory.partitions(wanted.nbytes + counted_ends.nbytes + (len(nodes) + len(ends)) * JOIN_ROW_BYTES)
     found = [pa.schema([("node", pa.utf8()), ("edges", pa.int64())]).empty_table()]
     for some, edges in zip(
         _partitioned(wanted, ["node"], partitions), _partitioned(counted_ends, ["node"], partitions), strict=True
     ):
         counted = edges.group_by("node", use_threads=False).aggregate([([], "count_all")])
-        counted = counted.rename_columns(["node", "edges"])
-        wrong = pc.less(counted["edges"], card.min)
-        if card.max is not None:
-            wrong = pc.or_(wrong, pc.greater(counted["edges"], card.max))
-        suspects = counted.filter(wrong)
-        found.append(suspects.filter(pc.is_in(suspects["node"], value_set=some["node"])))
-        if card.min > 0:
-            alone = anti_join(some["node"], counted["node"], memory)
-            found.append(pa.table({"node": alone, "edges": pa.repeat(pa.scalar(0, pa.int64()), len(alone))}))
+        found.append(outside_bounds(card, some["node"], counted.rename_columns(["node", "edges"]), memory))
     return pa.concat_tables(found).sort_by("node")
+
+
+def outside_bounds(card: Cardinality, nodes: pa.ChunkedArray, counted: pa.Table, memory: MemoryLimit) -> pa.Table:
+    """Find nodes with too many or too few edges. The columns are `node` and `edges` (their number).
+
+    Args:
+        card: the allowed number of edges.
+        nodes: the nodes to check.
+        counted: nodes (`node`) with their number of edges (`edges`); a node that is not in it has no edges.
+        memory: the memory limit.
+    """
+    wrong = pc.less(counted["edges"], card.min)
+    if card.max is not None:
+        wrong = pc.or_(wrong, pc.greater(counted["edges"], card.max))
+    suspects = counted.filter(wrong)
+    found = [suspects.filter(pc.is_in(suspects["node"], value_set=nodes))]
+    if card.min > 0:
+        alone = anti_join(nodes, counted["node"], memory)
+        found.append(pa.table({"node": alone, "edges": pa.repeat(pa.scalar(0, pa.int64()), len(alone))}))
+    return pa.concat_tables(found)
 
 
 def _partitioned(rows: pa.Table, fields: Sequence[str], partitions: int) -> Iterator[pa.Table]:

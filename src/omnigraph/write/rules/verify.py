@@ -1,46 +1,48 @@
 """Integrity check: all constraints of the schema, on all stored rows.
 
 A write checks only its own changes. This check reads the whole graph. So it also finds rows that another program has
-changed, and nodes that never had the edges that `@card` requires. Tables are read in batches, and only the values
-that are compared stay in memory.
+changed, and nodes that never had the edges that `@card` requires. Tables are read in batches. Values that are compared
+stay in memory up to a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.errors import Violation, cut
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.lang.schema.type_key import edge_key, node_key, type_key
 from omnigraph.storage.file_checks import FileReport
 from omnigraph.storage.lookup import in_groups
 from omnigraph.write.rows.builder import RowBuilder
-from omnigraph.write.rows.hashing import digests
 from omnigraph.write.rows.problems import Problems
 from omnigraph.write.rules.constraints import (
+    COUNT,
     ROW,
     MemoryLimit,
+    ValueRule,
     anti_join,
     bounded_ends,
-    cardinality_violations,
-    duplicate_hashes,
-    duplicate_tuples,
+    counts_by,
+    holders_of,
+    outside_bounds,
+    shared_tuples,
+    total_counts,
     unique_groups,
     value_rules,
     with_one_of,
     without_nulls,
     wrong_values,
 )
+from omnigraph.write.rules.search import Find, FirstRows, GroupedRows, LocalSearch, Search, Stored
 from omnigraph.write.rules.violations import (
-    SHOWN,
     Describe,
     Violations,
     describe_cardinality,
@@ -53,12 +55,6 @@ from omnigraph.write.rules.violations import (
 _MEMBERS = ("kind", "subject", "entity_id", "message")
 _GROUP = 1_000_000
 """Minimum number of edges that are joined with the nodes at once."""
-
-
-class Stored(Protocol):
-    """A stored state of the graph that can be read."""
-
-    def batches(self, key: str, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +101,9 @@ def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None 
         accepted: the accepted schema.
         stored: the state.
         memory: the memory limit of each check.
-
-    Raises:
-        ResourceLimitError: a check exceeds its memory limit.
     """
-    found = Violations()
-    check = Verification(accepted, stored, memory or MemoryLimit(), found)
+    found, memory = Violations(), memory or MemoryLimit()
+    check = Verification(accepted, LocalSearch(stored, memory), found)
     catalog = accepted.catalog
     types: list[tuple[TypeKind, NodeType | EdgeType]] = [
         *((TypeKind.NODE, declared) for _, declared in sorted(catalog.nodes.items())),
@@ -122,7 +115,7 @@ def verify(accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit | None 
         check.identities(kind, declared)
         check.uniques(kind, declared)
         if isinstance(declared, EdgeType):
-            check.endpoints(declared)
+            _check_endpoints(declared, stored, memory, found)
             check.cardinalities(declared)
     return found
 
@@ -132,36 +125,18 @@ class Verification:
 
     Args:
         accepted: the accepted schema.
-        stored: the state.
-        memory: the memory limit of each check.
+        search: searches the rows of the state.
         found: collects the violations.
     """
 
-    def __init__(self, accepted: AcceptedSchema, stored: Stored, memory: MemoryLimit, found: Violations) -> None:
+    def __init__(self, accepted: AcceptedSchema, search: Search, found: Violations) -> None:
         self.accepted = accepted
-        self.stored = stored
-        self.memory = memory
+        self.search = search
         self.found = found
 
-    def _tables(self, key: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        for batch in self.stored.batches(key, columns=columns):
-            yield pa.Table.from_batches([batch])
-
-    def _column(self, key: str, name: str) -> pa.ChunkedArray:
-        return self.stored.batches(key, columns=[name]).read_all()[name]
-
-    def _add(self, parts: Iterator[pa.Table], describe: Describe, by: str = "id") -> None:
-        """Count the violations in all parts of a table. Keeps the first ones, sorted by `by`, with their messages."""
-        first: pa.Table | None = None
-        total = 0
-        for part in parts:
-            if part.num_rows == 0:
-                continue
-            total += part.num_rows
-            together = part if first is None else pa.concat_tables([first, part])
-            first = together.sort_by(by).slice(0, SHOWN)
+    def _add(self, first: FirstRows | None, describe: Describe) -> None:
         if first is not None:
-            self.found.add(first, describe, total)
+            self.found.add(first.rows, describe, first.total)
 
     def values(self, kind: TypeKind, declared: NodeType | EdgeType, properties: Collection[str] | None = None) -> None:
         """Check enum, range and pattern rules, of all properties or of some."""
@@ -169,26 +144,22 @@ class Verification:
         for rule in value_rules(declared):
             if properties is not None and rule.property not in properties:
                 continue
-            tables = self._tables(key, ["id", rule.property])
-            wrong = (wrong_values(rule, rows).drop_columns([ROW]) for rows in tables)
+            wrong = self.search.each(key, ["id", rule.property], _wrong(rule), "id")
             self._add(wrong, describe_value(declared.name, rule))
 
     def identities(self, kind: TypeKind, declared: NodeType | EdgeType) -> None:
         """Check that every id is unique, and equals the id that is derived from the key."""
         key, subject = type_key(kind, declared.name), f"{declared.name}.id"
-        repeated = self._sharing(key, ["id"], ["id"], subject)
-        counted = repeated.group_by("id", use_threads=False).aggregate([([], "count_all")])
-        counted = counted.filter(pc.greater(counted["count_all"], 1))
+        ids = GroupedRows(key, ("id",), ("id",), lambda rows: counts_by(rows, "id"))
         self._add(
-            iter([counted]),
-            lambda row: Violation("unique", subject, row["id"], f"{row['count_all']} entities have this id"),
+            self.search.repeated(ids, _repeated_ids, "id"),
+            lambda row: Violation("unique", subject, row["id"], f"{row[COUNT]} entities have this id"),
         )
         members = self.accepted.key_order(kind, declared.name)
         if members is not None:
             builder = RowBuilder(self.accepted, kind, declared.name, 0, Problems())
-            tables = self._tables(key, ["id", *members])
             self._add(
-                (_misnamed(rows, builder, members) for rows in tables),
+                self.search.each(key, ["id", *members], lambda rows: _misnamed(rows, builder, members), "id"),
                 lambda row: Violation(
                     "value", subject, row["id"], f"differs from '{cut(row['derived'])}', the id derived from its key"
                 ),
@@ -196,9 +167,13 @@ class Verification:
 
     def required(self, kind: TypeKind, declared: NodeType | EdgeType, name: str) -> None:
         """Check that a property has a value in every row."""
-        tables = self._tables(type_key(kind, declared.name), ["id", name])
         self._add(
-            (rows.filter(rows[name].is_null()).select(["id"]) for rows in tables),
+            self.search.each(
+                type_key(kind, declared.name),
+                ["id", name],
+                lambda rows: rows.filter(rows[name].is_null()).select(["id"]),
+                "id",
+            ),
             lambda row: Violation("required", f"{declared.name}.{name}", row["id"], "has no value"),
         )
 
@@ -213,47 +188,61 @@ class Verification:
         for fields in unique_groups(declared):
             if groups is not None and fields not in groups:
                 continue
-            subject = unique_subject(declared.name, fields)
-            rows = self._sharing(key, ["id", *fields], fields, subject)
-            self._add(
-                iter([duplicate_tuples(fields, rows, subject, self.memory)]), describe_unique(subject), by="other"
-            )
-
-    def _sharing(self, key: str, columns: Sequence[str], fields: Sequence[str], what: str) -> pa.Table:
-        """The rows that may have the same tuple as another. Scans twice: hashes all rows, then reads the candidates."""
-        group = tuple(fields)
-        numbers = [
-            digests([rows[name] for name in group])
-            for table in self._tables(key, group)
-            if (rows := without_nulls(table, group)).num_rows
-        ]
-        candidates = [self.stored.batches(key, columns=columns).schema.empty_table()]
-        if not numbers:
-            return candidates[0]
-        repeated = duplicate_hashes(np.concatenate(numbers), what, self.memory)
-        if len(repeated):
-            for table in self._tables(key, columns):
-                rows = without_nulls(table, group)
-                candidates.append(rows.filter(pa.array(np.isin(digests([rows[name] for name in group]), repeated))))
-        return pa.concat_tables(candidates)
-
-    def endpoints(self, edge: EdgeType) -> None:
-        """Check that both endpoints of every edge exist."""
-        key = edge_key(edge.name)
-        for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
-            nodes = self._column(node_key(node), "id")
-            groups = in_groups(self.stored.batches(key, columns=["id", end]), max(_GROUP, len(nodes)))
-            self._add(
-                (with_one_of(rows, end, anti_join(rows[end], nodes, self.memory)) for rows in groups),
-                describe_endpoint(edge.name, end, node),
-            )
+            columns = tuple(dict.fromkeys(["id", *fields]))
+            rows = GroupedRows(key, columns, fields, _holders(fields))
+            shared = self.search.repeated(rows, _shared(fields), "other")
+            self._add(shared, describe_unique(unique_subject(declared.name, fields)))
 
     def cardinalities(self, edge: EdgeType) -> None:
         """Check `@card` and `@card_in`."""
         for end, card, node in bounded_ends(edge):
-            ends = self._column(edge_key(edge.name), end)
-            wrong = cardinality_violations(card, self._column(node_key(node), "id"), ends, self.memory)
-            self._add(iter([wrong]), describe_cardinality(edge.name, end, card), by="node")
+            nodes = GroupedRows(node_key(node), ("id",), ("node",), lambda rows: rows.rename_columns(["node"]))
+            edges = GroupedRows(edge_key(edge.name), (end,), ("node",), _counted_ends(end))
+            self._add(
+                self.search.grouped([nodes, edges], _outside(card), "node"), describe_cardinality(edge.name, end, card)
+            )
+
+
+def _wrong(rule: ValueRule) -> Find:
+    return lambda rows: wrong_values(rule, rows).drop_columns([ROW])
+
+
+def _repeated_ids(counted: pa.Table) -> pa.Table:
+    totals = total_counts(counted, "id")
+    return totals.filter(pc.greater(totals[COUNT], 1))
+
+
+def _holders(fields: tuple[str, ...]) -> Find:
+    """For each tuple of values, the smallest and the greatest id of the entities that have it."""
+    return lambda rows: holders_of(without_nulls(rows, fields), fields)
+
+
+def _shared(fields: tuple[str, ...]) -> Find:
+    return lambda holders: shared_tuples(holders, fields)
+
+
+def _counted_ends(end: str) -> Find:
+    return lambda rows: counts_by(rows.rename_columns(["node"]), "node")
+
+
+def _outside(card: Cardinality) -> Find:
+    def find(nodes: pa.Table, counted: pa.Table) -> pa.Table:
+        totals = total_counts(counted, "node").rename_columns(["node", "edges"])
+        return outside_bounds(card, nodes["node"], totals, MemoryLimit())
+
+    return find
+
+
+def _check_endpoints(edge: EdgeType, stored: Stored, memory: MemoryLimit, found: Violations) -> None:
+    """Check that both endpoints of every edge exist."""
+    key = edge_key(edge.name)
+    for end, node in (("src", edge.from_type), ("dst", edge.to_type)):
+        nodes = stored.batches(node_key(node), columns=["id"]).read_all()["id"]
+        groups = in_groups(stored.batches(key, columns=["id", end]), max(_GROUP, len(nodes)))
+        wrong = (with_one_of(rows, end, anti_join(rows[end], nodes, memory)) for rows in groups)
+        first = FirstRows.of(wrong, "id")
+        if first is not None:
+            found.add(first.rows, describe_endpoint(edge.name, end, node), first.total)
 
 
 def _misnamed(rows: pa.Table, builder: RowBuilder, members: Sequence[str]) -> pa.Table:
