@@ -465,3 +465,22 @@ def test_former_names_lead_to_the_present_ones(items: Graph) -> None:
         items.log("U", "x")
     assert dropped.commit is not None
     assert gone.value.hint == f"commit {dropped.commit.id} dropped it; give an earlier state"
+
+
+def test_former_names_of_edge_types_lead_to_the_present_ones(tmp_path: Path) -> None:
+    nodes = "node T { k: String @key }\n"
+    with init(tmp_path / "g", nodes + "edge By: T -> T\nedge Of: T -> T") as graph:
+        graph.tags.create("first")
+        dropped = graph.schema.apply(nodes + 'edge PlayedBy: T -> T @rename_from("By")')
+        assert dropped.commit is not None
+        with pytest.raises(NotFoundError, match="the graph has no type edge:By") as renamed:
+            graph.log("By", "x")
+        assert renamed.value.hint == "it is now named PlayedBy"
+        with pytest.raises(NotFoundError, match="the graph has no type edge:Of") as gone:
+            graph.blame("Of", "x")
+        assert gone.value.hint == f"commit {dropped.commit.id} dropped it; give an earlier state"
+        with pytest.raises(NotFoundError, match="branch 'main' has no type edge:By") as restored:
+            graph.restore("By", "x", "first")
+        assert restored.value.hint == "it is now named PlayedBy"
+        with pytest.raises(NotFoundError, match="the graph has no type node:Never"):
+            graph.log("Never", "x")

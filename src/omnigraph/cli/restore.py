@@ -148,7 +148,7 @@ def _print_receipt(type_name: str, count: int, receipt: RestoreReceipt) -> None:
     if receipt.is_changed:
         click.echo(f"{done} {count:,} {type_name} on {receipt.branch} from commit {receipt.from_commit}")
     elif receipt.left_out or receipt.edges_omitted:
-        click.echo(f"nothing of commit {receipt.from_commit} can be restored on {receipt.branch} that it does not have")
+        click.echo(f"nothing to restore on {receipt.branch}: the rest is the same as in commit {receipt.from_commit}")
     else:
         click.echo(f"nothing to restore: {receipt.branch} has the same rows as commit {receipt.from_commit}")
     for key, changes in receipt.changes.items():

@@ -82,8 +82,11 @@ class Plan:
         Raises:
             PlanError: the change is not possible.
         """
-        for step in self.refusals:
-            raise PlanError(step.reason, diagnostic=step.code, hint=step.hint)
+        first, *more = self.refusals or (None,)
+        if first is not None:
+            others = "1 more step is" if len(more) == 1 else f"{len(more):,} more steps are"
+            hint = f"{first.hint}; {others} refused: see 'schema plan'" if more else first.hint
+            raise PlanError(first.reason, diagnostic=first.code, hint=hint)
 
 
 def check_has_types(before: Catalog, after: Catalog) -> None:
