@@ -99,7 +99,9 @@ class Setting:
         seconds = re.fullmatch(r"[0-9]{1,9}", text.strip())
         found = timedelta(seconds=int(text)) if seconds else parse_age(text)
         if found is None:
-            raise InputError(f"{self.name}: '{cut(text)}' is not an age", hint="write seconds, or 90s, 30m, 12h, 7d, 2w")
+            raise InputError(
+                f"{self.name}: '{cut(text)}' is not an age", hint="write seconds, or 90s, 30m, 12h, 7d, 2w"
+            )
         return found
 
 

@@ -198,7 +198,9 @@ class EntityHistory:
         table = next((pin.id for pin in view.tables.values() if pin.key == key), None)
         known = _ancestors(view)
         if table is None:
-            former, hint = _former_type(store, view, key, known) or (key, did_you_mean(key, view.tables))
+            former, hint = former_type(store, view, key, known) or (key, did_you_mean(key, view.tables))
+            if hint is not None and hint.endswith(_DROPPED):
+                hint += "; give an earlier state"
             raise NotFoundError(f"the graph has no type {cut(former)}", hint=hint)
         found = cls(store, view, table, entity_id, known)
         found._states[view.head.id] = view
@@ -312,11 +314,23 @@ def _ancestors(view: Manifest) -> dict[str, Commit]:
     return known
 
 
-def _former_type(store: Store, view: Manifest, key: str, known: Mapping[str, Commit]) -> tuple[str, str] | None:
+_DROPPED = "dropped it"
+
+
+def former_type(
+    store: Store, view: Manifest, key: str, known: Mapping[str, Commit] | None = None
+) -> tuple[str, str] | None:
     """A type that an earlier state had: its key, and a hint with its present name or the commit that dropped it.
 
     The state does not have the type, so a caller that gave only its name does not know its kind. Both are looked up.
+
+    Args:
+        store: the graph.
+        view: the present state.
+        key: the key of the type; the type of the other kind with this name is looked up, too.
+        known: the ancestors of the head of the state, if the caller has read them.
     """
+    known = _ancestors(view) if known is None else known
     present = {pin.id: name for name, pin in view.tables.items()}
     at: Commit | None = view.head
     while at is not None:
@@ -328,6 +342,6 @@ def _former_type(store: Store, view: Manifest, key: str, known: Mapping[str, Com
                     pin = tables[one]
                     if pin.id in present:
                         return one, f"it is now named {TypeKey.parse(present[pin.id]).name}"
-                    return one, f"commit {at.id} dropped it; give an earlier state"
+                    return one, f"commit {at.id} {_DROPPED}"
         at = before
     return None
