@@ -188,7 +188,11 @@ if TYPE_CHECKING:
     from omnigraph.upkeep.indexes import IndexReceipt as IndexReceipt
     from omnigraph.upkeep.optimize import OptimizeReceipt as OptimizeReceipt
     from omnigraph.upkeep.repair_report import RepairReport as RepairReport
+    from omnigraph.upkeep.status import Advice as Advice
+    from omnigraph.upkeep.status import BranchStatus as BranchStatus
     from omnigraph.upkeep.status import GraphStatus as GraphStatus
+    from omnigraph.upkeep.status import TableStatus as TableStatus
+    from omnigraph.upkeep.status import TagStatus as TagStatus
     from omnigraph.upkeep.status import Thresholds as Thresholds
     from omnigraph.upkeep.vectors import EmbedProgress as EmbedProgress
     from omnigraph.upkeep.vectors import EmbedReceipt as EmbedReceipt
@@ -420,7 +424,11 @@ _HOMES = {
     "upkeep.optimize": ("OptimizeReceipt",),
     "upkeep.repair_report": ("RepairReport",),
     "upkeep.status": (
+        "Advice",
+        "BranchStatus",
         "GraphStatus",
+        "TableStatus",
+        "TagStatus",
         "Thresholds",
     ),
     "upkeep.vectors": (

@@ -410,7 +410,12 @@ def test_a_cursor_belongs_to_its_graph_and_branch(graph: Graph, tmp_path: Path) 
     side = graph.changes.poll(branch="side").cursor
     graph.branches.delete("side")
     graph.branches.create("side")
-    with pytest.raises(ChangeCursorError, match="deleted and created again"):
+    with pytest.raises(ChangeCursorError, match="reset, or deleted and created again"):
+        graph.changes.poll(cursor=side, branch="side")
+    ship(graph, "later", branch="side")
+    side = graph.changes.poll(branch="side").cursor
+    graph.branches.reset("side", graph.snapshot().commit.id)
+    with pytest.raises(ChangeCursorError, match="reset, or deleted and created again"):
         graph.changes.poll(cursor=side, branch="side")
 
 

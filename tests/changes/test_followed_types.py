@@ -215,7 +215,8 @@ def test_the_ids_of_a_token_return_and_always_fit() -> None:
     assert from_member({"types": to_member(wanted)}) == wanted
     largest = Binding("x" * 24, "0" * 26, "x" * 24, "x" * 24, "x" * 24, (1,) * (MAX_BYTES // 2))
     position = Position.of("node", "x" * 43, "\x01" * 256)
-    token = encode(TokenKind.FEED_PAGE, largest, commit="0" * 26, cut="0" * 26, left=512, position=position)
+    members = {"commit": "0" * 26, "row": 10**12, "cut": "0" * 26, "left": 512}
+    token = encode(TokenKind.FEED_PAGE, largest, position=position, **members)
     assert len(digest_of("x")) == 24
     assert len(token) <= MAX_CHARACTERS
 

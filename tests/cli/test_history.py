@@ -56,6 +56,26 @@ def test_commits_that_are_not_kept_are_named(shell: Shell, graph: str) -> None:
     assert second not in said
 
 
+def test_ranges_of_commits_that_may_have_changed_the_entity_are_named(shell: Shell, graph: str) -> None:
+    first = shell.add_person(graph, "Ben")
+    _life(shell, graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { delete Person where name = "Ann" }')
+    second = shell.add_person(graph, "Cas")
+    for tag, commit in (("one", first), ("two", second)):
+        shell.run("tag", "create", tag, "--commit", commit, "--uri", graph)
+    shell.add_person(graph, "Ann")
+    shell.run("cleanup", graph, "--keep", "1", "--confirm")
+    line = f"after {first}, in or before {second}: not all commits are kept"
+    lines = shell.run("log", "Person", "Ann", "--uri", graph).stdout.splitlines()
+    assert lines[-2:] == [line, f"in or before {first}: not kept"]
+    ranges = [{"after_commit_id": first, "until_commit_id": second}]
+    assert shell.json("log", "Person", "Ann", "--uri", graph)["incomplete_ranges"] == ranges
+    said = shell.fails("log", "Person", "Ann", "--snapshot", "two", "--uri", graph)
+    assert "no commit that is kept has an entity 'Ann' of node:Person" in said
+    assert f"after {first}, in or before {second}; in or before {first}" in said
+    assert "if the commits are kept" in shell.fails("blame", "Person", "Ann", "--snapshot", "two", "--uri", graph)
+
+
 def test_commits_without_a_state_are_marked_and_errors_name_the_right_commit(shell: Shell, graph: str) -> None:
     first, second = _life(shell, graph)
     last = shell.add_person(graph, "Ben")

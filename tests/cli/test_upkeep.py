@@ -28,7 +28,12 @@ def test_upkeep_runs_what_is_due(shell: Shell, graph: str) -> None:
     assert "optimized main: 3 files → 1" in said
     assert "cleaned up: " in said
     assert shell.run("upkeep", graph, *options).stdout == "nothing to do\n"
-    assert shell.json("upkeep", graph, *options) == {"optimized": {}, "cleanup": None, "error": None}
+    assert shell.json("upkeep", graph, *options) == {
+        "optimized": {},
+        "cleanup": None,
+        "hard_drops": [],
+        "error": None,
+    }
     assert shell.fails("upkeep", graph, "--keep", "-1", code=2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from tests.commit.graphs import NODES, SEED, TABLES, Operation, assert_whole, contents, ids, put
 
+from omnigraph.commit import branches, tags
 from omnigraph.commit.branches import create_branch
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.store import Store
 from omnigraph.engine import commit as commits
 from omnigraph.engine.load import delete_failed_branch
@@ -356,6 +359,59 @@ def test_tags_can_be_created_listed_read_and_deleted(graph: Graph, place: Path) 
         graph.snapshot(commit="v1")
     with pytest.raises(NotFoundError):
         graph.tags.create("v9", commit="nothing")
+
+
+@pytest.mark.parametrize("point", [Failpoint.BRANCH_CREATE_CHECKED, Failpoint.BRANCH_REF_PENDING])
+def test_a_tag_that_is_created_during_a_branch_of_its_name_is_not_beside_it(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch, point: Failpoint
+) -> None:
+    first = point is Failpoint.BRANCH_CREATE_CHECKED  # no reference of the branch exists yet
+    results: list[bool] = []
+
+    def race(reached: Failpoint) -> None:
+        if reached is point:
+            with open(place) as other:
+                results.append(succeeds(lambda: other.tags.create("x")))
+
+    monkeypatch.setattr(branches, "reach", race)
+    results.append(succeeds(lambda: graph.branches.create("x")))
+    assert results == [first, not first]
+    assert ("x" in [tag.name for tag in graph.tags], "x" in [branch.name for branch in graph.branches]) == (
+        first,
+        not first,
+    )
+    assert_whole(graph)
+
+
+def test_a_branch_that_is_created_during_a_tag_of_its_name_wins(
+    graph: Graph, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def race(reached: Failpoint) -> None:
+        if reached is Failpoint.TAG_CREATE_CHECKED:
+            with open(place) as other:
+                other.branches.create("x")
+
+    monkeypatch.setattr(tags, "reach", race)
+    assert not succeeds(lambda: graph.tags.create("x"))
+    assert list(graph.tags) == []
+    assert [branch.name for branch in graph.branches] == ["main", "x"]
+
+
+def test_no_branch_gets_the_name_of_a_tag(graph: Graph) -> None:
+    graph.tags.create("x")
+    assert not succeeds(lambda: graph.branches.create("x"))
+    assert not succeeds(lambda: create_branch(graph.session.store, "x", graph.snapshot().manifest))
+    rows = [{"type": "A", "data": {"k": "new"}}]
+    assert not succeeds(lambda: graph.load(rows, mode="append", branch="x", base="main"))
+    assert [branch.name for branch in graph.branches] == ["main"]
+
+
+def succeeds(create: Callable[[], object]) -> bool:
+    try:
+        create()
+    except ConflictError:
+        return False
+    return True
 
 
 def test_a_tag_on_a_new_branch_names_the_commit_that_the_branch_starts_at(graph: Graph) -> None:

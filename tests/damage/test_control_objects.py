@@ -183,14 +183,14 @@ def test_schema_files_of_another_graph_are_refused(graph: Graph, place: Path, tm
 def test_a_reference_file_of_another_branch_or_tag_is_damaged(graph: Graph, place: Path) -> None:
     for name in ("one", "two"):
         graph.branches.create(name)
-        graph.tags.create(name)
-    for directory in ("__refs", "__tags"):
-        (place / directory / "two.json").write_bytes((place / directory / "one.json").read_bytes())
+        graph.tags.create(f"tag_{name}")
+    for directory, prefix in (("__refs", ""), ("__tags", "tag_")):
+        (place / directory / f"{prefix}two.json").write_bytes((place / directory / f"{prefix}one.json").read_bytes())
     with open(place) as fresh:
         with pytest.raises(DamagedFileError, match=r"__refs/two.json.*the reference of 'one'"):
             fresh.snapshot(branch="two")
-        with pytest.raises(DamagedFileError, match=r"__tags/two.json.*the reference of 'one'"):
-            fresh.snapshot(commit="two")
+        with pytest.raises(DamagedFileError, match=r"__tags/tag_two.json.*the reference of 'tag_one'"):
+            fresh.snapshot(commit="tag_two")
         assert ids(fresh, branch="one") == sorted(SEED)
 
 

@@ -312,14 +312,14 @@ def test_tombstones_copied_from_a_bucket_are_ignored(world: World, tmp_path: Pat
     """A tool that copies a bucket to a disk also copies the tombstones of deleted references."""
     place, before = world
     new = copy(place, tmp_path / "new")
-    for file in (new / "__refs" / "gone.json", new / "__tags" / "gone.json"):
+    for file in (new / "__refs" / "gone.json", new / "__tags" / "gone_tag.json"):
         file.write_bytes(TOMBSTONE)
     with omnigraph.open(new, read_only=True) as reader:
         assert told(reader) == before
     with omnigraph.open(new) as graph:
         assert told(graph) == before
         graph.branches.create("gone")
-        graph.tags.create("gone")
+        graph.tags.create("gone_tag")
 
 
 @pytest.mark.parametrize("table", ["__manifest", "nodes/*"])

@@ -452,6 +452,79 @@ def test_a_value_of_a_merged_branch_that_is_not_kept_is_unknown(graph: Graph) ->
         assert fresh.log("Person", "ben").incomplete_merges == ()
 
 
+def test_removed_commits_that_may_have_inserted_and_deleted_an_entity_are_reported(graph: Graph) -> None:
+    first = put(graph, "ben")
+    put(graph, "ann", age=1)
+    delete(graph, "ann")
+    second = put(graph, "cas")
+    with pytest.raises(NotFoundError, match=r"has never had an entity 'dan'$"):
+        graph.log("Person", "dan")
+    last = put(graph, "ann", age=2)
+    genesis = graph.commits.list().commits[-1].id
+    for name, commit in (("v0", genesis), ("v1", first), ("v2", second)):
+        graph.tags.create(name, commit=commit)
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        for follow in (True, False):
+            log = fresh.log("Person", "ann", follow=follow)
+            assert [one.commit and one.commit.id for one in log] == [last]
+            assert (log.kept_from, log.incomplete_ranges) == (None, ((first, second),))
+        assert log.to_json()["incomplete_ranges"] == [{"after_commit_id": first, "until_commit_id": second}]
+        for name, commit in (("ben", first), ("cas", second)):
+            log = fresh.log("Person", name)
+            assert [one.commit and one.commit.id for one in log] == [commit if name == "ben" else None]
+            assert log.incomplete_ranges == ()
+        for name in ("ann", "dan"):
+            with pytest.raises(NotFoundError) as missing:
+                fresh.log("Person", name, at=second)
+            assert "never" not in str(missing.value)
+            removed = f"after {first}, in or before {second}"
+            assert missing.value.hint == f"removed commits may have inserted and deleted it: {removed}"
+        with pytest.raises(NotFoundError, match=r"edge:Knows has never had an entity 'x'$"):
+            fresh.log("Knows", "x")
+
+
+@pytest.mark.parametrize("removed", ["insertions", "deletions", "a deletion before an insertion", "a schema change"])
+def test_removed_commits_that_cannot_have_inserted_and_deleted_an_entity_are_not_reported(
+    graph: Graph, removed: str
+) -> None:
+    first = put(graph, "ben", age=1)
+    put(graph, "cas")
+    graph.tags.create("v1", commit=put(graph, "dan"))
+    if removed.startswith(("deletion", "a deletion")):
+        delete(graph, "ben")
+        delete(graph, "cas")
+    if removed.startswith(("insertion", "a deletion", "a schema")):
+        put(graph, "eve")
+    if removed == "a schema change":
+        graph.schema.apply(SCHEMA.replace("town: String?", "town: String?  zip: I64?"))
+    graph.load({"Knows": pa.table({"from": ["dan"], "to": ["dan"]})}, mode="append")
+    graph.tags.create("v0", commit=graph.commits.get(first).parent)
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh, pytest.raises(NotFoundError, match=r"has never had an entity 'ann'$"):
+        fresh.log("Person", "ann")
+
+
+def test_a_merge_of_removed_commits_that_may_have_changed_the_entity_is_incomplete(graph: Graph) -> None:
+    kept = [graph.commits.list().commits[-1].id, put(graph, "zoe")]
+    graph.branches.create("dev")
+    kept.append(put(graph, "ben", branch="dev"))
+    put(graph, "ann", branch="dev", age=1)
+    delete(graph, "ann", branch="dev")
+    kept.append(put(graph, "cas", branch="dev"))
+    last = put(graph, "ann", branch="dev", age=2)
+    kept += [last, put(graph, "eve")]
+    for i, commit in enumerate(kept):
+        graph.tags.create(f"v{i}", commit=commit)
+    merged = graph.merge("dev").commit
+    assert merged is not None
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        log = fresh.log("Person", "ann")
+        assert [one.commit and one.commit.id for one in log] == [merged.id, last]
+        assert (log.kept_from, log.incomplete_merges, log.incomplete_ranges) == (None, (merged.id,), ())
+
+
 def test_former_names_lead_to_the_present_ones(items: Graph) -> None:
     items.schema.apply('node U @rename_from("T") { k: String @key  m: I32? @rename_from("n")  s: String? }')
     with pytest.raises(NotFoundError) as renamed:

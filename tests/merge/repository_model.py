@@ -237,9 +237,20 @@ def aligned(
         bases[name] = _brought(base.state[name], ours, one, rows)
         sources[name] = _brought(source[name], theirs, one, bases[name], rows)
         for column in one.columns:
+            if not ours.has(column.id) and not theirs.has(column.id):
+                # The target may have changed an entity that the source has deleted.
+                for entity in bases[name].keys() - source[name].keys():
+                    bases[name][entity][column.id] = column.default
             if not ours.has(column.id) and theirs.has(column.id):
                 undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
-    return Base(bases, frozenset(undecided), frozenset(unknown)), sources
+    lacking = frozenset(
+        (one.id, column.id)
+        for one in target_shape.types
+        if (theirs := source_shape.find(one.id)) is not None
+        for column in one.columns
+        if not theirs.has(column.id)
+    )
+    return Base(bases, frozenset(undecided), frozenset(unknown), lacking), sources
 
 
 def _unclear(base: dict[str, Row], source: dict[str, Row], target: dict[str, Row], column: str) -> Iterator[str]:
@@ -292,11 +303,13 @@ class Base:
 
     Attributes:
         unknown: types that cannot be read in the base; `*` stands for all.
+        lacking: types and properties that the schema of the source lacks. The target keeps their values.
     """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
     unknown: frozenset[str] = frozenset()
+    lacking: frozenset[tuple[str, str]] = frozenset()
 
     def is_unknown(self, name: str) -> bool:
         return "*" in self.unknown or name in self.unknown
@@ -322,8 +335,9 @@ class Merged:
         state: the rows afterwards; without a chosen side, those of the target.
         conflicts: the unresolved conflicts.
         undecided: the conflicts that exist because the base is undecided.
-        kept: how many edges are kept or restored with a node.
+        kept: how many edges are kept or restored with a node, without those in conflict.
         omitted: how many edges a revert does not restore, because one of their nodes is missing.
+        restored: the edges that were restored with a node, even if they are left out again.
     """
 
     state: State
@@ -331,6 +345,23 @@ class Merged:
     undecided: set[Entity]
     kept: int = 0
     omitted: int = 0
+    restored: set[str] = field(default_factory=set)
+
+    def involved(self, target: State) -> set[Entity]:
+        """The entities that take part in a conflict: the merge does not write them."""
+        found: set[Entity] = set()
+        for kind, name, entity in self.conflicts:
+            found |= named(kind, name, entity, self.state)
+            if kind == "cardinality_violation":
+                found |= {(EDGE, edge) for edge, row in target[EDGE].items() if row["from"] == entity}
+        return found
+
+    def written(self, target: State) -> State:
+        """The rows afterwards, in which the entities with conflicts stay as in the target."""
+        result = deepcopy(self.state)
+        for name, entity in self.involved(target):
+            _put(result, name, entity, target[name].get(entity))
+        return result
 
 
 @dataclass(slots=True)
@@ -492,10 +523,17 @@ def merged(
                 continue
             b, s, t = (state.get(name, {}).get(entity) for state in (base.state, source, target))
             undecided = base.is_undecided(name, entity)
-            if same(s, t) or (same(s, b) and not undecided):
+            taken = s
+            if s is not None and t is not None:
+                taken = s | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
+            if same(taken, t) or (same(s, b) and not undecided):
                 continue
-            if same(t, b) and not undecided:
-                _put(result, name, entity, s)
+            # The source cannot disagree about properties that it lacks.
+            known = b
+            if b is not None and s is not None and t is not None:
+                known = b | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
+            if same(t, known) and not undecided:
+                _put(result, name, entity, taken)
                 continue
             side = choices.get((name, entity), strategy)
             if in_parts and None not in (b, s, t) and not undecided:
@@ -514,11 +552,13 @@ def merged(
                     done.undecided.add((name, entity))
                 continue
             if side == "theirs":
-                _put(result, name, entity, s)
+                _put(result, name, entity, taken)
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
     in_parts = level == "property" or (level is None and EDGE in by_property)
     _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)
     done.conflicts |= broken(result)
+    in_conflict = {entity for name, entity in done.involved(target) if name == EDGE}
+    done.kept = len(done.restored & result[EDGE].keys() - in_conflict)
     return done
 
 
@@ -603,7 +643,7 @@ def _settle(
 ) -> None:
     """Restore edges with their nodes, and apply the chosen sides to orphan edges, until nothing changes."""
     while True:
-        done.kept += _bring_back(base, source, target, done, settled)
+        _bring_back(base, source, target, done, settled)
         before = deepcopy(done.state)
         for edge, row in before[EDGE].items():
             for end, name in ENDS.items():
@@ -657,9 +697,8 @@ def restored(state: State, target: State, name: str, ids: list[str], *, edges: b
     return result, omitted
 
 
-def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> int:
+def _bring_back(base: Base, source: State, target: State, done: Merged, settled: _Settled) -> None:
     result = done.state
-    count = 0
     torn = {entity for _, name, entity in done.conflicts if name == EDGE}
     for edge in sorted(source[EDGE].keys() | target[EDGE].keys()):
         if edge in result[EDGE] or edge in settled.edges or edge in torn:
@@ -673,8 +712,7 @@ def _bring_back(base: Base, source: State, target: State, done: Merged, settled:
         ends = [(name, row[end]) for end, name in ENDS.items()]
         if any(end in wanted for end in ends) and all(entity in result[name] for name, entity in ends):
             result[EDGE][edge] = row
-            count += 1
-    return count
+            done.restored.add(edge)
 
 
 def _orphan(

@@ -219,3 +219,77 @@ def test_conflicts_beyond_the_limit_are_counted(graph: Graph, thresholds: Thresh
     assert caught.value.total == 6
     assert [c.entity_id for c in caught.value.conflicts] == ["a", "b", "c"]
     assert "and 3 more" in caught.value.render()
+
+
+# The changes of a preview
+
+
+def _edges(graph: Graph, type_: str, branch: str, *edges: tuple[str, str, str]) -> None:
+    rows = [{"edge": type_, "from": start, "to": end, "data": {"id": name}} for name, start, end in edges]
+    graph.load(rows, mode="append", branch=branch)
+
+
+def _break(graph: Graph) -> None:
+    """Let both branches break each constraint together. Besides, `side` updates `f`, and inserts an edge and `new`."""
+    _edges(graph, "Knows", "side", ("orphan", "a", "b"), ("fine", "e", "f"))
+    _do(graph, 'delete Person where name = "b"')
+    _do(graph, 'delete Person where name = "c"', "side")
+    _edges(graph, "Knows", "main", ("stranded", "a", "c"))
+    _edges(graph, "Lives", "side", ("there", "d", "rome"))
+    _edges(graph, "Lives", "main", ("here", "d", "oslo"))
+    _do(graph, 'update Person set { mail: "m" } where name = "d"', "side")
+    _do(graph, 'update Person set { mail: "m" } where name = "e"')
+    _do(graph, 'update Person set { age: 9 } where name = "f"', "side")
+    _do(graph, 'insert Person { name: "new" }', "side")
+
+
+BROKEN = ["unique_violation", "orphan_edge", "orphan_edge", "cardinality_violation"]
+
+
+@pytest.mark.parametrize("most", [10_000, 1])
+def test_a_preview_does_not_count_entities_with_conflicts(graph: Graph, thresholds: Thresholds, most: int) -> None:
+    _break(graph)
+    thresholds(compare, MAX_CONFLICTS=most)
+    thresholds(conflicts, MAX_CONFLICTS=most)
+    found = graph.merge("side", preview=True)
+    assert found.total_conflicts == 4
+    assert [c.kind.value for c in found.conflicts] == BROKEN[:most]
+    assert {key: counts.to_json() for key, counts in found.changes.items()} == {
+        "node:Person": {"inserted": 1, "updated": 1, "deleted": 0},
+        "edge:Knows": {"inserted": 1, "updated": 0, "deleted": 0},
+    }
+    assert [(c.entity_id, c.op) for c in found.previewed] == [("fine", "insert"), ("f", "update"), ("new", "insert")]
+
+
+@pytest.mark.parametrize("most", [10_000, 1])
+def test_the_preview_of_a_branch_update_does_not_count_entities_with_conflicts(
+    graph: Graph, thresholds: Thresholds, most: int
+) -> None:
+    _break(graph)
+    for name in ("x", "y", "z"):
+        _do(graph, f'insert Person {{ name: "{name}", age: 1 }}', "side")
+        _do(graph, f'insert Person {{ name: "{name}", age: 2 }}')
+    _do(graph, 'update Person set { age: 9 } where name = "a"')
+    graph.schema.apply(SCHEMA.replace("age: I64?", "age: I64?  note: String?"))
+    thresholds(compare, MAX_CONFLICTS=most)
+    thresholds(conflicts, MAX_CONFLICTS=most)
+    found = graph.branches.update("side", preview=True)
+    assert (found.total_conflicts, len(found.conflicts)) == (7, min(most, 7))
+    assert {key: counts.to_json() for key, counts in found.changes.items()} == {
+        "node:Person": {"inserted": 0, "updated": 1, "deleted": 0},
+    }
+    assert [(c.entity_id, c.op) for c in found.previewed] == [("a", "update")]
+
+
+def test_a_preview_does_not_count_deleted_edges_that_a_node_needs(place: Path) -> None:
+    with omnigraph.init(place, "node N { k: String @key }\nedge E: N -> N @card(2..)") as graph:
+        graph.load([{"type": "N", "data": {"k": name}} for name in "ab"], mode="append")
+        _edges(graph, "E", "main", *((f"{start}{i}", start, "a") for start in "ab" for i in range(3)))
+        graph.branches.create("side")
+        _do(graph, 'delete E where id = "a0"')
+        for name in ("a1", "b0"):
+            _do(graph, f'delete E where id = "{name}"', "side")
+        found = graph.merge("side", preview=True)
+        assert [c.kind.value for c in found.conflicts] == ["cardinality_violation"]
+        assert found.changes["edge:E"].to_json() == {"inserted": 0, "updated": 0, "deleted": 1}
+        assert [(c.entity_id, c.op) for c in found.previewed] == [("b0", "delete")]

@@ -53,9 +53,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     original = compare_rows
 
-    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, unknown: bool) -> Resolved:
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, **options: Any) -> Resolved:
         found.append((base.num_rows, source.num_rows, target.num_rows))
-        return original(base, source, target, *more, unknown=unknown)
+        return original(base, source, target, *more, **options)
 
     monkeypatch.setattr(compare, "compare_rows", noted)
     return found
@@ -157,9 +157,9 @@ def _largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     original = compare_rows
 
-    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, unknown: bool) -> Resolved:
+    def noted(base: pa.Table, source: pa.Table, target: pa.Table, *more: Any, **options: Any) -> Resolved:
         sizes.append(sum(table.nbytes for table in (base, source, target)))
-        return original(base, source, target, *more, unknown=unknown)
+        return original(base, source, target, *more, **options)
 
     monkeypatch.setattr(compare, "compare_rows", noted)
     return sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,36 @@ def test_a_restored_node_and_its_edges_get_the_defaults_that_the_source_lacks(gr
     assert (edge["since"], edge["weight"]) == (2000, 5)
 
 
+def test_a_restored_edge_that_another_choice_leaves_out_is_not_counted(graph: Graph) -> None:
+    """The node returns with its edges. The schema does not allow one of them, and the target wins there."""
+    home = {"edge": "Lives", "from": "ann", "to": "rome", "data": {"id": "bare"}}
+    graph.load([home], mode="append")
+    graph.branches.create("other")
+    write(graph, 'update Person set { age: 31 } where name = "ann"', "other")
+    write(graph, 'delete Person where name = "ann"')
+    graph.schema.apply(BEFORE.replace("since: I32?", "since: I32"), allow="validated")
+    options: dict[str, Any] = {"strategy": "ours", "resolutions": {("Person", "ann"): "theirs"}}
+    for receipt in (graph.merge("other", preview=True, **options), graph.merge("other", **options)):
+        assert (receipt.edges_kept, receipt.resolved, receipt.total_conflicts) == (1, 2, 0)
+        assert {key: counts.to_json() for key, counts in receipt.changes.items()} == {
+            "node:Person": {"inserted": 1, "updated": 0, "deleted": 0},
+            "edge:Lives": {"inserted": 1, "updated": 0, "deleted": 0},
+        }
+    assert [edge["since"] for edge in graph.snapshot().scan("edge:Lives").to_pylist()] == [2000]
+    assert graph.verify().ok
+
+
+def test_a_restored_edge_in_conflict_is_not_counted(graph: Graph) -> None:
+    graph.load([{"edge": "Lives", "from": "ann", "to": "rome", "data": {"id": "bare"}}], mode="append")
+    graph.branches.create("other")
+    write(graph, 'update Person set { age: 31 } where name = "ann"', "other")
+    write(graph, 'delete Person where name = "ann"')
+    graph.schema.apply(BEFORE.replace("since: I32?", "since: I32"), allow="validated")
+    preview = graph.merge("other", preview=True, strategy="theirs")
+    assert [(c.kind.value, c.entity_id) for c in preview.conflicts] == [("value_constraint_violation", "bare")]
+    assert (preview.edges_kept, preview.changes["edge:Lives"].inserted) == (1, 1)
+
+
 def test_conflicts_show_the_values_that_a_merge_takes_for_properties_that_a_side_lacks(graph: Graph) -> None:
     write(graph, 'update Person set { age: 41 } where name = "bob"', "side")
     graph.schema.apply(AFTER)
@@ -381,6 +412,145 @@ def test_blobs_that_the_source_lacks_stay_or_return(tmp_path: Path, change: Any,
             dev.blob("P", "new", "photo")
 
 
+WIDE = """
+node P {
+    name: String @key
+    n: I64?
+    m: I64?
+    note: String?
+    tags: [String]?
+    photo: Blob?
+}
+"""
+NARROW = "node P { name: String @key  n: I64?  m: I64? }"
+
+
+@pytest.fixture
+def dropped(tmp_path: Path) -> Graph:
+    """`main` has dropped three properties, which the branch `dev` still has. Both have changed the entities."""
+    graph = omnigraph.init(tmp_path / "dropped", WIDE)
+    first = {"n": 1, "m": 1, "note": "n0", "tags": ["t0"], "photo": "base64:cDA="}
+    names = ("same", "unset", "changed", "gone", "equal", "apart")
+    graph.load([{"type": "P", "data": {"name": name, **first}} for name in names], mode="append")
+    graph.branches.create("dev")
+    graph.schema.apply(NARROW)
+    write(graph, "update P set { n: 2 } where n = 1")
+    own = [
+        {"name": "unset", "n": 3, "m": 3},
+        {"name": "changed", "n": 3, "m": 3, "note": "n1", "tags": ["t1", "u1"], "photo": "base64:cDE="},
+        {"name": "equal", "n": 2, "m": 1, "note": "n2", "tags": None, "photo": "base64:cDA="},
+        {"name": "apart", "n": 1, "m": 1, "note": "n3", "tags": [], "photo": "base64:cDM="},
+    ]
+    graph.load([{"type": "P", "data": row} for row in own], mode="merge", branch="dev")
+    write(graph, 'update P set { note: null, tags: null, photo: null } where name = "unset"', "dev")
+    write(graph, 'delete P where name = "gone"', "dev")
+    return graph
+
+
+def dropped_values(graph: Graph, name: str) -> tuple[Any, ...]:
+    dev = graph.branch("dev")
+    row = people(graph, "dev", "P")[name]
+    try:
+        photo = dev.blob("P", name, "photo").read()
+    except NotFoundError:
+        photo = None
+    return row["n"], row["m"], row["note"], row["tags"], photo
+
+
+@pytest.mark.parametrize("how", ["strategy", "resolutions", "cherry-pick"])
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_the_target_keeps_its_values_of_properties_that_the_winning_source_lacks(
+    dropped: Graph, how: str, level: str
+) -> None:
+    preview = dropped.merge("main", into="dev", level=level, preview=True)
+    # Both sides changed `equal` in the same way, and only the source changed what it knows of `apart`.
+    assert {(one.entity_id, one.kind.value) for one in preview.conflicts} == {
+        ("unset", "divergent_update"),
+        ("changed", "divergent_update"),
+        ("gone", "delete_vs_update"),
+    }
+    names = {"n", "m"} if level == "row" else {"n"}
+    assert all(set(one.ours or ()) == names for one in preview.conflicts if one.entity_id != "gone")
+    if how == "strategy":
+        receipt: Any = dropped.merge("main", into="dev", level=level, strategy="theirs")
+    elif how == "resolutions":
+        chosen: dict[Any, str] = dict.fromkeys(preview.conflicts, "theirs")
+        receipt = dropped.merge("main", into="dev", level=level, resolutions=chosen)
+    else:
+        commit = dropped.branch("main").head.id
+        receipt = dropped.cherry_pick(commit, into="dev", level=level, strategy="theirs")
+    assert receipt.resolved == 3
+    m = 1 if level == "row" else 3
+    assert {name: dropped_values(dropped, name) for name in people(dropped, "dev", "P")} == {
+        "same": (2, 1, "n0", ["t0"], b"p0"),
+        "unset": (2, m, None, None, None),
+        "changed": (2, m, "n1", ["t1", "u1"], b"p1"),
+        "gone": (2, 1, "n0", ["t0"], b"p0") if how != "cherry-pick" else (2, 1, None, None, None),
+        "equal": (2, 1, "n2", None, b"p0"),
+        "apart": (2, 1, "n3", [], b"p3"),
+    }
+    assert dropped.verify(branch="dev").ok
+
+
+@pytest.mark.parametrize("how", ["merge", "update"])
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_an_older_branch_that_wins_loses_no_value_of_a_property_that_it_lacks(
+    graph: Graph, how: str, level: str
+) -> None:
+    """`main` -> older branch -> `main`: the base has the property that the source lacks."""
+    graph.schema.apply(AFTER, allow="drops")
+    write(graph, 'update Human set { note: "x", level: 9, years: 43 } where name = "bob"')
+    graph.merge("main", into="side")
+    write(graph, 'update Person set { age: 44 } where name = "bob"', "side")
+    write(graph, 'update Human set { note: "y", level: 10, years: 45 } where name = "bob"')
+    if how == "merge":
+        graph.merge("side", strategy="theirs", level=level)
+    else:
+        graph.branches.update("side", strategy="ours", level=level)
+    branch = "main" if how == "merge" else "side"
+    assert people(graph, branch)["bob"] == {"years": 44, "status": "open", "level": 10, "note": "y"}
+    assert graph.verify(branch=branch).ok
+
+
+VECTORS = """
+node Doc {
+    name: String @key
+    text: String?
+    vector: Vector(2)? @embed("text")
+    n: I64?
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_a_vector_that_the_winning_source_lacks_stays_if_its_text_is_the_same(tmp_path: Path, level: str) -> None:
+    graph = omnigraph.init(tmp_path / "vectors", VECTORS)
+    rows = {name: {"text": "t0", "vector": [0.0, 0.0], "n": 1} for name in ("both", "theirs", "ours", "number")}
+    graph.load([{"type": "Doc", "data": {"name": name, **row}} for name, row in rows.items()], mode="append")
+    graph.branches.create("dev")
+    graph.schema.apply("node Doc { name: String @key  text: String?  n: I64? }")
+    for name in ("both", "theirs"):
+        write(graph, f'update Doc set {{ text: "t1" }} where name = "{name}"')
+    write(graph, "update Doc set { n: 2 } where n = 1")
+    own = {
+        "both": {"text": "t1", "vector": [1.0, 1.0], "n": 3},
+        "theirs": {"text": "t0", "vector": [0.0, 0.0], "n": 3},
+        "ours": {"text": "t2", "vector": [2.0, 2.0], "n": 3},
+        "number": {"text": "t0", "vector": [3.0, 3.0], "n": 3},
+    }
+    changed = [{"type": "Doc", "data": {"name": name, **row}} for name, row in own.items()]
+    graph.load(changed, mode="merge", branch="dev")
+    graph.merge("main", into="dev", strategy="theirs", level=level)
+    assert people(graph, "dev", "Doc") == {
+        "both": {"text": "t1", "vector": [1.0, 1.0], "n": 2},
+        "theirs": {"text": "t1", "vector": None, "n": 2},
+        "ours": {"text": "t0", "vector": [0.0, 0.0], "n": 2}
+        if level == "row"
+        else {"text": "t2", "vector": [2.0, 2.0], "n": 2},
+        "number": {"text": "t0", "vector": [3.0, 3.0], "n": 2},
+    }
+
+
 @pytest.fixture
 def thirds(graph: Graph) -> Graph:
     """Two older branches that merged `main` after it had dropped a property. It is the base of both."""
@@ -390,6 +560,83 @@ def thirds(graph: Graph) -> Graph:
         write(graph, f'insert City {{ name: "{branch}" }}', branch)
         graph.merge("main", into=branch)
     return graph
+
+
+_ADDED = {
+    "nullable": ("flag: String?", 'flag: "red"'),
+    "default": ("level: I32 @default(7)", "level: 8"),
+    "time": ("seen: DateTime @default(now())", 'seen: datetime("2020-01-01T00:00:00Z")'),
+    "enum": ("mood: enum(calm, wild) @default(calm)", 'mood: "wild"'),
+    "list": ("tags: [String]?", 'tags: ["x"]'),
+}
+"""New properties, and how the target changes them."""
+
+
+@pytest.fixture(params=_ADDED)
+def added(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Graph, str]:
+    """A branch from before a new property, which deletes entities; and an assignment to the new property."""
+    column, change = _ADDED[request.param]
+    made = omnigraph.init(tmp_path / "graph", "node P { k: String @key  n: I64? }")
+    made.load([{"type": "P", "data": {"k": key, "n": 1}} for key in ("a", "b", "c")], mode="append")
+    made.branches.create("old")
+    made.schema.apply(f"node P {{ k: String @key  n: I64?  {column} }}")
+    for key in ("a", "b"):
+        made.mutate(f'query q() {{ delete P where k = "{key}" }}', branch="old")
+    return made, change
+
+
+def _keys(graph: Graph) -> list[str]:
+    return sorted(graph.query("query q() { match { $p: P } return { $p.k as k } }").to_arrow()["k"].to_pylist())
+
+
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_a_delete_conflicts_with_a_change_of_a_property_that_the_source_lacks(
+    added: tuple[Graph, str], level: str
+) -> None:
+    graph, change = added
+    graph.mutate(f'query q() {{ update P set {{ {change} }} where k = "a" }}')
+    found = graph.merge("old", preview=True, level=level)
+    assert [(one.kind.value, one.entity_id) for one in found.conflicts] == [("delete_vs_update", "a")]
+    assert found.changes["node:P"].deleted == 1, "only 'b'"
+    with pytest.raises(MergeConflictsError):
+        graph.branches.update("old", level=level)
+    kept = graph.merge("old", strategy="ours", level=level)
+    assert (kept.resolved, kept.changes["node:P"].deleted) == (1, 1)
+    assert _keys(graph) == ["a", "c"]
+
+
+def test_a_delete_does_not_conflict_with_the_filled_value_of_a_property_that_the_source_lacks(
+    added: tuple[Graph, str],
+) -> None:
+    graph, _ = added
+    graph.optimize()
+    assert graph.merge("old").changes["node:P"].deleted == 2
+    assert _keys(graph) == ["c"]
+
+
+def test_a_delete_is_undecided_if_the_filled_value_is_unknown(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b")], mode="append")
+    graph.branches.create("old")
+    graph.schema.apply("node P { k: String @key  seen: DateTime @default(now()) }")
+    graph.mutate('query q() { delete P where k = "a" }', branch="old")
+    graph.mutate('query q() { insert P { k: "c" } }')
+    graph.cleanup(keep=1, older_than=timedelta(0))
+    conflict = graph.merge("old", preview=True).conflicts[0]
+    assert (conflict.entity_id, conflict.base_undecided) == ("a", True)
+    assert graph.merge("old", strategy="theirs").resolved == 1
+    assert _keys(graph) == ["b", "c"]
+
+
+def test_a_revert_of_an_insert_conflicts_with_a_later_property(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    inserted = graph.mutate('query q() { insert P { k: "a" } }').commit
+    assert inserted is not None
+    graph.schema.apply("node P { k: String @key  flag: String? }")
+    assert graph.revert(inserted.id, preview=True).changes["node:P"].deleted == 1
+    graph.mutate('query q() { update P set { flag: "red" } where k = "a" }')
+    with pytest.raises(PickConflictsError):
+        graph.revert(inserted.id)
 
 
 def test_changes_of_a_property_that_only_the_base_lacks_are_not_lost(thirds: Graph) -> None:
@@ -466,6 +713,26 @@ def test_several_bases_before_a_schema_change_lose_nothing(tmp_path: Path, schem
         "query q() { match { $i: Item } return { $i.name as n } }", branch="main" if how == "merge" else "side"
     )
     assert sorted(row["n"] for row in names.to_pylist()) == ["a", "b", "c", "d", "first"]
+
+
+def test_a_base_with_a_former_schema_of_main_is_merged(tmp_path: Path) -> None:
+    """One of two bases is a commit of `main` with a schema that neither branch has, and that `main` has replaced."""
+    with omnigraph.init(tmp_path / "graph", _ITEMS) as graph:
+        for branch in ("dev", "hotfix"):
+            graph.branches.create(branch)
+        write(graph, 'insert Item { name: "d" }', "dev")
+        graph.branches.create("early", source="dev")
+        graph.schema.apply("node Item { name: String @key  size: I32?  colour: String? }")
+        write(graph, 'insert Item { name: "m", colour: "red" }')
+        for branch in ("dev", "hotfix"):
+            graph.merge("main", into=branch)
+        graph.merge("early", into="hotfix")
+        write(graph, 'update Item set { size: 1 } where name = "m"', "dev")
+        graph.schema.apply("node Item { name: String @key  size: I32? }")
+    with omnigraph.open(tmp_path / "graph") as graph:
+        receipt = graph.merge("dev", into="hotfix")
+        assert len(receipt.base_commits) == 2
+        assert people(graph, "hotfix", "Item") == {"d": {"size": None}, "m": {"size": 1}}
 
 
 def test_types_that_only_the_base_lacks_are_merged(graph: Graph) -> None:

@@ -171,7 +171,7 @@ def test_a_text_that_is_another_value_of_the_target_is_refused(tmp_path: Path) -
     _apply(graph, ["done", "done, open"])  # this 'open' is another value
     graph.schema.apply(_schema("", "String"))
     _do(graph, 'insert P { k: "2", s: "open" }', "old")
-    with pytest.raises(MergeSchemaError, match=r"'open' of P\.s is another value"):
+    with pytest.raises(MergeSchemaError, match=r"'open' of P\.s means another enum value"):
         graph.merge("old")
 
 

@@ -766,7 +766,7 @@ class Machine:
             assert receipt.edges_omitted == wanted.omitted
         changes = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.changes.items()}
         if work.former is None:
-            assert changes == model.counts(work.onto, wanted.state, work.shape)
+            assert changes == model.counts(work.onto, wanted.written(work.onto), work.shape)
         elif not wanted.conflicts:
             counts, added = model.update_counts(*work.former, wanted.state, work.shape)
             for key, numbers in counts.items():
@@ -988,7 +988,12 @@ def _left_out(
         if target is None:
             names = {one.name} if one.number >= shape.created else set()
         else:
-            names = {f"{one.name}.{column.name}" for column in one.columns if not target.has(column.id)}
+            used = {column.name for column in target.columns}
+            names = {
+                f"{one.name}.{column.name}{' (another property has this name now)' if column.name in used else ''}"
+                for column in one.columns
+                if not target.has(column.id)
+            }
         every |= names
         before = base_shape.find(one.id)
         is_known = before is not None and not base.is_unknown(one.id) and before.columns == one.columns

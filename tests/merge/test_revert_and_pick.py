@@ -287,3 +287,22 @@ def test_a_revert_is_an_ordinary_commit_for_later_merges(graph: Graph) -> None:
     graph.cleanup(keep=1, orphans_older_than=timedelta(0))
     assert graph.merge("main", "side").outcome == "fast_forward"
     assert _ages(graph, "side") == {"bob": None}
+
+
+def test_a_preview_does_not_count_entities_with_conflicts(graph: Graph) -> None:
+    graph.branches.create("side")
+    _do(graph, 'insert Person { name: "ann" }  insert Person { name: "bob" }', "side")
+    added = _do(graph, 'insert Knows { from: "ann", to: "bob" }', "side")
+    found = graph.cherry_pick(added.id, into="main", preview=True)
+    assert {conflict.kind for conflict in found.conflicts} == {ConflictKind.ORPHAN_EDGE}
+    assert (dict(found.changes), found.previewed) == ({}, ())
+
+    _do(graph, 'insert Person { name: "cyd", mail: "m" }  insert Person { name: "dan", age: 1 }')
+    left = _do(graph, 'update Person set { mail: null, age: 2 } where name = "cyd" or name = "dan"')
+    _do(graph, 'insert Person { name: "eve", mail: "m" }')
+    found = graph.revert(left.id, preview=True)
+    assert [conflict.kind for conflict in found.conflicts] == [ConflictKind.UNIQUE_VIOLATION]
+    assert found.changes["node:Person"].to_json() == {"inserted": 0, "updated": 1, "deleted": 0}
+    assert [change.entity_id for change in found.previewed] == ["dan"]
+    with pytest.raises(PickConflictsError):
+        graph.revert(left.id)

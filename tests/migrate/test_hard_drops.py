@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole
+from tests.commit.test_failed_flush import Flushes
 from tests.migrate.garden import SCHEMA, content, create
 
-from omnigraph.commit.failpoints import Failpoint
-from omnigraph.errors import ConflictError, VersionReclaimedError
-from omnigraph.graph import Graph, open
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.errors import ConflictError, VersionReclaimedError, WriteUndoneError
+from omnigraph.graph import Graph, init, open
 from omnigraph.migrate import hard_drops
+from omnigraph.settings import FSYNC
 
 NO_OLD = SCHEMA.replace("    old: String?\n", "")
 NO_BEDS = SCHEMA.replace("node Bed { name: String @key  size: I64?  kind: String? }\n", "").replace(
@@ -105,16 +109,206 @@ def test_a_failed_removal_is_reported_and_not_raised(alone: Graph, monkeypatch: 
     assert done.applied
     (drop,) = done.hard_drops
     assert "the store is busy" in str(drop.error)
-    assert "omnigraph cleanup" in done.warnings[0]
+    assert "omnigraph upkeep" in done.warnings[0]
     assert done.to_json()["hard_drops"][0]["error"] == drop.error
     assert "old" in content(alone, at=head)["Plant"]["p01"]
+    assert alone.status().unfinished_drops == ("node:Plant",)
     monkeypatch.undo()
-    alone.cleanup(keep=1)
+    assert [drop.type_key for drop in alone.upkeep().hard_drops] == ["node:Plant"]
     with pytest.raises(VersionReclaimedError):
         content(alone, at=head)
 
 
-POINTS = [
+SMALL = """
+node Person { name: String @key  secret: String?  age: I64? }
+node Note { title: String @key }
+node Town { name: String @key }
+"""
+NO_SECRETS = """
+node Person { name: String @key  age: I64? }
+node Town { name: String @key }
+"""
+TYPES = ("node:Note", "node:Person")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three commits after the first: each adds a person, a note and a town."""
+    place = tmp_path_factory.mktemp("template") / "small"
+    with init(place, SMALL) as graph:
+        for name in ("ann", "bob", "eve"):
+            rows = {"Person": {"name": name, "secret": f"s-{name}"}, "Note": {"title": name}, "Town": {"name": name}}
+            graph.load([{"type": kind, "data": data} for kind, data in rows.items()], mode="append")
+    return place
+
+
+@pytest.fixture
+def small(made: Path, tmp_path: Path) -> Graph:
+    shutil.copytree(made, tmp_path / "small")
+    return open(tmp_path / "small")
+
+
+def _is_readable(graph: Graph, key: str, commit: str) -> bool:
+    try:
+        graph.snapshot(commit=commit).scan(key)
+    except VersionReclaimedError:
+        return False
+    return True
+
+
+def _ids(graph: Graph) -> list[str]:
+    """The commits of `main` with rows, oldest first."""
+    return [commit.id for commit in reversed(list(graph.commits))][1:]
+
+
+def test_a_hard_drop_keeps_the_other_types_of_all_earlier_commits(small: Graph) -> None:
+    commits = _ids(small)
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    assert [small.snapshot(commit=one).scan("node:Town").num_rows for one in commits] == [1, 2, 3]
+    assert not any(_is_readable(small, key, one) for key in TYPES for one in commits)
+
+
+WRITE_POINTS = {
+    Failpoint.CAPTURED: False,
+    Failpoint.STAGED: False,
+    Failpoint.LEASED: False,
+    Failpoint.SIDECAR_WRITTEN: False,
+    Failpoint.TABLE_COMMITTED: True,
+    Failpoint.TABLES_COMMITTED: True,
+    Failpoint.BEFORE_PUBLISH: True,
+    Failpoint.PUBLISHED: True,
+    Failpoint.SIDECAR_REMOVED: True,
+    Failpoint.CLEANUP_LOOKED: True,
+    Failpoint.CLEANUP_PROPOSED: True,
+    Failpoint.CLEANUP_CHECKED: True,
+    Failpoint.CLEANUP_DECIDED: True,
+    Failpoint.CLEANUP_VERSIONS_REMOVED: True,
+}
+"""The failpoints of a hard drop of one table, and whether the change is visible after a crash there."""
+
+
+def _interrupted() -> list[object]:
+    """Each failpoint with each way to complete the removal. Quick runs have one way per failpoint."""
+    return [
+        pytest.param(point, visible, finish, id=f"{point}-{finish}", marks=() if quick else pytest.mark.slow)
+        for number, (point, visible) in enumerate(WRITE_POINTS.items())
+        for finish, quick in (("apply", number % 2 == 0), ("upkeep", number % 2 == 1))
+    ]
+
+
+@pytest.mark.parametrize(("point", "visible", "finish"), _interrupted())
+def test_an_interrupted_hard_drop_is_named_and_completed(
+    small: Graph, point: Failpoint, visible: bool, finish: str
+) -> None:
+    earlier = _ids(small)
+    with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+        small.schema.apply(NO_SECRETS, allow="data_loss")
+    small.close()
+    with open(small.uri) as graph:
+        assert graph.schema.source == (NO_SECRETS if visible else SMALL)
+        graph.mutate('query add() { insert Person { name: "new" } }')
+        later = graph.snapshot().commit.id
+        # Until the change is visible, nothing may be removed.
+        assert visible or all(_is_readable(graph, key, one) for key in TYPES for one in earlier)
+        _check_status(graph, earlier)
+        if finish == "upkeep" and visible:
+            left = graph.status().unfinished_drops
+            assert tuple(one.type_key for one in graph.upkeep().hard_drops) == left
+        else:
+            assert graph.schema.apply(NO_SECRETS, allow="data_loss").applied is not visible
+        assert graph.status().unfinished_drops == ()
+        assert not any(_is_readable(graph, key, one) for key in TYPES for one in earlier)
+        assert [graph.snapshot(commit=one).scan("node:Town").num_rows for one in earlier] == [1, 2, 3]
+        assert not visible or graph.snapshot(commit=later).scan("node:Person").num_rows == 4, "no dropped data in it"
+        assert graph.upkeep().is_idle
+        assert graph.verify().ok
+        assert_whole(graph)
+
+
+def _check_status(graph: Graph, earlier: list[str]) -> None:
+    """The status names a type exactly if the schema is changed and earlier commits still have its dropped data."""
+    found, dropped = graph.status(), graph.schema.source == NO_SECRETS
+    readable = tuple(key for key in TYPES if dropped and any(_is_readable(graph, key, one) for one in earlier))
+    assert set(readable) <= set(found.unfinished_drops)
+    # The files of a dropped type may still exist, although no version of it can be read any more.
+    assert set(found.unfinished_drops) - set(readable) <= {"node:Note"}
+    advised = [advice.command for advice in found.advice if "dropped data" in advice.reason]
+    assert advised == ([f"omnigraph upkeep {graph.uri}"] if found.unfinished_drops else [])
+    with open(graph.uri, read_only=True) as reader:
+        assert reader.status().unfinished_drops == found.unfinished_drops
+        assert reader.snapshot().scan("node:Person").num_rows == 4
+
+
+def test_upkeep_completes_a_hard_drop_that_a_tag_prevented(small: Graph) -> None:
+    earlier = _ids(small)
+    small.tags.create("v1")
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    assert [_is_readable(small, "node:Person", one) for one in earlier] == [False, False, True]
+    assert small.status().unfinished_drops == (), "the tag needs the rest"
+    assert small.upkeep().is_idle
+    again = small.schema.apply(NO_SECRETS, allow="data_loss")
+    assert [(drop.type_key, drop.kept_for) for drop in again.hard_drops] == [(key, ("tag 'v1'",)) for key in TYPES]
+    small.tags.delete("v1")
+    assert small.status().unfinished_drops == TYPES
+    done = small.upkeep().hard_drops
+    assert [(drop.type_key, drop.versions_kept) for drop in done] == [(key, 0) for key in TYPES]
+    assert not any(_is_readable(small, key, one) for key in TYPES for one in earlier)
+    assert small.upkeep().is_idle
+
+
+def test_a_branch_that_is_created_after_a_hard_drop_has_no_dropped_data(small: Graph) -> None:
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    small.branches.create("work")
+    small.mutate('query add() { insert Person { name: "new" } }', branch="work")
+    assert small.schema.apply(NO_SECRETS, allow="data_loss").hard_drops == ()
+    assert small.status().unfinished_drops == ()
+
+
+def test_the_removals_of_several_hard_drops_keep_the_commits_between_them(small: Graph) -> None:
+    none = SMALL.replace("  age: I64?", "")
+    with armed(Failpoint.SIDECAR_REMOVED, "crash"), pytest.raises(SimulatedCrashError):
+        small.schema.apply(none, allow="data_loss")
+    between = small.snapshot().commit.id
+    with armed(Failpoint.SIDECAR_REMOVED, "crash"), pytest.raises(SimulatedCrashError):
+        small.schema.apply(none.replace("node Note { title: String @key }\n", ""), allow="data_loss")
+    assert small.status().unfinished_drops == TYPES
+    small.upkeep()
+    assert _is_readable(small, "node:Person", between)
+    assert not _is_readable(small, "node:Note", between)
+    assert small.upkeep().is_idle
+
+
+def test_a_status_names_an_interrupted_hard_drop_beside_an_unreadable_sidecar(small: Graph) -> None:
+    with armed(Failpoint.SIDECAR_REMOVED, "crash"), pytest.raises(SimulatedCrashError):
+        small.schema.apply(NO_SECRETS, allow="data_loss")
+    damaged = Path(small.uri) / "__recovery" / "01JD0000000000000000000000.json"
+    damaged.write_bytes(b"{")
+    assert small.status().unfinished_drops == TYPES
+    damaged.unlink()
+    small.upkeep()
+    assert small.status().unfinished_drops == ()
+
+
+def test_an_undone_hard_drop_removes_nothing(small: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier, flushes = _ids(small), Flushes(Path(small.uri))
+    small.close()
+    monkeypatch.setenv(FSYNC.name, "1")
+    monkeypatch.setattr(os, "fsync", flushes)
+    with open(small.uri) as graph:
+        with flushes.failing_in("__manifest/_versions/"), pytest.raises(WriteUndoneError):
+            graph.schema.apply(NO_SECRETS, allow="data_loss")
+        graph.refresh()
+        assert graph.schema.source == SMALL
+        assert graph.upkeep().is_idle
+        assert all(_is_readable(graph, key, one) for key in TYPES for one in earlier)
+        assert graph.snapshot().scan("node:Person")["secret"].to_pylist() == ["s-ann", "s-bob", "s-eve"]
+
+
+KILLED = [
+    Failpoint.TABLE_COMMITTED,
+    Failpoint.BEFORE_PUBLISH,
+    Failpoint.PUBLISHED,
+    Failpoint.SIDECAR_REMOVED,
     Failpoint.CLEANUP_LOOKED,
     Failpoint.CLEANUP_PROPOSED,
     Failpoint.CLEANUP_DECIDED,
@@ -123,10 +317,9 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS, ids=str)
-def test_a_killed_removal_leaves_the_change_and_can_be_completed(
-    children: Children, alone: Graph, point: Failpoint
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("point", KILLED, ids=str)
+def test_a_killed_hard_drop_is_completed_by_upkeep(children: Children, alone: Graph, point: Failpoint) -> None:
     head = alone.snapshot().commit.id
     ending = children.run(
         "apply_schema", failpoint=f"{point.value}=kill", uri=alone.uri, source=NO_OLD, allow="data_loss"
@@ -136,8 +329,9 @@ def test_a_killed_removal_leaves_the_change_and_can_be_completed(
         assert reopened.schema.source == NO_OLD
         assert "old" not in content(reopened)["Plant"]["p01"]
         assert reopened.schema.apply(NO_OLD).applied is False
-        reopened.cleanup(keep=1)
+        reopened.upkeep()
         with pytest.raises(VersionReclaimedError):
             content(reopened, at=head)
+        assert reopened.status().unfinished_drops == ()
         assert reopened.verify().ok
         assert_whole(reopened)

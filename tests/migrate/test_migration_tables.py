@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.commit.graphs import assert_whole
 from tests.migrate.cases import CASES, Case
+from tests.migrate.counts import diff_counts, shown_counts
 from tests.migrate.garden import SCHEMA, content, modelled
 
 from omnigraph.graph import Graph, open
@@ -21,6 +22,8 @@ def test_a_schema_change_has_the_effect_of_its_model(graph: Graph, case: Case) -
     assert planned.cost.metadata_only is case.metadata_only, planned.lines()
     done = graph.schema.apply(new)
     assert done.applied
+    assert done.commit is not None
+    assert shown_counts(done.commit) == diff_counts(graph, done.commit)
     expected = modelled(before, case.model)
     assert content(graph) == expected
     assert graph.schema.source == new

@@ -15,8 +15,10 @@ from tests.s3_server import S3Root
 from tests.thresholds import Thresholds
 
 import omnigraph
+from omnigraph.errors import ResourceLimitError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.load import blobs as by_tasks
+from omnigraph.pipeline.load import partition_task
 from omnigraph.pipeline.load.rows import SparkRows
 from omnigraph.pipeline.pipeline import Pipeline
 from omnigraph.pipeline.spark.session import Session
@@ -198,3 +200,29 @@ def test_rows_of_a_concurrent_commit_into_an_empty_table_are_replaced(
     assert done
     assert _notes(graph) == [("n0", "new 0"), ("n1", "new 1")]
     assert graph.verify().ok
+
+
+def test_references_of_replaced_records_do_not_count_towards_the_limit(tmp_path: Path, thresholds: Thresholds) -> None:
+    thresholds(in_process, URI_CELLS=10)
+    thresholds(partition_task, URI_CELLS=10)
+    files = [tmp_path / "assets" / f"{i}.bin" for i in range(14)]
+    files[0].parent.mkdir()
+    for i, file in enumerate(files):
+        file.write_bytes(bytes([i + 1]))
+    names = [*"aaaaaa", *"bcdefghi", "a"]  # 15 or 14 references, of which 9 remain
+    for count in (15, 14):
+        records: list[dict[str, Any]] = [
+            {"type": "Note", "data": {"id": name, "scan": files[i % 14].as_uri()}}
+            for i, name in enumerate(names[:count])
+        ]
+        here, there = graphs(tmp_path / str(count), tmp_path / "assets")
+        here.load(records, mode="merge")
+        Pipeline(there, InProcess()).load(records, mode="merge")
+        last = {record["data"]["id"]: bytes([i % 14 + 1]) for i, record in enumerate(records)}
+        for graph in (here, there):
+            assert {name: graph.blob("Note", name, "scan").read() for name in last} == last
+    here, there = graphs(tmp_path / "many", tmp_path / "assets")
+    records += [{"type": "Note", "data": {"id": f"z{i}", "scan": files[0].as_uri()}} for i in range(3)]
+    for load in (here.load, Pipeline(there, InProcess()).load):
+        with pytest.raises(ResourceLimitError, match="12"):
+            load(records, mode="merge")

@@ -208,3 +208,50 @@ def test_a_bad_value_of_a_duplicate_key_is_reported_at_its_own_record(tmp_path: 
         with pytest.raises(ConstraintError) as error:
             load(tmp_path / "T.csv", mode=mode)
         assert [str(violation) for violation in error.value.violations] == expected
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_bad_value_in_a_replaced_record_is_reported_at_its_own_record(tmp_path: Path, mode: str, parts: int) -> None:
+    schema = "node T { n: I32?  e: enum(a, b)?  @range(n, 0..9) }  edge R: T -> T { n: I32?  @range(n, 0..9) }"
+    lines: list[dict[str, Any]] = [{"type": "T", "data": {"id": f"x{i}", "n": i % 10}} for i in range(60)]
+    lines[3]["data"] = {"id": "x7", "n": 77}
+    lines[5]["data"] = {"id": "x3", "e": "z", "n": -1}
+    lines[20]["data"] = {"id": "x7", "n": 78, "e": "a"}
+    lines += [{"type": "T", "data": {"id": name, "n": 1}} for name in ("x7", "x3", "x5", "x20")]
+    lines += [{"edge": "R", "from": "x1", "to": "x2", "data": {"id": "r", "n": n}} for n in (10, 1)]
+    (tmp_path / "all.ndjson").write_text("\n".join(map(json.dumps, lines)))
+    expected = [
+        "all.ndjson, line 6: T.e: 'x3': 'z' is not one of a, b",
+        "all.ndjson, line 4: T.n: 'x7': 77 is outside 0..9",
+        "all.ndjson, line 6: T.n: 'x3': -1 is outside 0..9",
+        "all.ndjson, line 21: T.n: 'x7': 78 is outside 0..9",
+        "all.ndjson, line 65: R.n: 'r': 10 is outside 0..9",
+    ]
+    made = init(tmp_path / "replaced", schema)
+    size = (tmp_path / "all.ndjson").stat().st_size // parts
+    for load in (made.load, partial(pipeline(made).load, split_bytes=size)):
+        for check in (True, False):
+            with pytest.raises(ConstraintError) as error:
+                load(tmp_path / "all.ndjson", mode=mode, check=check)
+            assert [str(violation) for violation in error.value.violations] == expected
+            assert error.value.total == len(expected)
+    assert len(made.commits.list().commits) == 1
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_constraints_between_entities_do_not_count_replaced_records(tmp_path: Path, parts: int) -> None:
+    schema = "node T { m: String? @unique }  edge R: T -> T @card(0..1) { n: I32? }"
+    people = [{"id": "a", "m": "x"}, {"id": "b", "m": "x"}, {"id": "a", "m": "y"}]
+    edges: list[dict[str, Any]] = [{"id": "r", "from": "a", "to": "nobody"}, {"id": "s", "from": "a", "to": "b"}]
+    edges += [{"id": "r", "from": "b", "to": "a"}]
+    lines = [json.dumps({"type": "T", "data": each}) for each in people]
+    lines += [json.dumps({"edge": "R", "data": {"id": each.pop("id")}, **each}) for each in edges]
+    (tmp_path / "all.ndjson").write_text("\n".join(lines))
+    for name, on_spark in (("local", False), ("spark", True)):
+        made = init(tmp_path / name, schema)
+        load = partial(pipeline(made).load, split_bytes=1 + 400 // parts) if on_spark else made.load
+        assert load(tmp_path / "all.ndjson", mode="merge").total == 4
+        assert [row["m"] for row in made.snapshot().scan("node:T").sort_by("id").to_pylist()] == ["y", "x"]
+        ends = made.snapshot().scan("edge:R").sort_by("id").select(["id", "src", "dst"]).to_pylist()
+        assert ends == [{"id": "r", "src": "b", "dst": "a"}, {"id": "s", "src": "a", "dst": "b"}]

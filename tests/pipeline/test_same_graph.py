@@ -51,6 +51,13 @@ def _same_ids(content: Rows) -> None:
     content["Note"].append({"id": "n101", "text": "and again", "size": 901})
 
 
+def _wrong_replaced(content: Rows) -> None:
+    """Wrong values in records that later ones replace, and other violations."""
+    content["Note"][7]["level"] = content["Note"][30]["level"] = "middling"
+    content["Note"] += [{**content["Note"][i], "level": level} for i, level in ((7, "lowest"), (9, "high"), (7, "low"))]
+    content["Knows"][8]["from"] = "nobody"
+
+
 def _many_problems(content: Rows) -> None:
     for each in content["Knows"]:
         each["weight"] = "heavy"
@@ -76,6 +83,7 @@ CHANGES: list[Change] = [
     _many_problems,
     _many_violations,
     _overlapping,
+    _wrong_replaced,
 ]
 FORMATS = ["ndjson", "lines", "csv", "parquet", "arrow", "tables", "records"]
 

@@ -18,12 +18,20 @@ import pytest
 from tests.commit.conftest import _no_fsync
 from tests.patience import PATIENCE
 
+import omnigraph
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.store import Store
 from omnigraph.commit.work_records import WorkKind, at_work
-from omnigraph.errors import InputError, ReadOnlyError
+from omnigraph.embed.mock import MockEmbedder
+from omnigraph.engine import maintenance
+from omnigraph.errors import BranchNotFoundError, InputError, ReadOnlyError, VersionReclaimedError
 from omnigraph.graph import Graph, init, open
 from omnigraph.settings import UPKEEP_FRAGMENTS
-from omnigraph.upkeep.status import Thresholds
+from omnigraph.storage.table_ref import table_directory
+from omnigraph.upkeep import status as examining
+from omnigraph.upkeep.reachable import Refs, heads_of
+from omnigraph.upkeep.status import GraphStatus, Thresholds
 
 __all__ = ["_no_fsync"]
 
@@ -115,6 +123,17 @@ def test_the_advice_names_the_command_and_the_reason(graph: Graph) -> None:
     assert "commits can be removed" in advice[2].reason
 
 
+def test_all_parts_of_a_status_can_be_imported(graph: Graph) -> None:
+    graph.tags.create("v")
+    add(graph, "a")
+    found = graph.status(Thresholds(versions=0, keep=0, older_than=NOW, unindexed=0))
+    assert isinstance(found, omnigraph.GraphStatus)
+    assert {type(one) for one in found.branches} == {omnigraph.BranchStatus}
+    assert {type(one) for one in found.branches[0].tables} == {omnigraph.TableStatus}
+    assert {type(one) for one in found.tags} == {omnigraph.TagStatus}
+    assert {type(one) for one in found.advice} == {omnigraph.Advice}
+
+
 def test_upkeep_does_what_is_due_and_then_nothing(graph: Graph) -> None:
     graph.branches.create("dev")
     for number in range(8):
@@ -131,6 +150,147 @@ def test_upkeep_does_what_is_due_and_then_nothing(graph: Graph) -> None:
     assert graph.status(EAGER).advice == ()
     for branch in before:
         assert graph.verify(branch=branch).ok
+
+
+@pytest.mark.parametrize("event", ["branch deleted", "versions removed"])
+def test_a_status_survives_a_cleanup_that_removes_what_it_reads(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    graph.branches.create("dev")
+    for number in range(3):
+        add(graph, f"a{number}")
+        add(graph, f"d{number}", branch="dev")
+    raced: list[str] = []
+    rounds: list[str] = []
+
+    def race(store: Store, refs: Refs) -> dict[str, Manifest]:
+        found = heads_of(store, refs)
+        if not raced:
+            raced.append(event)
+            rounds.append(event)
+            with open(graph.uri) as other:
+                if event == "branch deleted":
+                    other.branches.delete("dev")
+                else:
+                    add(other, f"late{len(rounds)}")
+                    other.optimize()
+                other.cleanup(keep=0, orphans_older_than=NOW)
+        return found
+
+    monkeypatch.setattr(examining, "heads_of", race)
+    with open(graph.uri) as reader:
+        found = reader.status()
+    assert raced == [event]
+    main, *others = found.branches
+    assert [one.name for one in others] == ([] if event == "branch deleted" else ["dev"])
+    assert main.head == graph.snapshot().commit.id
+    raced.clear()
+    event = "versions removed"
+    with open(graph.uri) as watcher:
+        report = next(watcher.watch_upkeep(Event(), thresholds=Thresholds()))
+    assert (report.error, raced) == (None, [event])
+
+
+def test_watching_goes_on_after_a_version_was_removed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([VersionReclaimedError("removed"), BranchNotFoundError("dev")])
+
+    def failing(*_: object) -> GraphStatus:
+        for error in failures:
+            raise error
+        return real(graph.session)
+
+    real = maintenance.status
+    monkeypatch.setattr(maintenance, "status", failing)
+    rounds = graph.watch_upkeep(Event(), interval=0)
+    assert [next(rounds).error is None for _ in range(3)] == [False, False, True]
+
+
+def removed_by(graph: Graph, limits: Thresholds) -> dict[str, int]:
+    """The number of commits of each branch whose state a cleanup removes: their manifest versions before and after."""
+
+    def versions(branch: str) -> set[int]:
+        ledger = graph.session.store.ledger_of(branch)
+        files = Path(graph.uri) / table_directory("__manifest", ledger) / "_versions"
+        numbers = {2**64 - 1 - int(file.stem) for file in files.glob("*.manifest")}
+        own = {one.manifest_version for one in graph.commits.list(branch=branch).commits if one.ledger == ledger}
+        return numbers & own
+
+    branches = [branch.name for branch in graph.branches.list()]
+    before = {branch: versions(branch) for branch in branches}
+    graph.cleanup(keep=limits.keep, older_than=limits.older_than)
+    return {branch: len(before[branch] - versions(branch)) for branch in branches}
+
+
+def test_kept_commits_do_not_count_as_removable(graph: Graph) -> None:
+    """Tags, starts of branches, merge bases and running work keep commits."""
+    limits = Thresholds(fragments=100, versions=0, keep=2, older_than=NOW)
+    for number in range(3):
+        add(graph, f"a{number}")
+        graph.tags.create(f"t{number}")
+    graph.branches.create("dev")
+    add(graph, "d0", branch="dev")
+    graph.merge("dev", "main")
+    for number in range(3, 6):
+        add(graph, f"a{number}")
+        add(graph, f"d{number}", branch="dev")
+    graph.branches.create("leaf", source="dev")
+    graph.branches.delete("leaf")
+    for number in range(6, 9):
+        add(graph, f"a{number}")
+        add(graph, f"d{number}", branch="dev")
+    held = graph.snapshot(commit=graph.commits.list().commits[3].id)
+    with at_work(graph.session.store.leases, WorkKind.EXPORT, held.manifest):
+        expected = {branch.name: branch.removable for branch in graph.status(limits).branches}
+        assert removed_by(graph, limits) == expected
+        assert min(expected.values()) > 0
+        assert [branch.removable for branch in graph.status(limits).branches] == [0, 0]
+        assert graph.status(limits).advice == ()
+        assert graph.upkeep(limits).is_idle
+    after = {branch.name: branch.removable for branch in graph.status(limits).branches}
+    assert removed_by(graph, limits) == after == {"main": 1, "dev": 0}
+
+
+def test_upkeep_of_tagged_commits_is_idle(graph: Graph) -> None:
+    for number in range(8):
+        add(graph, f"a{number}")
+        graph.tags.create(f"t{number}")
+    limits = Thresholds(fragments=100, versions=3, keep=1, older_than=NOW)
+    assert graph.upkeep(limits).is_idle
+    assert graph.status(limits).advice == ()
+
+
+DOCUMENTS = 'node D { k: String @key  t: String?  u: String?  v: Vector(4)? @embed("t") }'
+
+
+def test_stale_and_missing_vectors_are_named_until_they_are_computed(tmp_path: Path) -> None:
+    with init(tmp_path / "g", DOCUMENTS, embedder=MockEmbedder()) as graph:
+
+        def vectors() -> tuple[tuple[str, ...], tuple[str, ...]]:
+            (table,) = graph.status().branches[0].tables
+            return table.stale_vectors, table.missing_vectors
+
+        graph.load([{"type": "D", "data": {"k": "a", "t": " "}}], mode="append", embed=False)
+        assert vectors() == ((), ()), "a blank text has no vector"
+        graph.load([{"type": "D", "data": {"k": "b", "t": "one", "u": "two"}}], mode="append", embed=False)
+        assert vectors() == ((), ("v",))
+        (advice,) = graph.status().advice
+        assert advice.command == f"omnigraph embed {graph.uri}"
+        assert advice.reason == "node:D has texts without vectors: v"
+        graph.embed()
+        assert vectors() == ((), ())
+        graph.branches.create("dev")
+        graph.schema.apply(DOCUMENTS.replace('@embed("t")', '@embed("u")'))
+        assert vectors() == (("v",), ())
+        assert [one.command for one in graph.status().advice] == [f"omnigraph embed {graph.uri}"]
+        graph.embed()
+        assert vectors() == ((), ())
+        assert graph.status().advice == ()
+
+
+def test_given_vectors_are_not_missing(tmp_path: Path) -> None:
+    with init(tmp_path / "g", DOCUMENTS, embedder=MockEmbedder()) as graph:
+        graph.load([{"type": "D", "data": {"k": "a", "t": "one", "v": [1, 2, 3, 4]}}], mode="append")
+        assert graph.status().advice == ()
 
 
 def test_wrong_thresholds_and_read_only_handles_are_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

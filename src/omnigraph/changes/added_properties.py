@@ -98,30 +98,35 @@ class AddedProperties:
             return pair
         known = set(pair.before.numbers.values())
         names = {number: name for name, number in pair.after.numbers.items() if number not in known}
-        found = [self._added(pair, name, number) for number, name in names.items()]
+        found = [self.filled(pair.id, name, number) for number, name in names.items()]
         return replace(pair, added=tuple(one for one in found if one is not None))
 
-    def _added(self, pair: TypePair, name: str, number: int) -> AddedProperty | None:
-        """How a property was filled; None if it cannot be known. Then the property is not compared."""
-        assert pair.after is not None
-        origin = self._origin(pair.id, number)
+    def filled(self, table: TableId, name: str, number: int) -> AddedProperty | None:
+        """How a property was filled in the rows that existed when it was added; None if it cannot be known.
+
+        Args:
+            table: the type.
+            name: the name of the property in the state.
+            number: its stable number.
+        """
+        origin = self._origin(table, number)
         embed = origin.current.embed
         if embed is not None:
             return AddedProperty(name, text=embed.source)
         if origin.declared.embed is not None:
             return None
-        if not origin.is_certain and not self._is_only_declaration(origin.declared, pair.id, number):
+        if not origin.is_certain and not self._is_only_declaration(origin.declared, table, number):
             return None
         if origin.declared.default is None or origin.declared.type.nullable:
             return AddedProperty(name)
         if origin.declared.default.now:
-            return self._filled_with_time(origin, pair.id, name, number)
+            return self._filled_with_time(origin, table, name, number)
         value = default_value(origin.declared, 0)
         if origin.declared.type.enum_values:
             for version in origin.later:
-                declared = version.property(pair.id, number)
+                declared = version.property(table, number)
                 assert declared is not None
-                renames = version.enum_renames(pair.id, declared)
+                renames = version.enum_renames(table, declared)
                 value = renamed_values(pa.array([value]), renames)[0] if renames else value
         return AddedProperty(name, value)
 

@@ -7,9 +7,10 @@ from cleanup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, takewhile
 from typing import Any
 
 from omnigraph.changes.aligned_types import GraphState
@@ -34,9 +35,10 @@ from omnigraph.changes.tokens import (
     digest_of,
     encode,
     position_member,
+    row_member,
     text_member,
 )
-from omnigraph.commit.lineage import commits
+from omnigraph.commit.lineage import Place, commits, find_place, first_commit, head_place, places_after, places_from
 from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store
@@ -155,8 +157,8 @@ class _Walk:
         left: the number of commits that the response may still deliver.
     """
 
-    position: Commit
-    commits: tuple[Commit, ...]
+    position: Place
+    commits: tuple[Place, ...]
     cut: str
     more: bool
     within: Position | None
@@ -231,8 +233,8 @@ class Feed:
         head = self._schema_of(self._store.capture(request.branch))
         binding = self._binding(head, request.filter, branch=True)
         token = _token(request, binding)
-        walk, pending = self._walk(request, head.manifest, token)
-        chosen = self._with_ids(request, head, token, walk.position, pending)
+        walk = self._walk(request, head.manifest, token)
+        chosen = self._with_ids(request, head, token, walk)
         return self._page(replace(request, filter=chosen), _bound(binding, chosen), walk)
 
     def cursor_at(self, head: GraphState, chosen: ChangeFilter) -> str:
@@ -243,7 +245,7 @@ class Feed:
         """
         if chosen.types is not None:
             chosen = replace(chosen, type_ids=resolved(chosen.types, [head]))
-        return _cursor(_bound(self._binding(head, chosen, branch=True), chosen), head.manifest.head.id)
+        return _cursor(_bound(self._binding(head, chosen, branch=True), chosen), head_place(head.manifest))
 
     def has_news(self, request: Poll) -> bool:
         """Whether the branch has commits after the position of a request. Fast if there are none."""
@@ -254,31 +256,58 @@ class Feed:
         token = decode(request.cursor, TokenKind.FEED_CURSOR, binding)
         return bool(view.head.id != token.get("commit"))
 
-    def _walk(self, request: Poll, view: Manifest, token: Mapping[str, Any] | None) -> tuple[_Walk, list[Commit]]:
-        """The commits of the response, and all commits after its position, oldest first."""
+    def _walk(self, request: Poll, view: Manifest, token: Mapping[str, Any] | None) -> _Walk:
+        """The commits of the response. Reads only these commits if a token has the row of its commit."""
         cut_at, within, left = view.head.id, None, request.max_commits
-        if token is not None:
-            after: str | None = text_member(token, "commit")
-        elif request.start is None or request.start == NOW:
-            after = view.head.id
-        else:
-            after = None if request.start == BEGINNING else request.start.removeprefix(AFTER)
         if token is not None and request.page_token is not None:
             cut_at, within = text_member(token, "cut"), position_member(token, "position")
             left = token.get("left", 0)
             if not isinstance(left, int) or not 1 <= left <= MAX_COMMITS:
                 raise ChangeCursorError("it is damaged")
-        position, pending = self._pending(request, view, after, cut_at)
-        return _Walk(position, tuple(pending[:left]), cut_at, len(pending) > left, within, left), pending
+        position = self._position(request, view, token)
+        if position.commit.id == cut_at:
+            return _Walk(position, (), cut_at, False, within, left)
+        found: list[Place] = []
+        for place in places_after(view, position):
+            if len(found) == left:
+                self._check_cut(view, position, cut_at)
+                return _Walk(position, tuple(found), cut_at, True, within, left)
+            found.append(place)
+            if place.commit.id == cut_at:
+                return _Walk(position, tuple(found), cut_at, False, within, left)
+        raise ChangeCursorError("its commits are not in the history of the branch")
 
-    def _with_ids(
-        self,
-        request: Poll,
-        head: GraphState,
-        token: Mapping[str, Any] | None,
-        position: Commit,
-        pending: Sequence[Commit],
-    ) -> ChangeFilter:
+    def _check_cut(self, view: Manifest, position: Place, cut_at: str) -> None:
+        """Check that the last commit of a poll is in the history, after the position."""
+        if cut_at != view.head.id:
+            found = find_place(view, cut_at)
+            if found is None or found.number <= position.number:
+                raise ChangeCursorError("its commits are not in the history of the branch")
+
+    def _position(self, request: Poll, view: Manifest, token: Mapping[str, Any] | None) -> Place:
+        """The last commit before the commits of the response."""
+        if token is None and request.start in (None, NOW):
+            return head_place(view)
+        if token is None and request.start == BEGINNING:
+            oldest = next(places_from(view))
+            if oldest.commit.parent is not None:  # cleanup has removed older commits from the history
+                raise ChangeFeedGapError(oldest.commit.id)
+            return oldest
+        after = str(request.start).removeprefix(AFTER) if token is None else text_member(token, "commit")
+        found = find_place(view, after, None if token is None else row_member(token))
+        if found is not None:
+            return found
+        first = first_commit(view)
+        if first.parent is not None:
+            raise ChangeFeedGapError(first.id, request.cursor)
+        if token is None:
+            raise NotFoundError(
+                f"commit {cut(after)} is not in the history of branch '{request.branch}'",
+                hint="'commit list' shows the commits of a branch",
+            )
+        raise ChangeCursorError("its commit is not in the history of the branch")
+
+    def _with_ids(self, request: Poll, head: GraphState, token: Mapping[str, Any] | None, walk: _Walk) -> ChangeFilter:
         """The filter of a poll with the ids of its types.
 
         A token has the ids. Without a token, a name is looked up in the head, then at the position, then in the commits
@@ -292,63 +321,40 @@ class Feed:
         chosen = request.filter
         if chosen.types is None:
             return chosen
+        position = walk.position.commit
         if token is None:
-            return replace(chosen, type_ids=resolved(chosen.types, self._states(head, position, pending)))
+            return replace(chosen, type_ids=resolved(chosen.types, self._states(head, position)))
         ids = from_member(token)
         if ids is None:  # a token of a release that followed types by name
+            cause = walk.commits[0].commit if walk.commits else position
             try:
-                ids = resolved(chosen.types, [self._state(position, pending[0] if pending else position)])
+                ids = resolved(chosen.types, [self._state(position, cause)])
             except InputError as error:
                 raise ChangeCursorError("it does not identify the types of its filter") from error
         if request.cursor is not None:
             check_names(chosen.types, ids, head)
         return replace(chosen, type_ids=ids)
 
-    def _states(self, head: GraphState, position: Commit, pending: Sequence[Commit]) -> Iterator[GraphState]:
+    def _states(self, head: GraphState, position: Commit) -> Iterator[GraphState]:
         """The states of a poll that may have different schemas. Leaves out states that cleanup has removed."""
         yield head
-        changing = [commit for commit in reversed(pending) if commit.writer not in _SAME_SCHEMA]
-        for commit in [position, *changing]:
+        later = takewhile(lambda commit: commit.id != position.id, commits(head.manifest))
+        for commit in chain([position], (commit for commit in later if commit.writer not in _SAME_SCHEMA)):
             with suppress(ChangeFeedGapError):
                 yield self._state(commit, commit)
-
-    def _pending(self, request: Poll, view: Manifest, after: str | None, cut_at: str) -> tuple[Commit, list[Commit]]:
-        """The commit at a position, and the commits after it up to the commit `cut_at`, oldest first."""
-        found: list[Commit] = []
-        is_within = False
-        oldest: Commit | None = None
-        for commit in commits(view):
-            is_within = is_within or commit.id == cut_at
-            if commit.id == after and is_within:
-                return commit, found[::-1]
-            if is_within:
-                found.append(commit)
-            oldest = commit
-        if not is_within:
-            raise ChangeCursorError("its commits are not in the history of the branch")
-        assert oldest is not None
-        if oldest.parent is not None:  # cleanup has removed older commits from the history
-            raise ChangeFeedGapError(oldest.id, request.cursor)
-        if after is None:
-            return found[-1], found[-2::-1] if len(found) > 1 else []
-        if request.start is not None:
-            raise NotFoundError(
-                f"commit {cut(after)} is not in the history of branch '{request.branch}'",
-                hint="'commit list' shows the commits of a branch",
-            )
-        raise ChangeCursorError("its commit is not in the history of the branch")
 
     def _page(self, request: Poll, binding: Binding, walk: _Walk) -> FeedPage:
         blocks: list[ChangeBlock] = []
         state: GraphState | None = None
         position, within, left = walk.position, walk.within, walk.left
         changes_left, bytes_left = request.limits.changes, request.limits.bytes
-        for number, commit in enumerate(walk.commits):
+        for number, place in enumerate(walk.commits):
+            commit = place.commit
             if number and (changes_left < 1 or bytes_left < 1):
                 return self._terminal(binding, blocks, position, caught_up=False)
             limits = PageLimits(changes_left, bytes_left)
             try:
-                before = self._state(position, commit) if state is None else state
+                before = self._state(position.commit, commit) if state is None else state
                 state = self._state(commit, commit)
                 changes = CommitChanges(self._reading, commit, before, state, request.filter)
                 started = any(block.changes for block in blocks)
@@ -357,7 +363,7 @@ class Feed:
                 if number:
                     return self._terminal(binding, blocks, position, caught_up=False)
                 if isinstance(error, ChangeFeedGapError):
-                    raise ChangeFeedGapError(commit.id, _cursor(binding, position.id)) from error
+                    raise ChangeFeedGapError(commit.id, _cursor(binding, position)) from error
                 raise
             if more and not found:
                 return self._terminal(binding, blocks, position, caught_up=False)
@@ -365,20 +371,20 @@ class Feed:
                 token = encode(
                     TokenKind.FEED_PAGE,
                     binding,
-                    commit=position.id,
+                    **_members(position),
                     cut=walk.cut,
                     left=left,
                     position=found[-1].position(),
                 )
                 blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), page_token=token))
                 return FeedPage(tuple(blocks), next_page_token=token)
-            blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), cursor=_cursor(binding, commit.id)))
-            position, within, left = commit, None, left - 1
+            blocks.append(ChangeBlock(ChangeCause(commit), tuple(found), cursor=_cursor(binding, place)))
+            position, within, left = place, None, left - 1
             changes_left, bytes_left = changes_left - len(found), bytes_left - size
         return self._terminal(binding, blocks, position, caught_up=not walk.more)
 
-    def _terminal(self, binding: Binding, blocks: list[ChangeBlock], position: Commit, *, caught_up: bool) -> FeedPage:
-        return FeedPage(tuple(blocks), cursor=_cursor(binding, position.id), caught_up=caught_up)
+    def _terminal(self, binding: Binding, blocks: list[ChangeBlock], position: Place, *, caught_up: bool) -> FeedPage:
+        return FeedPage(tuple(blocks), cursor=_cursor(binding, position), caught_up=caught_up)
 
     def _binding(self, state: GraphState, chosen: ChangeFilter, *, branch: bool = False) -> Binding:
         view = state.manifest
@@ -392,8 +398,10 @@ class Feed:
 
     def _first_commit(self, view: Manifest) -> str | None:
         """The first commit of the graph. It is the same for all branches."""
+        if view.genesis is not None:
+            return view.genesis
         if self._genesis is None:
-            *_, oldest = commits(view)
+            oldest = first_commit(view)
             self._genesis = (oldest.id if oldest.parent is None else None,)
         return self._genesis[0]
 
@@ -410,5 +418,10 @@ def _bound(binding: Binding, chosen: ChangeFilter) -> Binding:
     return binding if chosen.type_ids is None else replace(binding, types=tuple(to_member(chosen.type_ids)))
 
 
-def _cursor(binding: Binding, commit_id: str) -> str:
-    return encode(TokenKind.FEED_CURSOR, binding, commit=commit_id)
+def _cursor(binding: Binding, place: Place) -> str:
+    return encode(TokenKind.FEED_CURSOR, binding, **_members(place))
+
+
+def _members(place: Place) -> dict[str, Any]:
+    """The members of a token for a position in the history. The row only makes the commit fast to find."""
+    return {"commit": place.commit.id} | ({"row": place.row} if place.row else {})

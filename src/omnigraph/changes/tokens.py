@@ -67,7 +67,7 @@ class Binding:
         checks = (
             ("graph", self.graph, "it belongs to another graph"),
             ("branch", self.branch, "it belongs to another branch"),
-            ("incarnation", self.incarnation, "the branch was deleted and created again"),
+            ("incarnation", self.incarnation, "the branch was reset, or deleted and created again"),
             ("filter", self.filter, "it was made for other filters"),
         )
         for name, expected, reason in checks:
@@ -180,6 +180,18 @@ def text_member(token: Mapping[str, Any], name: str) -> str:
     """
     found = token.get(name)
     if not isinstance(found, str):
+        raise ChangeCursorError("it is damaged")
+    return found
+
+
+def row_member(token: Mapping[str, Any]) -> int | None:
+    """The row of the manifest from which the commit of a token is searched; None if the token does not have it.
+
+    Raises:
+        ChangeCursorError: it is not a number.
+    """
+    found = token.get("row")
+    if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
         raise ChangeCursorError("it is damaged")
     return found
 

@@ -57,7 +57,13 @@ def changes() -> None:
 @click.option("--page-token", metavar="TOKEN", help="Continue inside the last commit of an earlier page.")
 @limit_option
 @filter_options
-@click.option("--wait", type=click.FloatRange(min=0), metavar="SECONDS", default=0.0, help="Wait for a new commit.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=0.0,
+    help="With --cursor: wait for a commit after the cursor. Without it, the command returns at once.",
+)
 @JSON
 def poll_changes(
     uri: str | None,

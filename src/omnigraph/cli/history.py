@@ -115,6 +115,8 @@ def _log_lines(log: EntityLog) -> Iterator[str]:
             yield printable(f"    {name}: {before}{arrow}{after}{' (other content)' if same_size else ''}")
     for merge in log.incomplete_merges:
         yield f"merged by {merge}: not all commits are kept"
+    for after, until in log.incomplete_ranges:
+        yield f"after {after}, in or before {until}: not all commits are kept"
     if log.kept_from is not None:
         yield f"in or before {log.kept_from}: not kept"
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def status(uri: str | None, uri_option: str | None, store: str | None, as_json: bool) -> None:
     """Show the condition of a graph, and the commands that improve it.
 
-    Shows the files, versions, rows, deleted rows and rows without an index of each table of each branch, interrupted
-    writes, running work, and the space that branches and tags hold.
+    Shows the files, versions, rows, deleted rows, rows without an index and old vectors of each table of each branch,
+    interrupted writes, running work, and the space that branches and tags hold.
     """
     with open_to_read(address(uri, uri_option, store)) as graph:
         found = graph.status()
@@ -68,6 +68,8 @@ def _branch_lines(branch: BranchStatus) -> Iterator[str]:
             f"{_size(table.bytes_on_disk)} on disk",
         ]
         facts += [f"{table.unindexed_rows} rows without an index"] if table.unindexed_rows else []
+        facts += [f"old vectors: {', '.join(table.stale_vectors)}"] if table.stale_vectors else []
+        facts += [f"no vectors: {', '.join(table.missing_vectors)}"] if table.missing_vectors else []
         facts += [f"{table.deleted_rows} deleted rows in files"] if table.deleted_rows else []
         yield f"  {table.type_key}: {', '.join(facts)}"
 
@@ -112,7 +114,7 @@ def upkeep(
 
     'omnigraph status' shows the condition. Options and environment variables set the thresholds. One process per graph
     is enough; several do no harm. The command removes old commits as 'cleanup' does: it keeps all branches and tags,
-    the newest commits of each branch, and young commits.
+    the newest commits of each branch, and young commits. It completes interrupted hard drops of schema changes.
     """
     target = address(uri, uri_option, store)
     if not watch and click.get_current_context().get_parameter_source("every") is ParameterSource.COMMANDLINE:
@@ -161,6 +163,8 @@ def _print_report(report: UpkeepReport, as_json: bool, *, idle: bool) -> None:
         removed = sum(table.fragments_removed for table in receipt.tables)
         added = sum(table.fragments_added for table in receipt.tables)
         click.echo(f"{time}  optimized {branch}: {removed} files → {added}")
+    for drop in report.hard_drops:
+        click.echo(f"{time}  dropped data of {drop.type_key} removed: {drop.versions_removed} versions")
     if report.cleanup is not None:
         cleaned = report.cleanup
         versions = cleaned.versions_removed + cleaned.manifest.old_versions_removed

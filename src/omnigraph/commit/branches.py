@@ -22,7 +22,7 @@ from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
 from omnigraph.commit.recovery import recover_branch
-from omnigraph.commit.ref_names import SYSTEM, branch_name
+from omnigraph.commit.ref_names import SYSTEM, branch_name, is_tag_name
 from omnigraph.commit.refs import (
     BranchRef,
     branch_ref_names,
@@ -30,6 +30,7 @@ from omnigraph.commit.refs import (
     create_branch_ref,
     delete_branch_ref,
     find_branch_ref,
+    find_tag,
     list_all_branch_refs,
     list_tag_refs,
 )
@@ -84,7 +85,8 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
     """Create a branch at a manifest version. It exists as soon as its reference is confirmed.
 
     Raises:
-        ConflictError: the name exists, or is a prefix of another branch's name or has one as a prefix.
+        ConflictError: a branch or a tag has the name, or it is a prefix of another branch's name or has one as a
+            prefix.
         VersionReclaimedError: cleanup has removed the version, or is about to.
     """
     name = branch_name(name)
@@ -153,9 +155,13 @@ def withdraw_pending(store: Store) -> None:
 
 
 def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
-    """Check that a name does not clash with other branches.
+    """Check that a name does not clash with tags and other branches.
 
-    `mine` is the reference that this creation has written. Without it, pending references that clash are removed.
+    A creator of a tag checks the names of branches, also of pending ones, after it has written the tag. So at least one
+    of two concurrent creators sees the other.
+
+    `mine` is the reference that this creation has written. Without it, tags are not checked, and pending references
+    that clash are removed.
     """
     for other in branch_ref_names(store.objects):
         same = other == name and mine is None
@@ -167,6 +173,9 @@ def _check_name(store: Store, name: str, mine: BranchRef | None = None) -> None:
         if same:
             raise _name_taken(name)
         raise ConflictError(f"'{name}' and branch '{other}' cannot both exist: one name is a path prefix of the other")
+    is_checked = mine is not None and mine.pending and is_tag_name(name)
+    if is_checked and find_tag(store.objects, name) is not None:
+        raise ConflictError(f"'{name}' is the name of a tag", hint="choose another name for the branch")
 
 
 def _name_taken(name: str) -> ConflictError:

@@ -135,7 +135,7 @@ def _is_claim_of_dead_process(claim: bytes) -> bool:
 
 def _create_manifest(store: Store, accepted: AcceptedSchema, pins: list[TablePin]) -> None:
     genesis = Commit(ulid_now(), MAIN, 1, None, None, None, now_micros(), "create the graph", generation=1)
-    rows: pa.Table = state_rows(MAIN, ir_hash(accepted), pins, (), [genesis], genesis, 0)
+    rows: pa.Table = state_rows(MAIN, ir_hash(accepted), pins, (), [genesis], genesis, 0, genesis=genesis.id)
     store.manifest.create(SCHEMA.with_metadata({STAMP: str(CURRENT)}), rows)
 
 

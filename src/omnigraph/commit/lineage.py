@@ -1,4 +1,6 @@
-"""The history of a branch: its commits, newest first."""
+"""The history of a branch: its commits, newest first, or from a position on."""
+
+# See docs/decisions/0161-tokens-hold-positions.md
 
 from __future__ import annotations
 
@@ -6,9 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.manifest import Commit, Manifest
@@ -33,13 +37,125 @@ _MOST = 8
 """The maximum number of commits that the error for an ambiguous id lists."""
 
 
+_FIRST_READ = 128
+"""Number of rows of older parts that a walk through the history reads first. Each further read is twice as large."""
+
+_NEAR = 4096
+"""Number of rows after a recorded position that are searched before the whole history is."""
+
+
 def commits(view: Manifest) -> Iterator[Commit]:
-    """All commits on the branch, newest first. Reads each older part of the manifest when it is needed."""
+    """All commits on the branch, newest first. Reads older rows of the manifest when they are needed."""
     yield from reversed(view.recent)
+    for index, start, count in _runs_backwards(view):
+        yield from reversed(_own_commits(view, index, view.ledger.read_rows(index, start, count)))
+
+
+def _runs_backwards(view: Manifest) -> Iterator[tuple[int, int, int]]:
+    """Runs of rows of the older parts, newest first: the part, the first row in it and the number of rows.
+
+    The runs get longer, so a walk that ends early reads at most about twice the rows that it needs.
+    """
+    size = _FIRST_READ
     for index in reversed(range(len(view.ledger.parts) - 1)):
-        rows = view.ledger.read_part(index)
-        own = rows.filter(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value))
-        yield from reversed(view.ledger.decoded(own, read_commits, [index]))
+        end = view.ledger.parts[index]
+        while end > 0:
+            start = max(end - size, 0)
+            yield index, start, end - start
+            end, size = start, size * 2
+
+
+def _own_commits(view: Manifest, index: int, rows: pa.Table) -> list[Commit]:
+    own = rows.filter(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value))
+    return view.ledger.decoded(own, read_commits, [index])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A commit of a branch, and its position in the history of the branch.
+
+    Attributes:
+        commit: the commit.
+        number: its row number in the manifest. Later commits have larger numbers.
+        row: a row number to search from, at most that of the commit in all later versions of the manifest. A
+            publish appends rows and merges parts in order. Only rows of the last part, the state, get other numbers.
+    """
+
+    commit: Commit
+    number: int
+    row: int
+
+
+def _old_rows(view: Manifest) -> int:
+    """Number of rows before the last part of a manifest, the state."""
+    return sum(view.ledger.parts[:-1])
+
+
+def _recent_places(view: Manifest) -> list[Place]:
+    old = _old_rows(view)
+    return [Place(commit, old + number, old) for number, commit in enumerate(view.recent)]
+
+
+def places_from(view: Manifest, row: int = 0) -> Iterator[Place]:
+    """The commits from a row of the manifest on, oldest first. Reads newer rows when they are needed."""
+    size, first = _FIRST_READ, 0
+    for index, count in enumerate(view.ledger.parts[:-1]):
+        start = max(row - first, 0)
+        while start < count:
+            rows = view.ledger.read_rows(index, start, min(size, count - start))
+            numbers = pc.indices_nonzero(pc.equal(rows["object_type"], RowKind.GRAPH_COMMIT.value)).to_pylist()
+            for number, commit in zip(numbers, _own_commits(view, index, rows), strict=True):
+                yield Place(commit, first + start + number, first + start + number)
+            start, size = start + rows.num_rows, size * 2
+        first += count
+    yield from _recent_places(view)
+
+
+def places_after(view: Manifest, place: Place) -> Iterator[Place]:
+    """The commits after a commit of the branch, oldest first."""
+    return (found for found in places_from(view, place.row) if found.number > place.number)
+
+
+def find_place(view: Manifest, commit_id: str, row: int | None = None) -> Place | None:
+    """The position of a commit in the history of a branch; None if the history does not have it.
+
+    Args:
+        view: the manifest of the branch.
+        commit_id: the commit.
+        row: the row of its place in an earlier version. The commit is found without a search from there on.
+            Otherwise the search reads the ids of all newer commits.
+    """
+    for place in reversed(_recent_places(view)):
+        if place.commit.id == commit_id:
+            return place
+    old = _old_rows(view)
+    if row is not None and 0 <= row < old:
+        for place in places_from(view, row):
+            if place.commit.id == commit_id:
+                return place
+            if place.number > row + _NEAR:
+                break
+    for index, start, count in _runs_backwards(view):
+        ids = view.ledger.read_rows(index, start, count, ["object_id", "object_type"])
+        is_it = pc.and_(pc.equal(ids["object_id"], commit_id), pc.equal(ids["object_type"], RowKind.GRAPH_COMMIT.value))
+        for number in pc.indices_nonzero(is_it).to_pylist():
+            (commit,) = _own_commits(view, index, view.ledger.read_rows(index, start + number, 1))
+            found = sum(view.ledger.parts[:index]) + start + number
+            return Place(commit, found, found)
+    return None
+
+
+def head_place(view: Manifest) -> Place:
+    """The position of the head of a branch."""
+    if view.recent:
+        return _recent_places(view)[-1]
+    found = find_place(view, view.head.id)
+    return Place(view.head, _old_rows(view), _old_rows(view)) if found is None else found
+
+
+def first_commit(view: Manifest) -> Commit:
+    """The oldest commit in the history of a branch."""
+    return next((place.commit for place in places_from(view)), view.head)
 
 
 def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:

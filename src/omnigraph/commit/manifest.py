@@ -131,6 +131,23 @@ class Commit:
         return TypeCounts("", *(sum(numbers) for numbers in zip((0, 0, 0), *sums, strict=True)))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DroppedData:
+    """Data of one table that a schema change on `main` dropped, and that has to be removed from earlier commits.
+
+    Attributes:
+        manifest_version: the manifest version of the schema change.
+        key: the type key before the schema change.
+        path: the table.
+        version: the first version of the table without the data; None if the type was dropped.
+    """
+
+    manifest_version: int
+    key: str
+    path: str
+    version: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One version of the manifest of one branch.
@@ -147,6 +164,8 @@ class Manifest:
         closed: the branch is deleted or was reset. Nothing can be published after this version.
         ancestors: rows of merged commits in the last part of the manifest.
         successor: if the branch was reset, its new incarnation.
+        dropped_data: on `main`, the hard drops of all schema changes. Entries stay when the data is removed.
+        genesis: id of the first commit of the graph; None if the manifest was written by an older release.
     """
 
     branch: str
@@ -161,6 +180,8 @@ class Manifest:
     closed: bool = False
     ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
     successor: str | None = None
+    dropped_data: tuple[DroppedData, ...] = ()
+    genesis: str | None = None
 
     @property
     def version(self) -> int:
@@ -181,6 +202,8 @@ class Change:
         renames: pairs of old and new type key. `pins` uses the new keys.
         schema_hash: hash of the new schema, if it changes.
         ancestors: rows of merged commits, from `ancestor_rows`.
+        hard: type keys of tables whose dropped data has to be removed from earlier commits.
+        undone: manifest version of a schema change that the publish undoes.
     """
 
     pins: tuple[TablePin, ...] = ()
@@ -188,6 +211,8 @@ class Change:
     renames: tuple[tuple[str, str], ...] = ()
     schema_hash: str | None = None
     ancestors: pa.Table | None = None
+    hard: tuple[str, ...] = ()
+    undone: int | None = None
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from omnigraph.commit.manifest import (
     MAIN,
     SCHEMA,
     Commit,
+    DroppedData,
     Manifest,
     TableId,
     TablePin,
@@ -50,6 +51,8 @@ def state_rows(
     *,
     closed: bool = False,
     successor: str | None = None,
+    dropped_data: Iterable[DroppedData] = (),
+    genesis: str | None = None,
 ) -> pa.Table:
     """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
@@ -67,6 +70,7 @@ def state_rows(
             }
         )
     rows += [_commit_row(commit) for commit in commits]
+    hard = [[one.manifest_version, one.key, one.path, one.version] for one in dropped_data]
     rows.append(
         {
             "object_id": f"graph_head:{branch}",
@@ -76,6 +80,8 @@ def state_rows(
                 {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
                 | ({"closed": True} if closed else {})
                 | ({"successor": successor} if successor is not None else {})
+                | ({"dropped_data": hard} if hard else {})
+                | ({"genesis": genesis} if genesis is not None else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -211,6 +217,8 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
     head: Commit | None = None
     fence, schema_hash, closed = 0, "", False
     successor: str | None = None
+    dropped_data: tuple[DroppedData, ...] = ()
+    genesis: str | None = None
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -227,6 +235,8 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
             head = _commit(members["head"], members["branch"], row["table_version"])
             fence, schema_hash = members["fence"], members["schema_hash"]
             closed, successor = members.get("closed", False), members.get("successor")
+            dropped_data = tuple(DroppedData(*one) for one in members.get("dropped_data", ()))
+            genesis = members.get("genesis")
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -242,6 +252,8 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         closed,
         ancestors,
         successor,
+        dropped_data,
+        genesis=genesis,
     )
 
 

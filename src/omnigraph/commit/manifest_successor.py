@@ -6,11 +6,12 @@ history. When the state has many commits, they move to a new part, and small par
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from omnigraph.commit.manifest import SCHEMA, Change, Commit, Manifest
+from omnigraph.commit.manifest import SCHEMA, Change, Commit, DroppedData, Manifest, TablePin
 from omnigraph.commit.manifest_rows import commit_rows, state_rows
 from omnigraph.storage.ledger import LedgerVersion
 
@@ -59,7 +60,18 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         add.append(pa.concat_tables([*folded, ancestors, commit_rows(commits)]))
         commits, ancestors = (), SCHEMA.empty_table()
     schema_hash = change.schema_hash or manifest.schema_hash
-    state = state_rows(manifest.branch, schema_hash, tables.values(), dropped, commits, commit, fence)
+    hard = _dropped_data(manifest, change, commit, tables)
+    state = state_rows(
+        manifest.branch,
+        schema_hash,
+        tables.values(),
+        dropped,
+        commits,
+        commit,
+        fence,
+        dropped_data=hard,
+        genesis=manifest.genesis,
+    )
     add.append(pa.concat_tables([state, ancestors]))
     says = replace(
         manifest,
@@ -70,8 +82,20 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
         dropped=tuple(dropped),
         recent=commits,
         ancestors=ancestors,
+        dropped_data=hard,
     )
     return Successor(keep, add, says)
+
+
+def _dropped_data(
+    manifest: Manifest, change: Change, commit: Commit, tables: Mapping[str, TablePin]
+) -> tuple[DroppedData, ...]:
+    """The hard drops after a commit."""
+    versions = {pin.id: pin.ref.version for pin in tables.values()}
+    before = [manifest.tables[key] for key in change.hard]
+    made = (DroppedData(commit.manifest_version, pin.key, pin.ref.path, versions.get(pin.id)) for pin in before)
+    kept = (one for one in manifest.dropped_data if one.manifest_version != change.undone)
+    return (*kept, *made)
 
 
 def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Successor:
@@ -94,6 +118,8 @@ def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Suc
         fence,
         closed=True,
         successor=successor,
+        dropped_data=says.dropped_data,
+        genesis=says.genesis,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 

@@ -96,6 +96,7 @@ def undo(
         tuple(key for identity, key in now.items() if identity not in pins),
         tuple((key, pins[i].key) for i, key in now.items() if i in pins and pins[i].key != key),
         None if before.schema_hash == view.schema_hash else before.schema_hash,
+        undone=published.manifest_version,
     )
     # A retry with the idempotency key of the write finds that it was undone.
     commit = replace(_undoing(store, sidecar, view), idempotency_key=sidecar.commit.idempotency_key)

@@ -30,6 +30,9 @@ ROLLBACK_VERSION = 2
 ADOPTING_VERSION = 3
 """Version number of the sidecar of a branch update. Older releases, which would ignore its tables, refuse it."""
 
+HARD_DROP_VERSION = 4
+"""Version number of the sidecar of a schema change with hard drops. Older releases would lose the hard drops."""
+
 _NAME = re.compile(rf"{RECOVERY_DIRECTORY}/[0-7][0-9A-HJKMNP-TV-Z]{{25}}\.json")
 
 
@@ -92,12 +95,14 @@ class SchemaIntent:
         added: tables that were created for new types.
         drops: type keys that are removed from the graph.
         renames: old and new type keys.
+        hard: type keys, before the change, whose dropped data has to be removed from earlier commits.
     """
 
     schema_hash: str
     added: tuple[TablePin, ...] = ()
     drops: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
+    hard: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +166,13 @@ class Sidecar:
             return Change(tuple(table.pinned(table.key) for table in self.tables))
         names = dict(self.schema.renames)
         moved = tuple(table.pinned(names.get(table.key, table.key)) for table in self.tables)
-        return Change((*moved, *self.schema.added), self.schema.drops, self.schema.renames, self.schema.schema_hash)
+        schema = self.schema
+        return Change((*moved, *schema.added), schema.drops, schema.renames, schema.schema_hash, hard=schema.hard)
 
     def dump(self) -> bytes:
         version = SIDECAR_VERSION if self.adopted is None else ADOPTING_VERSION
+        if self.schema is not None and self.schema.hard:
+            version = HARD_DROP_VERSION
         version = ROLLBACK_VERSION if self.rollback_only else version
         members = with_checksum({"sidecar_version": version, **_plain(self)})
         return orjson.dumps(members, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
@@ -179,7 +187,7 @@ class Sidecar:
         try:
             members = verify_checksum(orjson.loads(data))
             version = members["sidecar_version"]
-            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION, ADOPTING_VERSION):
+            if version not in (SIDECAR_VERSION, ROLLBACK_VERSION, ADOPTING_VERSION, HARD_DROP_VERSION):
                 raise ValueError(f"sidecar version {version} is not known to this release")
             commit = replace(_commit(members["commit"]), counts=read_counts(members.get("counts")))
             commit_rows([commit])  # raises if the manifest cannot store the commit
@@ -308,7 +316,8 @@ def _schema(members: dict[str, Any]) -> SchemaIntent:
         TablePin(pin["key"], TableId(**pin["id"]), TableRef(**pin["ref"]), pin["row_count"]) for pin in members["added"]
     )
     renames = tuple((old, new) for old, new in members["renames"])
-    return SchemaIntent(members["schema_hash"], added, tuple(members["drops"]), renames)
+    hard = tuple(members.get("hard", ()))
+    return SchemaIntent(members["schema_hash"], added, tuple(members["drops"]), renames, hard)
 
 
 def _adopted_json(adopted: AdoptedTables) -> dict[str, Any]:

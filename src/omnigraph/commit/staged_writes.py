@@ -83,12 +83,24 @@ class StagedWrites:
 
     @property
     def counts(self) -> tuple[TypeCounts, ...]:
-        """The number of entities that the writes insert, update and delete, by type. Omits unchanged types."""
+        """The number of entities that the writes insert, update and delete, by type. Omits unchanged types.
+
+        A type that a schema change renames has its new name. All entities of a type that it drops are deleted.
+        """
+        names = {} if self.schema is None else dict(self.schema.renames)
         found = [
-            TypeCounts(entry.intent.key, entry.staged.rows_added, entry.staged.rows_updated, entry.staged.rows_removed)
-            for entry in self._entries
+            TypeCounts(names.get(key, key), staged.rows_added, staged.rows_updated, staged.rows_removed)
+            for key, staged in ((entry.intent.key, entry.staged) for entry in self._entries)
         ]
-        return tuple(sorted(one for one in found if one.inserted or one.updated or one.deleted))
+        if self.schema is not None:
+            found += [TypeCounts(key, deleted=self.view.tables[key].row_count) for key in self.schema.drops]
+        # A type may get the name of a dropped one.
+        sums: dict[str, TypeCounts] = {}
+        for one in found:
+            old = sums.get(one.key, TypeCounts(one.key))
+            numbers = (old.inserted + one.inserted, old.updated + one.updated, old.deleted + one.deleted)
+            sums[one.key] = TypeCounts(one.key, *numbers)
+        return tuple(sorted(one for one in sums.values() if one.inserted or one.updated or one.deleted))
 
     def begin(self, view: Manifest) -> None:
         """Begin an attempt on a captured state."""
@@ -231,6 +243,7 @@ class StagedWrites:
             tuple(create_table(self.store, change.accepted, k, i) for k, i in wanted.items() if i not in keys),
             tuple(key for identity, key in keys.items() if identity not in kept),
             tuple((keys[identity], key) for identity, key in kept.items() if keys[identity] != key),
+            change.hard,
         )
 
     def abandon(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
@@ -382,11 +382,14 @@ class ChangeColumns(TableWrite):
         schema: the columns after the change.
         values: the columns with new values; None if all columns keep their values.
         write: writes the new values; None to write them in this process.
+        count_updates: counts the rows with changed values; None if there are none. New columns and wider numbers are no
+            changes of values.
     """
 
     schema: pa.Schema
     values: NewValues | None = None
     write: WriteColumns | None = None
+    count_updates: Callable[[TableView], int] | None = None
 
     def is_empty(self, table: TableView, row_count: int) -> bool:
         return self.values is None and has_columns(table.schema(), self.schema)
@@ -395,7 +398,8 @@ class ChangeColumns(TableWrite):
         written = None
         if self.values is not None and self.write is not None and table.count():
             written = self.write(table, self.schema, self.values)
-        return stage_columns(table, self.schema, self.values, written)
+        staged = stage_columns(table, self.schema, self.values, written)
+        return staged if self.count_updates is None else replace(staged, rows_updated=self.count_updates(table))
 
     def note_reads(self, reads: ReadSet) -> None:
         reads.whole.add(self.key)

@@ -27,14 +27,15 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
 
     The reference is written first and the commit is checked afterwards. Cleanup lists versions for removal before it
     reads the references. So either cleanup sees the tag and keeps its versions, or this check sees the removal list.
+    The names of branches are checked afterwards, too: a creator of a branch checks the tags after it has written a
+    pending reference. So at least one of both sees the other.
 
     Raises:
         ConflictError: a tag or a branch has the name.
         VersionReclaimedError: cleanup has removed the commit's version, or is about to.
     """
     name = tag_name(name)
-    if name in store.branch_names():  # commands that take a branch, a commit or a tag would find only the branch
-        raise ConflictError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
+    _check_branches(store, name)
     guard = ReferenceGuard(store, store.manifest_of(commit))
     ref = TagRef(name, commit.id, commit.branch, commit.ledger, commit.manifest_version, now_micros())
     reach(Failpoint.TAG_CREATE_CHECKED)
@@ -45,11 +46,21 @@ def create_tag(store: Store, name: str, commit: Commit) -> Tag:
     reach(Failpoint.TAG_REF_CREATED)
     try:
         guard.check()
+        _check_branches(store, name)
     except OmnigraphError:
         with suppress(ObjectChangedError):  # another process has deleted the tag
             delete_tag_ref(store.objects, made)
         raise
     return made
+
+
+def _check_branches(store: Store, name: str) -> None:
+    """Check that no branch has the name, also none that is being created.
+
+    Commands that take a branch, a commit or a tag would find only the branch.
+    """
+    if name in store.branch_names():
+        raise ConflictError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
 
 
 def delete_tag(store: Store, name: str) -> None:

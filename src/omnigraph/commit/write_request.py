@@ -81,11 +81,13 @@ class SchemaChange:
         source: the schema's source text.
         accepted: the compiled schema.
         replaces: hash of the schema that it was derived from. It must still be active.
+        hard: type keys, before the change, whose dropped data has to be removed from earlier commits.
     """
 
     source: str
     accepted: AcceptedSchema
     replaces: str
+    hard: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 
 import orjson
-import pyarrow as pa
 
 from omnigraph.changes.planned_changes import PlannedChanges
 from omnigraph.commit.ancestors import History, generation_of
@@ -175,10 +174,6 @@ class PrepareUpdate:
         """The changes of the branch, without entities that have unresolved conflicts."""
         session, tables = self.session, self.session.store.tables
         aligned = tables if merged.alignment is None else merged.alignment.tables
-        left_out: dict[str, list[str]] = {}
-        for one in merged.conflicts:
-            if one.entity_id is not None:
-                left_out.setdefault(one.type_key, []).append(one.entity_id)
         return PlannedChanges(
             tables,
             session.graph_state(view),
@@ -186,14 +181,24 @@ class PrepareUpdate:
             session.added_properties(self.parent),
             merged.tables,
             aligned,
-            {key: pa.array(ids, pa.utf8()) for key, ids in left_out.items()},
+            merged.conflicting,
         )
 
     def _work(self, view: Manifest) -> Merge:
         session, budget = self.session, memory_budget(self.request.memory_budget)
         comparer = LocalComparer(session.store.tables, budget)
         level = merge_level(self.request.level)
-        return Merge(session.store, view, session.schemas, self.choices, comparer, MemoryLimit(budget), level=level)
+        # The counts leave out all entities with conflicts, so all of them are needed.
+        return Merge(
+            session.store,
+            view,
+            session.schemas,
+            self.choices,
+            comparer,
+            MemoryLimit(budget),
+            level=level,
+            complete=True,
+        )
 
     def previewed(self, view: Manifest) -> MergeReceipt:
         """The receipt of a preview."""

@@ -9,7 +9,6 @@ from omnigraph.commit.branches import Branch
 from omnigraph.commit.lineage import find_ancestor, full_commit_id
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import branch_name
-from omnigraph.commit.refs import list_tag_refs
 from omnigraph.engine.session import Session
 from omnigraph.errors import ConflictError, InputError, shown
 
@@ -26,8 +25,6 @@ def create_branch(session: Session, name: str, *, source: str | None = None, com
             "give source or commit, not both: a branch starts at the head of another branch or at a commit"
         )
     store = session.store
-    if branch_name(name) in list_tag_refs(store.objects):
-        raise ConflictError(f"'{branch_name(name)}' is the name of a tag", hint="choose another name for the branch")
     view = store.capture(source or MAIN) if commit is None else snapshots.at_commit(store, commit).manifest
     made = branches.create_branch(store, name, view)
     parent = made.parent if made.parent == MAIN else parent_of(store, store.branch_refs(), made)

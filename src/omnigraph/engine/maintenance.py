@@ -24,8 +24,11 @@ from omnigraph.errors import (
     RetryableError,
     StorageError,
     StorageErrorKind,
+    VersionReclaimedError,
     shown,
 )
+from omnigraph.migrate.hard_drops import finish_drops
+from omnigraph.migrate.receipt import HardDrop
 from omnigraph.upkeep import backup as copying
 from omnigraph.upkeep import cleanup as cleaning
 from omnigraph.upkeep import indexes as indexing
@@ -101,17 +104,19 @@ class UpkeepReport:
         optimized: the branches that were optimized, with their receipts.
         cleanup: the result of the cleanup; None if it was not due.
         error: a temporary error that ended the round, such as a conflict with other writers; None if there was none.
+        hard_drops: the removals of dropped data that were completed.
     """
 
     status: GraphStatus | None
     optimized: tuple[tuple[str, OptimizeReceipt], ...] = ()
     cleanup: CleanupReport | None = None
     error: str | None = None
+    hard_drops: tuple[HardDrop, ...] = ()
 
     @property
     def is_idle(self) -> bool:
         """Whether there was nothing to do."""
-        return not self.optimized and self.cleanup is None and self.error is None
+        return not self.optimized and self.cleanup is None and self.error is None and not self.hard_drops
 
     def to_json(self) -> dict[str, Any]:
         """The report as the JSON object that all user interfaces return."""
@@ -121,6 +126,7 @@ class UpkeepReport:
             "cleanup": None
             if cleaned is None
             else {"versions_removed": cleaned.versions_removed, "bytes_removed": cleaned.bytes_removed},
+            "hard_drops": [drop.to_json() for drop in self.hard_drops],
             "error": self.error,
         }
 
@@ -141,6 +147,8 @@ def upkeep(
 ) -> UpkeepReport:
     """Recover interrupted writes, optimize the branches and clean up, as far as the thresholds demand it.
 
+    Completes hard drops that were interrupted, whatever the thresholds are.
+
     Args:
         session: the session.
         thresholds: the thresholds above which a command runs; by default from the settings.
@@ -157,10 +165,11 @@ def upkeep(
     settled = set() if known is None else known
     recover_all(session.store)
     found = status(session, limits)
+    dropped = finish_drops(session.store) if found.unfinished_drops else ()
     optimized: list[tuple[str, OptimizeReceipt]] = []
     for branch in found.branches:
         if stop is not None and stop.is_set():
-            return UpkeepReport(found, tuple(optimized))
+            return UpkeepReport(found, tuple(optimized), hard_drops=dropped)
         if branch.head in settled or not any(True for _ in debts(branch, limits)):
             continue
         with suppress(BranchNotFoundError):  # deleted meanwhile
@@ -172,7 +181,7 @@ def upkeep(
     due = sum(branch.removable for branch in found.branches) > limits.versions
     if due and not (stop is not None and stop.is_set()):
         cleaned = cleanup(session, Policy(limits.keep, limits.older_than, ORPHANS_OLDER_THAN), preview=False)
-    return UpkeepReport(found, tuple(optimized), cleaned)
+    return UpkeepReport(found, tuple(optimized), cleaned, hard_drops=dropped)
 
 
 def watch(session: Session, thresholds: Thresholds | None, interval: float, stop: Event) -> Iterator[UpkeepReport]:
@@ -190,7 +199,8 @@ def watch(session: Session, thresholds: Thresholds | None, interval: float, stop
     while not stop.is_set():
         try:
             yield upkeep(session, thresholds, stop, settled)
-        except (ConflictError, RetryableError) as error:
+        # A branch may be deleted, or another cleanup may remove the versions that are being read.
+        except (BranchNotFoundError, ConflictError, RetryableError, VersionReclaimedError) as error:
             yield UpkeepReport(None, error=str(error))
         except StorageError as error:
             if error.kind is not StorageErrorKind.TRANSIENT:

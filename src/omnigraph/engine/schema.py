@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import replace
 
-from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.engine.backends import backend_of
@@ -20,7 +20,7 @@ from omnigraph.engine.session import At, Session
 from omnigraph.errors import CancelledError, InputError, PreconditionFailedError, ReadSetChangedError
 from omnigraph.migrate.hard_drops import remove_dropped
 from omnigraph.migrate.migration import Migration, PrepareMigration
-from omnigraph.migrate.receipt import Allow, SchemaPlan, SchemaReceipt, parse_allow
+from omnigraph.migrate.receipt import Allow, HardDrop, SchemaPlan, SchemaReceipt, parse_allow
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -81,7 +81,8 @@ def apply_schema(session: Session, request: SchemaApplyRequest) -> SchemaReceipt
         if again.plan.steps:
             hint = "nothing of this change was applied; plan the change again"
             raise ReadSetChangedError(error.member, error.expected, error.actual, hint=hint) from error
-        return SchemaReceipt(again.planned(session.store, view), False, view.version)
+        removed = _remove_dropped(session, request, None)
+        return SchemaReceipt(again.planned(session.store, view), False, view.version, hard_drops=removed)
 
 
 def _migration(session: Session, request: SchemaApplyRequest) -> tuple[Migration, Manifest]:
@@ -97,12 +98,14 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
     planned = migration.planned(store, view)
     write = replace(
         write_request(session, MAIN, WriterKind.SCHEMA_APPLY, request),
-        schema=None if planned.is_empty else migration.schema_change(),
+        schema=None if planned.is_empty else migration.schema_change(hard=request.allow is Allow.DATA_LOSS),
     )
     if planned.is_empty:
         if write.expect_head not in (None, view.head.id):
             raise PreconditionFailedError(MAIN, str(write.expect_head), view.head.id)
-        return SchemaReceipt(planned, False, view.version)
+        # An earlier request may have been interrupted after its commit.
+        removed = _remove_dropped(session, request, None)
+        return SchemaReceipt(planned, False, view.version, hard_drops=removed)
     cost = planned.cost
     choice = choose_engine(session, request, lambda: cost.bytes_read + cost.bytes_written, "of columns")
     memory = MemoryLimit(memory_budget(request.memory_budget))
@@ -116,9 +119,13 @@ def _apply(session: Session, request: SchemaApplyRequest) -> SchemaReceipt:
         )
         commit = write_tables(session, replace(write, work=work), prepare)
     assert commit is not None, "the schemas differ, so there is a commit"
-    dropped = migration.dropped_data(view) if request.allow is Allow.DATA_LOSS else {}
-    removed = remove_dropped(store, dropped)
+    removed = _remove_dropped(session, request, commit)
     return SchemaReceipt(planned, True, commit.manifest_version, commit, removed, choice.engine.value)
+
+
+def _remove_dropped(session: Session, request: SchemaApplyRequest, commit: Commit | None) -> tuple[HardDrop, ...]:
+    """Remove the data of hard drops from earlier commits: of this change, and of earlier interrupted ones."""
+    return remove_dropped(session.store, commit) if request.allow is Allow.DATA_LOSS else ()
 
 
 def _check_cancelled(request: SchemaApplyRequest) -> None:

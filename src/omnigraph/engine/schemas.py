@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from omnigraph.commit.manifest import MAIN, Manifest
+from omnigraph.changes.added_properties import AddedProperties
+from omnigraph.changes.aligned_types import AddedProperty
+from omnigraph.commit.manifest import MAIN, Manifest, TableId
 from omnigraph.commit.schema_files import ContractWatch, past_contract
 from omnigraph.commit.schema_tables import check_tables
 from omnigraph.commit.snapshots import Snapshot
@@ -56,6 +58,14 @@ class Schemas:
             found = past_contract(self._store.objects, key) or self.version_of(snapshot.manifest)
             self._past[key] = found
         return found
+
+    def added_properties(self, view: Manifest) -> AddedProperties:
+        """The properties that schema changes before a state have added, with the values that they filled in."""
+        return AddedProperties(self._store, lambda one: self.version_at(Snapshot(self._store, one)), view)
+
+    def filled(self, view: Manifest, table: TableId, name: str, number: int) -> AddedProperty | None:
+        """How a schema change before a state filled a new property; None if it cannot be known."""
+        return self.added_properties(view).filled(table, name, number)
 
     def checked(self, view: Manifest) -> AcceptedSchema:
         """The schema of a branch state. Checks that the schema files were not edited by hand.

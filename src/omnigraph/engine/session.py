@@ -200,7 +200,7 @@ class Session:
 
     def added_properties(self, view: Manifest) -> AddedProperties:
         """The properties that schema changes before a state have added, with the values that they filled in."""
-        return AddedProperties(self.store, lambda one: self.schemas.version_at(Snapshot(self.store, one)), view)
+        return self.schemas.added_properties(view)
 
     def view_of(self, snapshot: Snapshot) -> View:
         """The columns and topologies of a snapshot."""

@@ -70,7 +70,8 @@ class Changes:
             limit: the maximum number of changes of the page, up to 8,192.
             max_bytes: the approximate size of the page, up to 32 MiB. It has at least one change.
             max_commits: the maximum number of commits of a poll, up to 512.
-            wait: with a cursor: seconds to wait for a commit, if there is no commit after the cursor yet.
+            wait: with a cursor: seconds to wait for a commit, if there is no commit after the cursor yet. Without a
+                cursor, the poll returns at once.
             options: the keyword arguments listed above, from `start` to `wait`.
 
         Raises:

@@ -1087,7 +1087,8 @@ class Graph:
         """Run the maintenance that the condition of the graph demands: recovery, `optimize` and `cleanup`.
 
         A command runs if a threshold is exceeded. Cleanup keeps `thresholds.keep` commits of each branch, all commits
-        that are younger than `thresholds.older_than`, and everything that branches and tags need.
+        that are younger than `thresholds.older_than`, and everything that branches and tags need. Hard drops of schema
+        changes that were interrupted are always completed.
 
         Args:
             thresholds: the thresholds above which a command runs; by default the settings of upkeep.

@@ -6,7 +6,8 @@ rows without such a record: a branch update points the branch at tables of its p
 comparable. So the search compares the entity before and after each of these commits.
 
 Commits that cleanup has removed are skipped. If the entity changed in such a range of commits, the change is assigned
-to the only commit in it that changed the type. If there are several, the commit is unknown.
+to the only commit in it that changed the type. If there are several, the commit is unknown. If the entity is missing at
+both ends of such a range, commits in it may have inserted and deleted it. The range is then reported as incomplete.
 """
 
 # See docs/decisions/0182-an-entity-is-traced-by-its-row-versions.md
@@ -76,12 +77,15 @@ class Chain:
         commits: the commits, newest first.
         is_whole: whether no commits are missing at the end: the last one is the first of the graph, or a given commit.
         kept_from: the oldest readable commit, if older commits can no longer be read. Set when `steps` has ended.
+        gaps: pairs of readable commits, the earlier one first, that both lack the entity. The commits between them are
+            removed, and may have inserted and deleted it. Newest first, set when `steps` has ended.
     """
 
     entity: EntityHistory
     commits: Sequence[Commit]
     is_whole: bool
     kept_from: Commit | None = None
+    gaps: list[tuple[Commit, Commit]] = field(default_factory=list)
 
     def steps(self) -> Iterator[Step]:
         """The changes of the entity, and the commits that added a property to it, newest first."""
@@ -110,6 +114,8 @@ class Chain:
             step = Step(made, newer, older, before, after, changed, new_values(before, after), more, linear)
             if step.is_change or step.new or more:
                 yield step
+            if before is after is None and self.entity.may_come_and_go(between):
+                self.gaps.append((older, newer))
             start = places[last]
 
     def _end(self, places: Sequence[int]) -> int:
@@ -118,7 +124,12 @@ class Chain:
         return self._next_deletion(places) if row is None else self._last_written(places, row) + 1
 
     def may_miss_changes(self) -> bool:
-        """Whether commits at either end, whose states are not readable, may have changed the entity."""
+        """Whether commits may have changed the entity that `steps` has not found, because states are not readable.
+
+        These are commits at either end, and commits between two readable ones that both lack the entity.
+        """
+        if self.gaps:
+            return True
         kept = [i for i, one in enumerate(self.commits) if self.entity.is_kept(one)]
         first, last = (kept[0], kept[-1]) if kept else (0, 0)
         unread = (*self.commits[:first], *self.commits[last:-1])
@@ -298,6 +309,26 @@ class EntityHistory:
     def may_delete(self, commit: Commit) -> bool:
         """Whether a commit may have deleted entities of the type, by its recorded counts."""
         return self._may(commit, deletes=True)
+
+    def may_come_and_go(self, commits: Sequence[Commit]) -> bool:
+        """Whether one of the commits may have inserted the entity, and a later one deleted it.
+
+        Args:
+            commits: the commits, newest first.
+        """
+        inserted = False
+        for commit in reversed(commits):
+            if commit.writer == WriterKind.SCHEMA_APPLY:
+                continue  # it changes values, but inserts and deletes no entities
+            if inserted and self.may_delete(commit):
+                return True
+            inserted = inserted or self._may_insert(commit)
+        return False
+
+    def _may_insert(self, commit: Commit) -> bool:
+        if commit.counts is None or commit.writer in _UNRECORDED:
+            return True
+        return any(one.inserted for one in commit.counts if self._key in (None, one.key))
 
     def _may(self, commit: Commit, *, deletes: bool) -> bool:
         if commit.counts is None or commit.writer in _UNRECORDED:

@@ -16,6 +16,9 @@ from omnigraph.history.rows import EntityRow
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import BlobInfo
 
+_SHOWN_RANGES = 3
+"""Maximum number of ranges of removed commits in an error."""
+
 
 class EntityOperation(StrEnum):
     """The kind of change of an entity."""
@@ -74,6 +77,8 @@ class EntityLog:
         kept_from: the oldest commit that could be read, if cleanup has removed older ones. Changes in it and before it
             are unknown.
         incomplete_merges: listed merges whose merged commits are not all readable. They may have more changes.
+        incomplete_ranges: pairs of readable commits, the earlier one first, that both lack the entity. Removed commits
+            between them may have inserted and deleted it.
     """
 
     type_key: str
@@ -81,6 +86,7 @@ class EntityLog:
     changes: tuple[LoggedChange, ...]
     kept_from: str | None
     incomplete_merges: tuple[str, ...] = ()
+    incomplete_ranges: tuple[tuple[str, str], ...] = ()
 
     def __iter__(self) -> Iterator[LoggedChange]:
         return iter(self.changes)
@@ -96,6 +102,9 @@ class EntityLog:
             "changes": [change.to_json() for change in self.changes],
             "kept_from": self.kept_from,
             "incomplete_merges": list(self.incomplete_merges),
+            "incomplete_ranges": [
+                {"after_commit_id": after, "until_commit_id": until} for after, until in self.incomplete_ranges
+            ],
         }
 
 
@@ -156,17 +165,30 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
         follow: if a merge changed the entity, also list the changes by commits of the merged branch.
 
     Raises:
-        NotFoundError: the graph has no such type, or the entity never existed in the readable history.
+        NotFoundError: the graph has no such type, or no readable commit changed or has the entity.
     """
     history = EntityHistory.of(store, view, key, entity_id)
     chain = history.chain(view.head)
     incomplete: list[str] = []
     changes = tuple(_changes(history, chain, incomplete) if follow else map(_change, _real(chain)))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
+    ranges = tuple((older.id, newer.id) for older, newer in chain.gaps)
     if not changes and history.row(view.head) is None:
+        raise _never_existed(key, entity_id, kept_from, ranges)
+    return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete), ranges)
+
+
+def _never_existed(key: str, entity_id: str, kept_from: str | None, ranges: Sequence[tuple[str, str]]) -> NotFoundError:
+    if not ranges:
         where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
-        raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
-    return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete))
+        return NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
+    removed = [f"after {after}, in or before {until}" for after, until in ranges]
+    removed += [] if kept_from is None else [f"in or before {kept_from}"]
+    more = f", and {len(removed) - _SHOWN_RANGES} more ranges" if len(removed) > _SHOWN_RANGES else ""
+    return NotFoundError(
+        f"no commit that is kept has an entity '{cut(entity_id)}' of {key}",
+        hint=f"removed commits may have inserted and deleted it: {'; '.join(removed[:_SHOWN_RANGES])}{more}",
+    )
 
 
 def _real(chain: Chain) -> Iterator[Step]:
@@ -243,7 +265,8 @@ def blame(
     row = history.row(view.head)
     if row is None:
         raise NotFoundError(
-            f"there is no entity '{cut(entity_id)}' of {key}", hint="'log' shows when an entity was deleted"
+            f"there is no entity '{cut(entity_id)}' of {key}",
+            hint="'log' shows when an entity was deleted, if the commits are kept",
         )
     if not isinstance(property, str | None):
         raise InputError(f"{shown(property)} is not the name of a property")

@@ -10,7 +10,7 @@ from omnigraph.errors import cut
 _LONGEST = 1000
 """Longer names get no suggestion. A caller may pass the content of a whole file as a name by mistake."""
 
-_SIMILAR = 0.7
+_SIMILAR = 0.65
 """Minimum similarity of a suggested name. With 0.6, `Stored` would be suggested for `more`."""
 
 _SIMILAR_START = 0.6

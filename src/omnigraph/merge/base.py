@@ -165,14 +165,15 @@ class Bases:
     def _merged(self, base: State, source: State, target: Manifest) -> State:
         """Merge one ancestor into another. Rows in conflict become undecided: the virtual base lacks their values."""
         alignment, budget = self.alignment, self.memory.limit
-        tables_of_states, comparer, accepted = self.store.tables, self.comparer, self.schemas.of(target)
+        # Without an alignment, the ancestors have the schema of the branch, too.
+        tables_of_states, comparer, accepted = self.store.tables, self.comparer, self.schemas.of(self.history.target)
         committed: Committed = Snapshot(self.store, target)
         if alignment is not None:
-            tables_of_states, accepted = alignment.tables, self.schemas.of(self.history.target)
+            tables_of_states = alignment.tables
             comparer = LocalComparer(tables_of_states, budget)
             committed = alignment.rows(target)
         states = base, source, target
-        work = ThreeWay(tables_of_states, comparer, *states, self.levels, alignment, virtual=True, budget=budget)
+        work = ThreeWay(tables_of_states, comparer, *states, self.levels, alignment, complete=True, budget=budget)
         tables = work.compare(Choices(), accepted)
         undecided = {key: [one.conflict_rows["id"].combine_chunks()] for key, one in tables.compared.items()}
         for key in source.overlays:

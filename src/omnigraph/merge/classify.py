@@ -6,6 +6,7 @@ work partition by partition within its memory budget, or on many machines.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -58,6 +59,20 @@ _THEIRS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The rows of a source that lacks columns, as a merge takes them.
+
+    Attributes:
+        rows: the rows, in the order of the rows that are compared. In columns that the source lacks, they have the
+            values of the target.
+        lacking: these columns. Changes of the target in them do not conflict with changes of the source.
+    """
+
+    rows: pa.Table
+    lacking: frozenset[str]
+
+
 def classify(
     base: pa.Table,
     source: pa.Table,
@@ -65,6 +80,7 @@ def classify(
     undecided: pa.Array | None = None,
     *,
     unknown: bool = False,
+    taken: Taken | None = None,
 ) -> pa.Table:
     """Compare some rows of a table by id.
 
@@ -74,6 +90,7 @@ def classify(
         target: the rows of the branch that it is merged into.
         undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
         unknown: whether the base values of all rows are unknown.
+        taken: the rows of the source as the merge takes them, if the source lacks columns.
 
     Returns:
         One row per entity that does not stay as in the target: the row of the source (only the id if the source has
@@ -82,11 +99,14 @@ def classify(
     """
     whole = base.combine_chunks()
     sides = [whole, source.combine_chunks(), whole if target is base else target.combine_chunks()]
+    taken_rows = sides[1] if taken is None else taken.rows.combine_chunks()
     ids, places = _aligned(sides)
     present = [place >= 0 for place in places]
     source_unchanged = _same(sides[0], sides[1], places[0], places[1])
     target_unchanged = _same(sides[0], sides[2], places[0], places[2])
-    sides_equal = _same(sides[1], sides[2], places[1], places[2])
+    if taken is not None:
+        target_unchanged |= _same_known(sides[0], taken_rows, sides[2], places, taken.lacking)
+    sides_equal = _same(taken_rows, sides[2], places[1], places[2])
     verdicts = np.zeros(len(ids), np.int8)
     in_base, in_source, in_target = present
     undecided_base = np.full(len(ids), unknown)
@@ -97,17 +117,17 @@ def classify(
         target_unchanged & ~undecided_base,
         in_base | undecided_base,
     )
-    taken = target_unchanged & ~source_unchanged
-    verdicts[taken & in_source & ~in_target] = Verdict.INSERT
-    verdicts[taken & in_source & in_target] = Verdict.UPDATE
-    verdicts[taken & ~in_source] = Verdict.DELETE
+    by_source = target_unchanged & ~source_unchanged
+    verdicts[by_source & in_source & ~in_target] = Verdict.INSERT
+    verdicts[by_source & in_source & in_target] = Verdict.UPDATE
+    verdicts[by_source & ~in_source] = Verdict.DELETE
     conflicting = ~(source_unchanged | target_unchanged | sides_equal)
     verdicts[conflicting & ~in_base] = Verdict.DIVERGENT_INSERT
     verdicts[conflicting & in_base & in_source & in_target] = Verdict.DIVERGENT_UPDATE
     verdicts[conflicting & in_base & ~in_source] = Verdict.DELETED_BY_SOURCE
     verdicts[conflicting & in_base & ~in_target] = Verdict.DELETED_BY_TARGET
     chosen = np.flatnonzero(verdicts)
-    answer = _answer(sides, ids, verdicts[chosen], [place[chosen] for place in places], chosen)
+    answer = _answer(taken_rows, sides[2], ids, verdicts[chosen], [place[chosen] for place in places], chosen)
     return answer.append_column(UNDECIDED, pa.array(undecided_base[chosen]))
 
 
@@ -142,6 +162,29 @@ def _same(left: pa.Table, right: pa.Table, places: Positions, others: Positions)
     return same
 
 
+def _same_known(
+    base: pa.Table, taken: pa.Table, target: pa.Table, places: list[Positions], lacking: frozenset[str]
+) -> Mask:
+    """Mask of the entities of all sides that the target has not changed, except in columns that the source lacks.
+
+    In such a column, the row that the merge takes must have the value of the target.
+    """
+    rows = np.flatnonzero(np.all([place >= 0 for place in places], axis=0))
+    same = np.zeros(len(places[0]), bool)
+    for name in compared(base):
+        if len(rows) == 0:
+            break
+        left, own, right = (
+            _column(side, name, place[rows]) for side, place in zip((base, taken, target), places, strict=True)
+        )
+        equal = identical(left, right)
+        if name in lacking:
+            equal |= identical(own, right)
+        rows = rows[equal]
+    same[rows] = True
+    return same
+
+
 def compared(rows: pa.Table) -> list[str]:
     """The columns to compare: all but the id and Lance's row id."""
     return [name for name in rows.column_names if name not in ("id", ROW_ID)]
@@ -154,13 +197,13 @@ def _column(rows: pa.Table, name: str, places: Positions) -> pa.Array:
 
 
 def _answer(
-    sides: list[pa.Table],
+    source: pa.Table,
+    target: pa.Table,
     ids: pa.Array,
     verdicts: np.ndarray[tuple[int], np.dtype[np.int8]],
     places: list[Positions],
     chosen: Positions,
 ) -> pa.Table:
-    _, source, target = sides
     rows = pa.array(places[1], mask=places[1] < 0)
     columns = {name: source[name].combine_chunks().take(rows) for name in source.column_names if name != "id"}
     differs = _differing(source, target, verdicts, places[1], places[2])

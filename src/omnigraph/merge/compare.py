@@ -51,7 +51,7 @@ class Compared:
         rows: the rows to write to the target: rows of the source, or rows with properties of both sides.
         inserted: number of those rows that the target does not have.
         deleted: the ids of the rows to delete.
-        conflict_rows: the conflicts without a choice, sorted by id; the first 10,000, or all for a virtual base.
+        conflict_rows: the conflicts without a choice, sorted by id; the first 10,000, or all (see `Versions`).
         conflicts: the number of conflicts without a choice.
         resolved: the number of resolved conflicts.
         named: the entities with resolved conflicts for which the caller chose a side individually.
@@ -99,7 +99,7 @@ class Compared:
         return replace(
             self._with(other.rows, other.inserted),
             deleted=pa.concat_arrays([self.deleted, other.deleted]).sort(),
-            conflict_rows=conflict_rows if self.versions.virtual else conflict_rows.slice(0, MAX_CONFLICTS),
+            conflict_rows=conflict_rows if self.versions.complete else conflict_rows.slice(0, MAX_CONFLICTS),
             conflicts=self.conflicts + other.conflicts,
             resolved=self.resolved + other.resolved,
             named=pa.concat_arrays([self.named, other.named]),
@@ -199,7 +199,7 @@ class Collected:
         both = pa.concat_tables(
             [self._conflict_rows, conflict_rows.select(CONFLICT_SCHEMA.names).cast(CONFLICT_SCHEMA)]
         ).sort_by("id")
-        self._conflict_rows = both if self._versions.virtual else both.slice(0, MAX_CONFLICTS)
+        self._conflict_rows = both if self._versions.complete else both.slice(0, MAX_CONFLICTS)
         self._resolved += found.count
         self._named.append(found.named)
         self._resolved_deletes.append(found.resolved_deletes)
@@ -247,7 +247,10 @@ class LocalComparer:
             if len(undecided):
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=undecided)))
             rows = base, source, target
-            collected.add(compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown))
+            taken = versions.taken(source, target)
+            collected.add(
+                compare_rows(*rows, choice, versions.groups, undecided, unknown=versions.unknown, taken=taken)
+            )
         found = collected.compared()
         return found if located is None else replace(found, known=located.known(self._tables))
 

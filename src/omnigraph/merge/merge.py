@@ -10,9 +10,10 @@ new state of the target.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.ancestors import History
 from omnigraph.commit.manifest import Manifest, TablePin, combined_models
@@ -36,6 +37,7 @@ from omnigraph.merge.schema_alignment import Alignment, Schemas, alignment_of
 from omnigraph.merge.sides import Columns, Versions, differing_fragments
 from omnigraph.merge.states import State
 from omnigraph.merge.three_way import Tables, ThreeWay
+from omnigraph.merge.violating_entities import changed_entities
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.rules.constraints import MemoryLimit
@@ -50,7 +52,7 @@ class Merged:
     Attributes:
         outcome: how the branches are related.
         bases: the ids of the best common ancestors; several are merged into a virtual base.
-        tables: the changes of each table that the source changed, by type key.
+        tables: the changes of each table that the source changed, by type key; without entities with conflicts.
         resolved: number of resolved conflicts.
         conflicts: the remaining conflicts; at most the first 10,000.
         total: number of remaining conflicts.
@@ -59,6 +61,8 @@ class Merged:
         new_commits: the commits that the target does not have yet, as rows of the manifest.
         left_out: types and properties that the source has changed, and that the schema of the target does not have.
         alignment: converts rows of the source to the schema of the target; None if both have the same schema.
+        conflicting: the entities that take part in remaining conflicts, by type key; of conflicts between rows only the
+            first 10,000, unless the merge lists all conflicts.
     """
 
     outcome: MergeOutcome
@@ -72,6 +76,7 @@ class Merged:
     new_commits: pa.Table | None = None
     left_out: tuple[str, ...] = ()
     alignment: Alignment | None = None
+    conflicting: Mapping[str, pa.Array] = field(default_factory=dict)
 
     @property
     def base_refs(self) -> set[TableRef]:
@@ -101,6 +106,7 @@ class Merge:
         name: the name of the source in descriptions of conflicts; by default the name of its branch.
         restoring: whether the merge undoes a commit. Then a deleted edge is restored only if both of its nodes exist.
         level: the merge level (row or property) for all types; by default, the schema of the target sets it.
+        complete: whether to list all entities with conflicts in `Merged.conflicting`.
     """
 
     def __init__(
@@ -115,6 +121,7 @@ class Merge:
         *,
         restoring: bool = False,
         level: MergeLevel | None = None,
+        complete: bool = False,
     ) -> None:
         self._name = name or source.branch
         self._store = store
@@ -127,6 +134,7 @@ class Merge:
         self.now = now_micros() // 1000
         """The value of `now()` in defaults, in milliseconds."""
         self._level = level
+        self._complete = complete
 
     def against(self, target: Manifest, base: Manifest | None = None) -> Merged:
         """Compute the merge.
@@ -183,6 +191,7 @@ class Merge:
             new_commits,
             comparison.left_out,
             comparison.alignment,
+            comparison.conflicting,
         )
 
     def _levels(self, target: Manifest) -> Levels:
@@ -231,8 +240,9 @@ class _Comparison:
     """One comparison of three states: the changes of the tables, and the conflicts.
 
     Attributes:
-        tables: the changes of each table, by type key.
+        tables: the changes of each table, by type key; without entities with conflicts.
         found: the remaining conflicts.
+        conflicting: the entities that take part in remaining conflicts, by type key.
         named: by type key, the ids of entities with resolved conflicts for which the caller chose a side individually.
         resolved: number of resolved conflicts.
         edges_kept: number of edges that stay or are restored, because a choice keeps their node.
@@ -253,6 +263,11 @@ class _Comparison:
             self.found.add_conflicts(compared)
         self.named = {key: set(compared.named.to_pylist()) for key, compared in self.tables.items()}
         self.resolved = sum(compared.resolved for compared in self.tables.values())
+        self.conflicting = {
+            key: compared.conflict_rows["id"].combine_chunks()
+            for key, compared in self.tables.items()
+            if compared.conflicts
+        }
         self.edges_kept = 0
         self.edges_omitted = 0
         # A fast-forward needs no check: the same rules checked the rows of the source when they were written.
@@ -295,7 +310,9 @@ class _Comparison:
         comparer = merge._comparer if self.alignment is None else LocalComparer(self._tables, budget)
         states = self._base, State(self._source), target
         levels = merge._levels(target)
-        comparison = ThreeWay(self._tables, comparer, *states, levels, self.alignment, budget=budget)
+        comparison = ThreeWay(
+            self._tables, comparer, *states, levels, self.alignment, complete=merge._complete, budget=budget
+        )
         found = comparison.compare(self._choices, self._accepted)
         if found.incompatible:
             names = ", ".join(TypeKey.parse(key).name for key in found.incompatible)
@@ -314,7 +331,7 @@ class _Comparison:
         restorer = EdgeRestorer(self._tables, self._base, source, target, accepted, self.alignment)
         invalid = InvalidValues(self._tables, target, accepted, self._choices, decisions)
         while True:
-            self.edges_kept += restorer.restore(self.tables, decisions)
+            restorer.restore(self.tables, decisions)
             if self.alignment is not None:
                 invalid.resolve(self.tables)
             changes = {key: change_of(accepted, one) for key, one in self.tables.items() if not one.is_empty}
@@ -337,6 +354,25 @@ class _Comparison:
             self.named.setdefault(key, set()).update(names)
         for rows, describe in wrong:
             self.found.add_violations(rows, describe, changes)
+            if rows.num_rows:
+                violation = describe(rows.slice(0, 1).to_pylist()[0])
+                for key, ids in changed_entities(accepted, changes, snapshot, rows, violation):
+                    known = self.conflicting.get(key)
+                    self.conflicting[key] = ids if known is None else pa.concat_arrays([known, ids]).unique()
+        self._leave_out_conflicting()
+        self.edges_kept = restorer.count(self.tables, self.conflicting)
+
+    def _leave_out_conflicting(self) -> None:
+        """Leave out the changes of entities with conflicts: no merge writes them as they are."""
+        for key, ids in self.conflicting.items():
+            one = self.tables.get(key)
+            if one is None:
+                continue
+            written = one.rows["id"].filter(pc.is_in(one.rows["id"], value_set=ids))
+            if len(written):
+                known = self._tables.at(self._target.tables[key].ref).lookup("id", written, columns=["id"])
+                one = one.without_rows(ids, inserted=len(written) - known.num_rows)
+            self.tables[key] = one.without_deleted(ids)
 
     def _violations(
         self, changes: Mapping[str, TableChange], snapshot: Snapshot

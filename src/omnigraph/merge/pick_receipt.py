@@ -40,9 +40,11 @@ class PickReceipt:
         parent_id: the parent of that commit. The changes of the commit are its differences from this parent.
         branch: the branch that got the new commit.
         outcome: the outcome; if there are conflicts, the outcome that the request would have without them.
-        changes: the changes of the branch by type key; unchanged types are left out.
+        changes: the changes of the branch by type key; unchanged types are left out. Entities that take part in a
+            remaining conflict are not counted.
         resolved: number of conflicts that were resolved by choosing a side.
-        edges_kept: number of edges that stay or are restored, because a choice keeps their node.
+        edges_kept: number of edges that stay or are restored, because a choice keeps their node; without those that
+            another choice leaves out.
         edges_omitted: number of edges that a revert does not restore, because one of their nodes no longer exists.
         conflicts: the remaining conflicts, in a preview only; at most the first 10,000.
         total_conflicts: number of remaining conflicts.

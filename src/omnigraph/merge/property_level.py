@@ -23,7 +23,7 @@ from omnigraph.errors import InputError, shown
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choice, Resolved, Strategy, resolved
-from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Verdict, classify, column_indexes, compared
+from omnigraph.merge.classify import DIFFERS, UNDECIDED, VERDICT, Taken, Verdict, classify, column_indexes, compared
 from omnigraph.merge.equality import Mask, identical
 
 Groups = tuple[tuple[str, ...], ...]
@@ -100,6 +100,7 @@ def compare_rows(
     undecided: pa.Array | None = None,
     *,
     unknown: bool = False,
+    taken: Taken | None = None,
 ) -> Resolved:
     """Compare some rows of a table by id, and resolve the conflicts for which there is a choice.
 
@@ -111,8 +112,9 @@ def compare_rows(
         groups: the groups of columns to merge by property; None merges whole rows.
         undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
         unknown: whether the base values of all rows are unknown.
+        taken: the rows of the source as the merge takes them, if the source lacks columns.
     """
-    answer = classify(base, source, target, undecided, unknown=unknown)
+    answer = classify(base, source, target, undecided, unknown=unknown, taken=taken)
     if groups is None:
         return resolved(answer, choice)
     divergent = (answer[VERDICT].to_numpy() == Verdict.DIVERGENT_UPDATE) & ~_mask(answer[UNDECIDED])

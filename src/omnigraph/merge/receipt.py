@@ -52,9 +52,11 @@ class MergeReceipt:
         outcome: the outcome; if there are conflicts, the outcome that the merge would have without them.
         source_commit: the head of the source that was merged.
         base_commits: the best common ancestors of both heads; several were merged into a virtual base.
-        changes: the changes of the target by type key; unchanged types are left out.
+        changes: the changes of the target by type key; unchanged types are left out. Entities that take part in a
+            remaining conflict are not counted.
         resolved: number of conflicts that were resolved by choosing a side.
-        edges_kept: number of edges that stay or are restored, because a choice keeps their node.
+        edges_kept: number of edges that stay or are restored, because a choice keeps their node; without those that
+            another choice leaves out.
         conflicts: the remaining conflicts, in a preview only; at most the first 10,000.
         total_conflicts: number of remaining conflicts.
         preview: whether nothing was written.

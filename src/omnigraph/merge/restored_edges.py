@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,16 +97,32 @@ class EdgeRestorer:
         self._source = source
         self._target = target
         self._accepted = accepted
+        self._kept: dict[str, list[pa.Array]] = {}
+        self._taken: dict[str, list[pa.Array]] = {}
 
-    def restore(self, tables: dict[str, Compared], decisions: Decisions) -> int:
-        """Restore edges in `tables`. Returns the number of restored edges."""
-        count = 0
+    def restore(self, tables: dict[str, Compared], decisions: Decisions) -> None:
+        """Restore edges in `tables`."""
         for edge, end, node, other_end, other in self._ends():
             key = edge_key(edge)
             if node in decisions.ours and key in tables:
-                count += self._keep(tables, decisions, key, end, node, other_end, other)
+                self._keep(tables, decisions, key, end, node, other_end, other)
             if node in decisions.theirs and key in self._source.tables and key in self._target.tables:
-                count += self._take(tables, decisions, key, end, node, other_end, other)
+                self._take(tables, decisions, key, end, node, other_end, other)
+
+    def count(self, tables: Mapping[str, Compared], conflicting: Mapping[str, pa.Array]) -> int:
+        """The number of restored edges in the merged state. Later choices and checks may have left some out.
+
+        Args:
+            tables: the final changes of each table, by type key.
+            conflicting: the entities that take part in unresolved conflicts, by type key.
+        """
+        count = 0
+        for key, found in self._kept.items():
+            ids = _without(pa.concat_arrays(found).unique(), conflicting.get(key, _NONE))
+            count += len(_without(ids, tables[key].deleted))
+        for key, found in self._taken.items():
+            ids = _without(pa.concat_arrays(found).unique(), conflicting.get(key, _NONE))
+            count += int(np.count_nonzero(_in(ids, tables[key].rows["id"])))
         return count
 
     def _ends(self) -> Iterator[tuple[str, str, str, str, str]]:
@@ -123,7 +140,7 @@ class EdgeRestorer:
         node: str,
         other_end: str,
         other: str,
-    ) -> int:
+    ) -> None:
         """Keep edges of the target that the source deleted with their nodes."""
         ref = self._target.tables[key].ref
         nodes = pa.chunked_array([decisions.ours[node]], pa.utf8())
@@ -133,7 +150,7 @@ class EdgeRestorer:
         restored = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))["id"].combine_chunks()
         if len(restored):
             tables[key] = tables[key].without_deleted(restored)
-        return len(restored)
+            self._kept.setdefault(key, []).append(restored)
 
     def _take(
         self,
@@ -144,7 +161,7 @@ class EdgeRestorer:
         node: str,
         other_end: str,
         other: str,
-    ) -> int:
+    ) -> None:
         """Take edges from the source that the target deleted with their nodes."""
         source, target = self._source.tables[key].ref, self._target.tables[key].ref
         nodes = pa.chunked_array([decisions.theirs[node]], pa.utf8())
@@ -158,13 +175,13 @@ class EdgeRestorer:
         rows = rows.filter(pa.array(self._exists(tables, other, rows[other_end])))
         ids = rows["id"].combine_chunks()
         if len(ids) == 0:
-            return 0
+            return
         if compared is None:
             compared = self.unchanged_table(key)
         restored = self._unchanged_rows(compared.versions, ids)
         if restored.num_rows:
             tables[key] = compared.with_rows(restored)
-        return int(restored.num_rows)
+            self._taken.setdefault(key, []).append(restored["id"].combine_chunks())
 
     def _unchanged_rows(self, versions: Versions, ids: pa.Array) -> pa.Table:
         """The rows of the source that did not change since the base."""
@@ -203,6 +220,10 @@ class EdgeRestorer:
         return found
 
 
-def _in(values: pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
+def _without(ids: pa.Array, others: pa.Array) -> pa.Array:
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=others)))
+
+
+def _in(values: pa.Array | pa.ChunkedArray, others: pa.Array | pa.ChunkedArray) -> Mask:
     found: Mask = pc.is_in(values, value_set=others).to_numpy(zero_copy_only=False)
     return found

@@ -2,7 +2,8 @@
 
 Types and properties are matched by their stable ids, not by their names. Numbers are converted to the type of the
 target, and enum values get the names that they have in the target. A column that a version does not have is read as
-null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side.
+null. Then `fill_lacking` fills it: a property that a side does not have counts as unchanged on that side. If the merge
+takes a row of the source, `with_target_values` keeps the values of the target in the properties that the source lacks.
 """
 
 # See docs/decisions/0195-a-merge-uses-the-schema-of-its-target.md
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol, cast
 
 import numpy as np
@@ -36,6 +38,21 @@ from omnigraph.write.rows.builder import default_value
 from omnigraph.write.rows.renamed_values import renamed_values
 
 
+class Filled(Protocol):
+    """How a schema change filled a new property in the existing rows.
+
+    Attributes:
+        value: the value; None for null.
+        text: for vectors that are computed from a text, the property with the text.
+    """
+
+    @property
+    def value(self) -> pa.Scalar | None: ...
+
+    @property
+    def text(self) -> str | None: ...
+
+
 class Schemas(Protocol):
     """Returns the schema of a state of the graph."""
 
@@ -45,6 +62,10 @@ class Schemas(Protocol):
 
     def version_at(self, snapshot: Snapshot) -> tuple[str, AcceptedSchema]:
         """The source text and the accepted schema of a snapshot, which may be at an older commit of its branch."""
+        ...
+
+    def filled(self, view: Manifest, table: TableId, name: str, number: int) -> Filled | None:
+        """How a schema change before a state filled a new property; None if it cannot be known."""
         ...
 
 
@@ -66,10 +87,13 @@ class Fill:
     Attributes:
         defaults: the default values of required properties. They are used for entities that only this side has.
         embedded: for each column of computed vectors, the column with the text that they are computed from.
+        filled: how a schema change filled a column; None if it cannot be known. It is only called if the source lacks
+            the column and has deleted an entity.
     """
 
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     embedded: Mapping[str, str] = field(default_factory=dict)
+    filled: Callable[[str], Filled | None] = lambda _: None
 
 
 def fill_lacking(
@@ -78,9 +102,10 @@ def fill_lacking(
     """Fill the columns that some sides do not have.
 
     A side that lacks a column gets the values of the base, so the column counts as unchanged. If the base also lacks
-    the column, the side gets the values of the other side. If only the base lacks a column, the base gets the values
-    on which both sides agree; `undecided_ids` returns the other rows. A vector is copied only if the text that it was
-    computed from is the same.
+    the column, the side gets the values of the other side. If the source lacks it, too, and has deleted an entity, the
+    base gets the value that the schema change filled in: if the target has another value, it has changed the entity. If
+    only the base lacks a column, the base gets the values on which both sides agree; `undecided_ids` returns the other
+    rows. A vector is copied only from a side in which the text that it was computed from is the same.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.
@@ -95,6 +120,8 @@ def fill_lacking(
             continue
         if base_lacks:
             base = _with(base, name, _copied(base, name, [source if target_lacks else target], fill))
+            if source_lacks and not target_lacks:
+                base = _with_filled(base, name, _only_in(target, source), fill)
         if source_lacks:
             others = [base, target] if base_lacks or not target_lacks else [base]
             source = _with(source, name, _copied(source, name, others, fill))
@@ -103,21 +130,48 @@ def fill_lacking(
     return base, source, target
 
 
-def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) -> pa.Array:
-    """The ids of rows whose value in the base matters, and is unknown, because only the base lacks the column.
+def with_target_values(source: pa.Table, target: pa.Table, lacking: frozenset[str], fill: Fill) -> pa.Table:
+    """The rows of the source as a merge takes them: the target keeps its values in columns that the source lacks.
 
-    The base is then a state of a third branch with another schema. If both sides have an entity with the same value,
-    the value of the base does not matter. If one side has deleted the entity, the other may have changed the value.
+    Entities that the target does not have are not changed. A vector of the target is taken only if its text is the
+    same as in the row of the source.
+
+    Args:
+        source: completed rows of the source (see `fill_lacking`).
+        target: completed rows of the target, with the same columns.
+        lacking: the columns that only the source lacks.
+        fill: the texts that vectors are computed from.
+    """
+    for name in sorted(lacking):
+        source = _with(source, name, _copied(source, name, [target, source], fill))
+    return source
+
+
+def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking, fill: Fill) -> pa.Array:
+    """The ids of rows whose value in the base matters, and is unknown, because the base lacks the column.
+
+    If only the base lacks it, the base is a state of a third branch with another schema. If both sides have an entity
+    with the same value, the value of the base does not matter. If one side has deleted the entity, the other may have
+    changed the value. If the source lacks the column, too, only the entities that it has deleted matter, and only if
+    the value that the schema change filled in is unknown.
 
     Args:
         sides: the rows of the base, the source and the target, with the same columns and unique ids.
         lacking: the columns that each side lacks.
+        fill: the values that schema changes filled in.
     """
     base, source, target = (side.combine_chunks() for side in sides)
     columns = sorted(lacking[0] - lacking[1] - lacking[2])
     ids = _array(base, "id")
-    if not columns or len(ids) == 0:
-        return ids.slice(0, 0)
+    if len(ids) == 0:
+        return ids
+    deleted = ids.filter(pc.is_in(ids, value_set=_only_in(target, source)))
+    if len(deleted) and any(fill.filled(name) is None for name in sorted((lacking[0] & lacking[1]) - lacking[2])):
+        unknown = deleted
+    else:
+        unknown = ids.slice(0, 0)
+    if not columns:
+        return unknown
     at_source, at_target = (pc.index_in(ids, value_set=_array(side, "id")) for side in (source, target))
     in_source, in_target = (at.is_valid().to_numpy(zero_copy_only=False) for at in (at_source, at_target))
     undecided = in_source ^ in_target
@@ -126,11 +180,14 @@ def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking) 
     for name in columns:
         values = [_array(side, name).take(at) for side, at in zip((source, target), places, strict=True)]
         undecided[both] |= ~identical(*values)
-    return ids.filter(pa.array(undecided))
+    return pa.concat_arrays([ids.filter(pa.array(undecided)), unknown]).unique()
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
-    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null."""
+    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null.
+
+    A vector comes from the first that has the entity with the same text; if the texts differ, it is null.
+    """
     kind = rows.schema.field(name).type
     default = fill.defaults.get(name)
     values = pa.nulls(rows.num_rows, kind) if default is None else pa.repeat(default, rows.num_rows).cast(kind)
@@ -147,11 +204,31 @@ def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -
         if text is not None and text in rows.column_names:
             same = identical(_array(rows, text).take(pa.array(chosen)), _array(other, text).take(places))
             copies = copies.take(pa.array(np.arange(len(copies)), mask=~same))
+            taken[chosen[~same]] = False
         order = np.arange(rows.num_rows)
         order[chosen] = rows.num_rows + np.arange(len(chosen))
         values = pa.concat_arrays([values, copies]).take(pa.array(order))
         missing &= ~taken
     return values
+
+
+def _only_in(one: pa.Table, other: pa.Table) -> pa.Array:
+    """The ids of entities that the first table has and the second does not have."""
+    ids = _array(one, "id")
+    return ids.filter(pc.invert(pc.is_in(ids, value_set=_array(other, "id"))))
+
+
+def _with_filled(rows: pa.Table, name: str, ids: pa.Array, fill: Fill) -> pa.Table:
+    """Rows in which those with the given ids have the value that the schema change filled in, if it is known."""
+    chosen = pc.is_in(_array(rows, "id"), value_set=ids)
+    filled = fill.filled(name) if chosen.true_count else None
+    if filled is None or filled.text is not None:
+        return rows
+    kind = rows.schema.field(name).type
+    value = pa.scalar(None, kind) if filled.value is None else filled.value.cast(kind)
+    places = np.where(chosen.to_numpy(zero_copy_only=False), rows.num_rows, np.arange(rows.num_rows))
+    values = pa.concat_arrays([_array(rows, name), pa.repeat(value, 1)]).take(pa.array(places))
+    return _with(rows, name, values)
 
 
 def _array(rows: pa.Table, name: str) -> pa.Array:
@@ -416,7 +493,11 @@ def alignment_of(
     if all(view.schema_hash == target.schema_hash for view in others):
         return None
     states = [(view, schemas.version_at(Snapshot(store, view))[1]) for view in others]
-    return Alignment(store.tables, target, schemas.of(target), states, now)
+
+    def filled(table: TableId, name: str, number: int) -> Filled | None:
+        return schemas.filled(target, table, name, number)
+
+    return Alignment(store.tables, target, schemas.of(target), states, now, filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +546,7 @@ class Alignment:
         accepted: the schema of the target.
         others: the other states with their schemas.
         now: the value of `now()` in defaults, in milliseconds.
+        filled: how a schema change before the target filled a new property. Args: the type, the name and the number.
     """
 
     def __init__(
@@ -474,7 +556,9 @@ class Alignment:
         accepted: AcceptedSchema,
         others: Sequence[tuple[Manifest, AcceptedSchema]],
         now: int,
+        filled: Callable[[TableId, str, int], Filled | None],
     ) -> None:
+        self._filled = lru_cache(maxsize=None)(filled)
         self._target = target
         self._accepted = accepted
         self._now = now
@@ -516,9 +600,16 @@ class Alignment:
         kind, name = TypeKey.parse(key)
         declared = self._accepted.catalog.declared(kind, name)
         required = [p for p in declared.properties.values() if p.default is not None and not p.type.nullable]
+        table = self._target.tables[key].id
+        numbers = self._accepted.identity(kind, name).properties
+
+        def filled(column: str) -> Filled | None:
+            return self._filled(table, column, numbers[column])
+
         return Fill(
             {prop.name: default_value(prop, self._now) for prop in required},
             {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None},
+            filled,
         )
 
     def lacks(self, key: str, ref: TableRef) -> list[str]:

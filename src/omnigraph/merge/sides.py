@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.merge.classify import ROW_ID
-from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids
+from omnigraph.merge.classify import ROW_ID, Taken
+from omnigraph.merge.schema_alignment import NO_LACKING, Fill, Lacking, fill_lacking, undecided_ids, with_target_values
 from omnigraph.merge.touched import Touched
 from omnigraph.storage.blobs import stored_blobs
 from omnigraph.storage.table_ref import TableRef
@@ -77,7 +77,8 @@ class Versions:
         schema: the schema of the rows to compare.
         separate_ids: ids of rows that are compared separately, because an overlay changes them (see `Overlay`).
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
-        virtual: whether the result becomes part of a virtual base. Then all rows and all conflicts are needed.
+        complete: whether the comparison lists all conflicts, and all rows with all columns: for a virtual base, or to
+            leave out all entities with conflicts.
         groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
         lacking: the columns that the versions do not have, because their schema differs from that of the target.
         fill: values for these columns.
@@ -91,7 +92,7 @@ class Versions:
     schema: pa.Schema
     separate_ids: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
     unknown: bool = False
-    virtual: bool = False
+    complete: bool = False
     groups: tuple[tuple[str, ...], ...] | None = None
     lacking: Lacking = NO_LACKING
     fill: Fill = field(default_factory=Fill)
@@ -102,11 +103,16 @@ class Versions:
             return base, source, target
         return fill_lacking((base, source, target), self.lacking, self.fill)
 
+    def taken(self, source: pa.Table, target: pa.Table) -> Taken | None:
+        """Completed rows of the source as the merge takes them; None if the source has all columns of the target."""
+        lacking = self.lacking[1] - self.lacking[2]
+        return Taken(with_target_values(source, target, lacking, self.fill), lacking) if lacking else None
+
     def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
-        """The ids of completed rows that the base leaves undecided, because only the base lacks a column."""
+        """The ids of completed rows that the base leaves undecided, because it lacks a column."""
         if not self.lacking[0]:
             return pa.array([], pa.utf8())
-        return undecided_ids((base, source, target), self.lacking)
+        return undecided_ids((base, source, target), self.lacking, self.fill)
 
     def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
         """The rows of the source with the given ids, with values for the columns that it lacks."""

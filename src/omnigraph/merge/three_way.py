@@ -52,7 +52,7 @@ class ThreeWay:
         target: the stored state that it is merged into.
         levels: the merge level (row or property) of each type; by default whole rows are merged.
         alignment: converts rows to the schema of the target; None if all versions have the same schema.
-        virtual: whether the result becomes part of a virtual base.
+        complete: whether to list all conflicts, and all rows with all columns.
         budget: bytes of rows that stay in memory.
     """
 
@@ -66,7 +66,7 @@ class ThreeWay:
         levels: Levels | None = None,
         alignment: Alignment | None = None,
         *,
-        virtual: bool = False,
+        complete: bool = False,
         budget: int = DEFAULT_BUDGET,
     ) -> None:
         self._tables = tables
@@ -76,7 +76,7 @@ class ThreeWay:
         self._target = target
         self._levels = levels
         self._alignment = alignment
-        self._virtual = virtual
+        self._complete = complete
         self._budget = budget
 
     def compare(self, choices: Choices, accepted: AcceptedSchema) -> Tables:
@@ -140,7 +140,7 @@ class ThreeWay:
         schema = columns.schema(schemas[0])
         groups = None if self._levels is None else self._levels.groups(key, compared(schema.empty_table()))
         refs = base, pin.ref, target.ref
-        versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._virtual, groups)
+        versions = Versions(key, *refs, columns, schema, separate_ids, unknown, self._complete, groups)
         if self._alignment is None:
             return versions
         if before is not None and not unknown and self._alignment.lacking(before.ref, *refs[1:])[0]:
@@ -198,7 +198,8 @@ class ThreeWay:
                 base = base.filter(pc.invert(pc.is_in(base["id"], value_set=unclear)))
             both = pa.concat_arrays([undecided, unclear])
             rows = base, source, target
-            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown))
+            taken = versions.taken(source, target)
+            collected.add(compare_rows(*rows, choice, versions.groups, both, unknown=versions.unknown, taken=taken))
         return collected.compared()
 
 

@@ -56,6 +56,24 @@ def violating_entities(
                 yield key, _array(rows_of_change.filter(pc.is_in(rows_of_change, value_set=rows["id"])))
 
 
+def changed_entities(
+    accepted: AcceptedSchema,
+    changes: Mapping[str, TableChange],
+    committed: Committed,
+    rows: pa.Table,
+    violation: Violation,
+) -> EntityIds:
+    """Like `violating_entities`. Of a node with too few or too many edges, also the edges that the change takes away.
+
+    Entities that the change does not contain may be among them.
+    """
+    yield from violating_entities(accepted, changes, committed, rows, violation)
+    if violation.kind == "cardinality":
+        key = edge_key(violation.subject.partition(".")[0].partition(" ")[0])
+        end = "dst" if violation.subject.endswith("@card_in") else "src"
+        yield key, _array(committed.lookup(key, end, rows["node"], columns=["id"])["id"])
+
+
 def _sharing(change: TableChange, committed: Committed, rows: pa.Table, fields: tuple[str, ...]) -> pa.Array:
     if not set(fields) <= set(change.rows.column_names):
         return pa.array([], pa.utf8())

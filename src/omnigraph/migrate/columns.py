@@ -16,8 +16,9 @@ from omnigraph.lang.schema.migrate import Plan
 from omnigraph.lang.schema.migrate.steps import RenameEnumValue
 from omnigraph.lang.schema.type_key import type_key
 from omnigraph.storage.column_changes import NewValues, has_columns
+from omnigraph.storage.table_view import TableView
 from omnigraph.write.rows.builder import default_value
-from omnigraph.write.rows.renamed_values import renamed_values
+from omnigraph.write.rows.renamed_values import count_renamed, renamed_values
 
 
 class Source(Protocol):
@@ -164,6 +165,11 @@ class TypeColumns:
         names = self.written
         return NewValues(names, self.reads(names), _Compute(tuple(self.sources[n] for n in names))) if names else None
 
+    def count_updates(self) -> CountRenamed | None:
+        """Counts the rows with renamed enum values; None if no values are renamed."""
+        found = [one for one in self.sources.values() if isinstance(one, RenamedValues)]
+        return CountRenamed(tuple((one.reads[0], one.renames) for one in found)) if found else None
+
     def reads(self, names: Sequence[str]) -> tuple[str, ...]:
         """The stored columns that some columns are computed from."""
         return tuple(dict.fromkeys(column for name in names for column in self.sources[name].reads))
@@ -181,6 +187,19 @@ class _Compute:
 
     def __call__(self, rows: pa.RecordBatch) -> list[pa.Array]:
         return [source.values(rows) for source in self.sources]
+
+
+@dataclass(frozen=True, slots=True)
+class CountRenamed:
+    """Counts the rows of a table with renamed enum values. `columns` has stored columns with (old, new) pairs."""
+
+    columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+    def __call__(self, table: TableView) -> int:
+        batches = table.batches(columns=[name for name, _ in self.columns])
+        return sum(
+            count_renamed([(batch.column(name), renames) for name, renames in self.columns]) for batch in batches
+        )
 
 
 @dataclass(frozen=True, slots=True)

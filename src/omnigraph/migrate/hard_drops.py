@@ -1,13 +1,14 @@
 """Removal of dropped data from earlier commits, after a schema change is published."""
 
 # See docs/decisions/0192-hard-drops-clean-up-afterwards.md
+# See docs/decisions/0197-hard-drops-are-recorded-in-the-manifest.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from omnigraph.commit.manifest import MAIN, Manifest, TablePin
+from omnigraph.commit.manifest import MAIN, Commit, DroppedData, Manifest
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import list_tag_refs
 from omnigraph.commit.store import Store
@@ -15,41 +16,50 @@ from omnigraph.commit.work_records import read_records
 from omnigraph.errors import BranchNotFoundError, OmnigraphError, VersionReclaimedError
 from omnigraph.migrate.receipt import HardDrop
 from omnigraph.storage.table_ref import TableRef
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, cleanup
-from omnigraph.upkeep.reachable import Policy
+from omnigraph.upkeep.cleanup import cleanup
+from omnigraph.upkeep.dropped_data import has_data, newest_drops, policies, unfinished_drops, versions_with_data
 
 
-def remove_dropped(store: Store, dropped: Mapping[str, TablePin]) -> tuple[HardDrop, ...]:
-    """Remove the versions of some tables that only earlier commits use.
+def remove_dropped(store: Store, commit: Commit | None) -> tuple[HardDrop, ...]:
+    """Remove dropped data from earlier commits: that of a schema change, and that of earlier ones that still exists.
 
     Does not raise errors, because the schema change is already published. An error becomes part of the result.
 
     Args:
         store: the graph.
-        dropped: the tables with dropped data, by type key before the change.
+        commit: the schema change; None if there was nothing to change.
     """
-    if not dropped:
-        return ()
-    paths = {pin.ref.path: key for key, pin in dropped.items()}
+    made = None if commit is None else commit.manifest_version
+    drops: list[DroppedData] = []
     try:
-        before = {path: _versions(store, path) for path in paths}
-        cleanup(store, Policy(1, None, ORPHANS_OLDER_THAN, tables=frozenset(paths)))
-        current = {pin.ref.path: pin.ref.version for pin in store.capture(MAIN).tables.values()}
-        found = []
-        for path, key in sorted(paths.items(), key=lambda item: item[1]):
-            store.tables.forget(path)
-            left = _versions(store, path)
-            kept = {
-                (fork, version)
-                for fork, version in left
-                if fork is not None or version < current.get(path, version + 1)
-            }
-            needed_by = tuple(_needed_by(store, path, kept)) if kept else ()
-            found.append(HardDrop(key, len(before[path] - left), len(kept), kept_for=needed_by))
-        return tuple(found)
+        drops = newest_drops(store.capture(MAIN))
+        drops = [one for one in drops if one.manifest_version == made or has_data(store, one)]
+        return _remove(store, drops)
     except OmnigraphError as error:
-        message = f"{error.message}; run 'omnigraph cleanup' to remove the dropped data from earlier commits"
-        return tuple(HardDrop(key, 0, 0, message) for key in sorted(dropped))
+        message = f"{error.message}; run 'omnigraph upkeep' to remove the dropped data from earlier commits"
+        return tuple(HardDrop(key, 0, 0, message) for key in sorted(one.key for one in drops))
+
+
+def finish_drops(store: Store) -> tuple[HardDrop, ...]:
+    """Complete the interrupted removals of dropped data, and those that a branch or tag prevented until now.
+
+    Raises:
+        ConflictError: another cleanup is running.
+    """
+    return _remove(store, unfinished_drops(store))
+
+
+def _remove(store: Store, drops: list[DroppedData]) -> tuple[HardDrop, ...]:
+    before = {one: versions_with_data(store, one) for one in drops}
+    for policy in policies(drops):
+        cleanup(store, policy)
+    found = []
+    for one in sorted(drops, key=lambda one: one.key):
+        store.tables.forget(one.path)
+        kept = versions_with_data(store, one)
+        needed_by = tuple(_needed_by(store, one.path, kept)) if kept else ()
+        found.append(HardDrop(one.key, len(before[one] - kept), len(kept), kept_for=needed_by))
+    return tuple(found)
 
 
 def _needed_by(store: Store, path: str, kept: set[tuple[str | None, int]]) -> Iterator[str]:
@@ -73,11 +83,3 @@ def _needed_by(store: Store, path: str, kept: set[tuple[str | None, int]]) -> It
     for record in read_records(store.leases):
         if needs(record.needs):
             yield f"{record.kind or 'job'} {record.name}"
-
-
-def _versions(store: Store, path: str) -> set[tuple[str | None, int]]:
-    """All versions of a table, on all its forks."""
-    forks: list[str | None] = [None]
-    if store.tables.head(path, None) is not None:
-        forks += store.tables.forks(path)
-    return {(fork, version) for fork in forks for version in store.tables.versions(path, fork)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph.commit.manifest import Manifest, Models, TablePin, models_of
+from omnigraph.commit.manifest import Manifest, Models, models_of
 from omnigraph.commit.read_set import pins
 from omnigraph.commit.store import Store
 from omnigraph.commit.table_writes import ChangeColumns, WriteColumns
@@ -80,10 +80,10 @@ class Migration:
                     hint=f"nothing has changed; to apply it, allow '{needed}' (--allow {needed.replace('_', '-')})",
                 )
 
-    def schema_change(self) -> SchemaChange:
-        """The schema change of the commit."""
+    def schema_change(self, *, hard: bool = False) -> SchemaChange:
+        """The schema change of the commit. With `hard`, it removes dropped data from earlier commits, too."""
         assert self.after is not None
-        return SchemaChange(self.source, self.after, ir_hash(self.before))
+        return SchemaChange(self.source, self.after, ir_hash(self.before), self._types_with_drops() if hard else ())
 
     def planned(self, store: Store, view: Manifest) -> SchemaPlan:
         """The plan, with the cost of each step on a given state of the graph."""
@@ -92,9 +92,9 @@ class Migration:
         costs = Costs(store.tables, view.tables, self.names, self.before, self.after)
         return SchemaPlan(self.plan, costs.of(self.plan), view.schema_hash)
 
-    def dropped_data(self, view: Manifest) -> dict[str, TablePin]:
-        """The tables whose earlier versions contain data that the change drops, by type key before the change."""
-        found: dict[str, TablePin] = {}
+    def _types_with_drops(self) -> tuple[str, ...]:
+        """The types whose earlier versions contain data that the change drops, by type key before the change."""
+        found: set[str] = set()
         for step in self.plan.steps:
             if isinstance(step, DropType) and step.type_kind is not TypeKind.INTERFACE:
                 key = type_key(step.type_kind, step.name)
@@ -102,8 +102,8 @@ class Migration:
                 key = type_key(step.type_kind, self.names[step.type_kind, step.type_name])
             else:
                 continue
-            found[key] = view.tables[key]
-        return found
+            found.add(key)
+        return tuple(sorted(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,9 @@ class PrepareMigration:
         for each in columns:
             pin = stored[each.former_key]
             if each.changes(self.store.tables.at(pin.ref).schema()):
-                writes.append(
-                    ChangeColumns(pin.key, each.schema, each.new_values(), self.write, models=_models(pin.models, each))
-                )
+                new, updates = each.new_values(), each.count_updates()
+                models = _models(pin.models, each)
+                writes.append(ChangeColumns(pin.key, each.schema, new, self.write, updates, models=models))
         return Prepared(writes)
 
 

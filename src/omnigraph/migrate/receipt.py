@@ -98,7 +98,7 @@ class HardDrop:
         versions_removed: number of removed versions.
         versions_kept: number of older versions that still exist, because a branch, tag, merge or running job needs
             them. These versions still contain the dropped data.
-        error: why the removal failed; None if it succeeded. If it failed, `cleanup` removes the remaining versions.
+        error: why the removal failed; None if it succeeded. If it failed, `upkeep` removes the remaining versions.
         kept_for: the branches, tags and running jobs that need the kept versions, each with its kind and name.
     """
 
@@ -132,7 +132,7 @@ class SchemaReceipt:
         applied: whether the schema changed. False if there was nothing to do.
         graph_manifest_version: manifest version of `main` after the change.
         commit: the commit; None if there was nothing to do.
-        hard_drops: results of the removal of dropped data.
+        hard_drops: results of the removal of dropped data, also of earlier schema changes whose data still existed.
         engine: where new columns were computed: `local` or `spark`.
     """
 

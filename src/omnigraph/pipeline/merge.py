@@ -125,7 +125,7 @@ class SparkComparer:
     def _collected(self, versions: Versions, answers: list[dict[str, Any]], checked: Sequence[str]) -> Compared:
         """Collect the results of the tasks. For a large change, reads only the columns that constraints check."""
         size = sum(answer["size"] for answer in answers)
-        large = size >= self._threshold and not versions.columns.blobs and not versions.virtual
+        large = size >= self._threshold and not versions.columns.blobs and not versions.complete
         columns = [*checked, VERDICT] if large else None
         nothing = versions.schema.empty_table().append_column(VERDICT, pa.array([], pa.int8()))
         collected = Collected(versions, self._budget, checked if large else None)
@@ -260,7 +260,7 @@ def _comparison(staging: Staging, versions: Versions, order: list[int], choice: 
         first = (
             conflicts.select(CONFLICT_SCHEMA.names)
             .sort_by("id")
-            .slice(0, conflicts.num_rows if versions.virtual else MAX_CONFLICTS)
+            .slice(0, conflicts.num_rows if versions.complete else MAX_CONFLICTS)
         )
         return pa.table(
             {

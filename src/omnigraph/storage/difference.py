@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from omnigraph.storage.files.scratch import spilled
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
+from omnigraph.storage.transactions import read_transaction
 
 _ID = "id"
 _CREATED = "_row_created_at_version"
@@ -45,8 +47,11 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.uint64]]
 _NONE = pa.array([], pa.utf8())
 _IDS = pa.schema([(_ID, pa.utf8()), (ROW_ID, pa.uint64())])
 _CREATED_IDS = _IDS.append(pa.field(_CREATED, pa.uint64()))
-_NO_FIELD = -1
-"""Stands for the id of a column that a version does not have."""
+FieldIds = frozenset[int]
+"""The Lance field ids of a column: its own, and those of its nested fields."""
+
+_NO_FIELD: FieldIds = frozenset()
+"""Stands for the ids of a column that a version does not have."""
 
 _SCANNED_FRAGMENTS = 4
 """Maximum number of fragments that are scanned together."""
@@ -169,7 +174,7 @@ def changed_row_ids(
     return _recorded_row_ids(begin, end, fields)
 
 
-Fields = tuple[Sequence[int], Sequence[int]]
+Fields = tuple[Sequence[FieldIds], Sequence[FieldIds]]
 """The Lance field ids of the compared columns in the first and in the second version."""
 
 
@@ -230,7 +235,7 @@ def _steps_without_compactions(begin: LanceDataset, end: LanceDataset) -> list[t
 
 
 def _transaction(dataset: LanceDataset, version: int) -> Transaction:
-    found = dataset.read_transaction(version)
+    found = read_transaction(dataset, version)
     if found is None:
         raise ValueError(f"version {version} has no transaction")
     return found
@@ -242,9 +247,9 @@ def _version(
     return begin if number == begin.version else end if number == end.version else open_version(number)
 
 
-def _fields_in(dataset: LanceDataset, fields: Fields) -> list[int]:
+def _fields_in(dataset: LanceDataset, fields: Fields) -> list[FieldIds]:
     """The field ids of the compared columns in an intermediate version. A column whose type changed has a new id."""
-    known = {field.id() for field in dataset.lance_schema.fields()}
+    known = {_with_nested(field) for field in dataset.lance_schema.fields()}
     return [old if old in known else new for old, new in zip(*fields, strict=True)]
 
 
@@ -321,15 +326,20 @@ def _scanned(
     return spilled(scanner(dataset, columns=schema.names, fragments=fragments, filter=filter).to_reader(), schema)
 
 
-def _field_ids(dataset: LanceDataset, names: Sequence[str | None]) -> list[int]:
-    numbers = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+def _field_ids(dataset: LanceDataset, names: Sequence[str | None]) -> list[FieldIds]:
+    numbers = {field.name(): _with_nested(field) for field in dataset.lance_schema.fields()}
     return [_NO_FIELD if name is None else numbers[name] for name in names]
 
 
-def _column_files(fragment: LanceFragment, fields: Sequence[int]) -> list[tuple[int, list[str]]]:
-    """For each field, its id and the files of the fragment that have it. Without a file, all its values are null."""
-    files = fragment.metadata.files
-    found = ((field, [file.path for file in files if field in file.fields]) for field in fields)
+def _with_nested(field: Any) -> FieldIds:
+    """The id of a field, and those of its nested fields. Of a list, a file names only the field of the items."""
+    return frozenset({field.id()}.union(*(_with_nested(child) for child in field.children())))
+
+
+def _column_files(fragment: LanceFragment, fields: Sequence[FieldIds]) -> list[tuple[FieldIds, list[str]]]:
+    """For each field, its ids and the files of the fragment that have it. Without a file, all its values are null."""
+    files = [(file.path, set(file.fields)) for file in fragment.metadata.files]
+    found = ((field, [path for path, ids in files if not field.isdisjoint(ids)]) for field in fields)
     return [(field, paths) if paths else (_NO_FIELD, paths) for field, paths in found]
 
 

@@ -102,6 +102,20 @@ class LedgerVersion:
         """
         return self._rows(sorted(indexes), columns)
 
+    def read_rows(self, index: int, start: int, count: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Some consecutive rows of one part.
+
+        Args:
+            index: the part.
+            start: number of its first row to read.
+            count: number of rows.
+            columns: the columns; by default all.
+
+        Raises:
+            DamagedFileError: its file is damaged.
+        """
+        return self._rows([index], columns, rows=(start, count))
+
     @property
     def part_names(self) -> tuple[str, ...]:
         """Name of each part. Parts of different versions or branches with the same name have the same rows."""
@@ -116,9 +130,13 @@ class LedgerVersion:
         return self._rows(None, columns, filter)
 
     def _rows(
-        self, indexes: Sequence[int] | None, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+        self,
+        indexes: Sequence[int] | None,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        rows: tuple[int, int] | None = None,
     ) -> pa.Table:
-        """The rows of some parts; None for all.
+        """The rows of some parts; None for all. `rows` is the first row and the number of rows, of a single part.
 
         All reads of parts go through here, and each file is verified by its checksum first. A process verifies a file
         once.
@@ -128,7 +146,7 @@ class LedgerVersion:
             for index in parts:
                 self._checks.check(*self._files[index], self.path)
             with reporting(self._dataset.uri, "", UNREADABLE):
-                return self._scan(indexes, list(columns) if columns else None, filter)
+                return self._scan(indexes, list(columns) if columns else None, filter, rows)
         except StorageError as error:
             is_damaged = isinstance(error, DamagedFileError) and not error.is_missing
             if error.kind is StorageErrorKind.PERMANENT and not is_damaged and self._is_removed():
@@ -147,9 +165,18 @@ class LedgerVersion:
         except OmnigraphError:
             return False
 
-    def _scan(self, indexes: Sequence[int] | None, columns: list[str] | None, filter: pc.Expression | None) -> pa.Table:
+    def _scan(
+        self,
+        indexes: Sequence[int] | None,
+        columns: list[str] | None,
+        filter: pc.Expression | None,
+        rows: tuple[int, int] | None,
+    ) -> pa.Table:
         table: pa.Table
-        if indexes is None:
+        if indexes is not None and rows is not None:
+            start, count = rows
+            table = self._dataset.get_fragments()[indexes[0]].to_table(columns, limit=count, offset=start)
+        elif indexes is None:
             table = self._dataset.to_table(columns, filter)
         elif len(indexes) == 1:
             table = self._dataset.get_fragments()[indexes[0]].to_table(columns, filter)

@@ -41,6 +41,7 @@ from omnigraph.storage.indexes import (
 from omnigraph.storage.lookup import matching
 from omnigraph.storage.scans import any_null, filtered, full_text, nearest, scanner
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.storage.transactions import read_transaction
 
 ENGINE_MARK = "omnigraph:staged"
 """Property of every transaction that this engine commits to a table."""
@@ -81,7 +82,7 @@ class TableView:
     def transaction_id(self) -> str | None:
         """Id of the transaction that made the version; None if Lance cannot read it."""
         try:
-            transaction = self.dataset.read_transaction(self.ref.version)
+            transaction = read_transaction(self.dataset, self.ref.version)
         except (TypeError, VersionReclaimedError):
             # Lance cannot decode the transaction of a compaction of an indexed table.
             return None
@@ -90,7 +91,7 @@ class TableView:
     def is_ours(self) -> bool:
         """Whether this engine committed the version, and not another program."""
         try:
-            transaction = self.dataset.read_transaction(self.ref.version)
+            transaction = read_transaction(self.dataset, self.ref.version)
         except (TypeError, VersionReclaimedError):
             return False
         properties = None if transaction is None else transaction.transaction_properties

@@ -183,6 +183,22 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
         disk_space.keep_reserve(store.objects)
 
 
+def tables_to_clean(store: Store, policy: Policy) -> set[str]:
+    """The paths of the tables of which a cleanup would remove versions now. Changes nothing.
+
+    Writes in flight do not prevent this: the versions that they start from are not counted.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            plan = _Plan.of(store, policy, now(), now(), only_alive=True)
+        except VersionReclaimedError:  # another cleanup has removed a version that was being read
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        return {sweep.path for sweep in plan.sweeps if sweep.version_count or sweep.path in sweep.directories}
+    raise AssertionError("unreachable")
+
+
 def _clean(store: Store, policy: Policy) -> CleanupReport:
     _recover(store)
     try:
@@ -320,7 +336,9 @@ class _Plan:
             if _is_dead_ledger(store, found, name, trees.get(name), began)
         ]
         ledgers = found.deletable(unnamed) if policy.tables is None else []
-        manifest = plan_manifest(store, found, manifest_files, ledgers, cutoff, _CLOCK_SKEW, busy=bool(sidecars))
+        manifest = TableSweep(MANIFEST_PATH)
+        if policy.tables is None:
+            manifest = plan_manifest(store, found, manifest_files, ledgers, cutoff, _CLOCK_SKEW, busy=bool(sidecars))
         return cls(found, _in_parallel(plan, listed), manifest, dead, ledgers, at_work, now, began, limit)
 
     def within(self, first: _Plan) -> _Plan:

@@ -12,12 +12,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from omnigraph.commit.ancestors import lineage_of
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest
-from omnigraph.commit.manifest_rows import read_commits, read_manifest
+from omnigraph.commit.manifest_rows import read_manifest
 from omnigraph.commit.ref_names import recorded_branch
 from omnigraph.commit.refs import BranchRef, TagRef, list_all_branch_refs, list_tag_refs
 from omnigraph.commit.retention import kept_commits
@@ -28,9 +26,6 @@ from omnigraph.commit.work_records import WorkRecord
 from omnigraph.errors import BranchNotFoundError, InputError, StorageError, VersionReclaimedError, shown
 from omnigraph.storage.ledger import LedgerBranch
 from omnigraph.storage.table_ref import TableRef
-
-_COMMITS = pa.array(["graph_commit", "ancestor"])
-"""The kinds of manifest rows with commits: those of a branch, and those merged into it."""
 
 _LONGEST_AGE = timedelta(days=365_250)
 _READERS = 8
@@ -51,12 +46,14 @@ class Policy:
         tables: paths of the tables to clean up; None for all tables, manifests and staged files. If paths are given,
             a table that nothing needs belongs to a dropped type and is removed at any age, and the other rules apply
             to `main` only.
+        since: the commits of `main` from this manifest version on stay; None for no such rule.
     """
 
     keep: int | None
     older_than: timedelta | None
     orphans: timedelta
     tables: frozenset[str] | None = field(default=None, kw_only=True)
+    since: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Validate the policy.
@@ -83,6 +80,8 @@ class Policy:
     def stays(self, distance: int, commit: Commit, now: datetime) -> bool:
         """Whether a commit stays readable. `distance` is its number of commits from the head of its branch."""
         if distance == 0 or (self.keep is not None and distance < self.keep):
+            return True
+        if self.since is not None and commit.branch == MAIN and commit.manifest_version >= self.since:
             return True
         return self.older_than is not None and commit.created_at > (now - self.older_than).timestamp() * 1_000_000
 
@@ -181,6 +180,15 @@ def reach(
     """
     ledgers = store.manifest.branches()
     refs = Refs.of(store)
+    return reach_from(store, refs, heads_of(store, refs), ledgers, policy, now, records, sidecars)
+
+
+def heads_of(store: Store, refs: Refs) -> dict[str, Manifest]:
+    """The newest state of each branch, `main` first. Skips branches that were deleted meanwhile.
+
+    Raises:
+        StorageError: a branch cannot be read.
+    """
     heads: dict[str, Manifest] = {}
     for name in (MAIN, *refs.branches):
         ledger = None if name == MAIN else refs.branches[name].ledger
@@ -188,7 +196,7 @@ def reach(
             view = unless_branch_removed(store, ledger, partial(store.capture, recorded_branch(name)))
             if view is not None:
                 heads[name] = view
-    return reach_from(store, refs, heads, ledgers, policy, now, records, sidecars)
+    return heads
 
 
 def reach_from(
@@ -213,19 +221,11 @@ def reach_from(
         records: running work.
         sidecars: writes in flight. If one is a merge, the merged commit has to stay, too.
     """
-    places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
-    places |= {(ref.parent, ref.parent_ledger, ref.parent_version) for ref in refs.pending}
-    # Undoing a visible write needs the state before it, with the tables that the write dropped.
-    places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
-    for name, view in heads.items():
-        if name != MAIN:
-            places |= set(_start(refs.branches[name], view))
+    places = named_places(refs, heads, sidecars)
+    for view in heads.values():
         retained = unless_branch_removed(store, view.ledger.branch, partial(_retained, view, policy, now))
         places |= {_manifest_version(commit) for commit in retained or ()}
-    merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
-    named = {*merging, *(commit for record in records for commit in record.commits)}
-    named |= {tag.commit_id for tag in refs.tags.values()}
-    bases = set(_bases(store, ledgers, heads, named)) - places
+    bases = merge_bases(store, refs, heads, ledgers, records, sidecars) - places
     known = {(view.branch, view.ledger.branch, view.version) for view in heads.values()}
     views = [*heads.values(), *_read_states(store, places - known)]
     kept_by_name = {pin.ref for view in views for pin in view.tables.values()}
@@ -257,6 +257,36 @@ def reach_from(
         {view.ledger.branch: view.version for view in heads.values()},
         dropped,
     )
+
+
+def named_places(refs: Refs, heads: Mapping[str, Manifest], sidecars: Sequence[Sidecar] = ()) -> set[ManifestVersion]:
+    """The manifest versions that stay under every policy, without heads and merge bases.
+
+    These are the versions of tags, of starts of branches, and before writes in flight.
+    """
+    places = {(tag.branch, tag.ledger, tag.manifest_version) for tag in refs.tags.values()}
+    places |= {(ref.parent, ref.parent_ledger, ref.parent_version) for ref in refs.pending}
+    # Undoing a visible write needs the state before it, with the tables that the write dropped.
+    places |= {(one.branch, one.commit.ledger, one.commit.manifest_version - 1) for one in sidecars}
+    for name, view in heads.items():
+        if name != MAIN:
+            places |= set(_start(refs.branches[name], view))
+    return places
+
+
+def merge_bases(
+    store: Store,
+    refs: Refs,
+    heads: Mapping[str, Manifest],
+    ledgers: Mapping[str, LedgerBranch],
+    records: Sequence[WorkRecord] = (),
+    sidecars: Sequence[Sidecar] = (),
+) -> set[ManifestVersion]:
+    """The manifest versions of heads and tags, and of the commits that later merges may need as a base."""
+    merging = {one.commit.merged_parent for one in sidecars if one.commit.merged_parent is not None}
+    named = {*merging, *(commit for record in records for commit in record.commits)}
+    named |= {tag.commit_id for tag in refs.tags.values()}
+    return set(_bases(store, ledgers, heads, named))
 
 
 def _by_ledger(versions: Iterable[tuple[str | None, int]]) -> dict[str | None, frozenset[int]]:
@@ -293,7 +323,7 @@ def _bases(
     store: Store, ledgers: Mapping[str, LedgerBranch], heads: Mapping[str, Manifest], named: set[str]
 ) -> Iterator[ManifestVersion]:
     """The commits that later merges may need as a base: merges of branches, and of the commits in `named`."""
-    known: dict[str, Commit] = {}
+    known: _Lineage = {view.head.id: _lineage_of_head(view) for view in heads.values()}
     for view in heads.values():
         _add_commits(store, view, known)
     live = {view.ledger.branch for view in heads.values()}
@@ -303,22 +333,32 @@ def _bases(
             if ledger is not None:
                 deleted = unless_branch_removed(store, name, partial(read_manifest, name, name, ledger))
                 if deleted is not None:
+                    known.setdefault(deleted.head.id, _lineage_of_head(deleted))
                     _add_commits(store, deleted, known)
-    parents = {name: [p for p in (one.parent, one.merged_parent) if p is not None] for name, one in known.items()}
+    parents = {name: found for name, (found, _) in known.items()}
     names = named | {view.head.id for view in heads.values()}
-    yield from (_manifest_version(known[name]) for name in kept_commits(parents, names))
+    yield from (known[name][1] for name in kept_commits(parents, names))
 
 
-def _add_commits(store: Store, view: Manifest, known: dict[str, Commit]) -> None:
-    """Add the head of a manifest and all its ancestors to `known`. Known commits are not decoded again."""
-    known.setdefault(view.head.id, view.head)
-    columns = ["object_id", "object_type", "metadata", "table_branch", "table_version"]
-    read = partial(view.ledger.read, columns=columns, filter=pc.field("object_type").isin(_COMMITS))
-    rows = unless_branch_removed(store, view.ledger.branch, read)
+_Lineage = dict[str, tuple[tuple[str, ...], ManifestVersion]]
+"""The parents of each commit, and its manifest version."""
+
+
+def _lineage_of_head(view: Manifest) -> tuple[tuple[str, ...], ManifestVersion]:
+    head = view.head
+    return tuple(one for one in (head.parent, head.merged_parent) if one is not None), _manifest_version(head)
+
+
+def _add_commits(store: Store, view: Manifest, known: _Lineage) -> None:
+    """Add all ancestors of the head of a manifest to `known`."""
+    rows = unless_branch_removed(store, view.ledger.branch, partial(lineage_of, view))
     if rows is None:
         return
-    fresh = rows.filter(pc.invert(pc.is_in(rows["object_id"], value_set=pa.array(list(known), pa.utf8()))))
-    known.update((one.id, one) for one in view.ledger.decoded(fresh, read_commits))
+    columns = (rows[name].to_pylist() for name in ("id", "parent", "merged_parent", "branch", "ledger", "version"))
+    for name, parent, merged, branch, ledger, version in zip(*columns, strict=True):
+        if name not in known:
+            parents = () if parent is None else (parent,) if merged is None else (parent, merged)
+            known[name] = parents, (branch, ledger, version)
 
 
 def _read_states(store: Store, places: Iterable[ManifestVersion]) -> list[Manifest]:

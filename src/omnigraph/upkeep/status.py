@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from omnigraph.commit.lineage import commits, newest_of
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest, TablePin
-from omnigraph.commit.refs import list_branch_refs, list_tag_refs
 from omnigraph.commit.sidecar import read_sidecars
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.store import Store
-from omnigraph.commit.work_records import read_records
+from omnigraph.commit.work_records import read_records, watch
 from omnigraph.errors import BranchNotFoundError, InputError, VersionReclaimedError
 from omnigraph.lang.schema import Catalog
 from omnigraph.settings import (
@@ -34,8 +33,15 @@ from omnigraph.settings import (
 )
 from omnigraph.storage.fragments import Fragment
 from omnigraph.storage.table_ref import TableRef
+from omnigraph.upkeep.dropped_data import unfinished_drops
 from omnigraph.upkeep.indexes import FEWEST_VECTORS, coverage
 from omnigraph.upkeep.optimize import ROWS_PER_FRAGMENT
+from omnigraph.upkeep.reachable import Policy, Refs, heads_of, unless_removed
+from omnigraph.upkeep.removable import commit_counts
+from omnigraph.upkeep.vector_debts import vector_debts
+
+_ATTEMPTS = 4
+"""Number of times that the graph is read again after a cleanup has removed a version that was being read."""
 
 _FEWEST_DELETED = 1000
 """Up to this number, deleted rows in files do not matter."""
@@ -92,6 +98,8 @@ class TableStatus:
         bytes: size of the data files of the newest version.
         bytes_on_disk: size of all files of the table: all versions, branches and indexes.
         shared: whether the branch has not written to the table, and reads it from the branch that it was created from.
+        stale_vectors: `@embed` properties whose vectors were computed with other models, or from another text property.
+        missing_vectors: `@embed` properties without any vector, although the table has texts.
     """
 
     type_key: str
@@ -104,6 +112,8 @@ class TableStatus:
     bytes: int
     bytes_on_disk: int
     shared: bool = False
+    stale_vectors: tuple[str, ...] = ()
+    missing_vectors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ class BranchStatus:
         name: the branch.
         head: its newest commit.
         commits: number of commits in its history.
-        removable: number of commits that still can be read, and that the thresholds allow cleanup to remove.
+        removable: number of its commits that still can be read, and that a cleanup with the thresholds would remove.
         bytes_held: size of the data files that only the head of this branch needs.
         tables: its tables.
     """
@@ -159,6 +169,8 @@ class GraphStatus:
         pending: ids of writes that are in flight or were interrupted.
         work: running work that has a work record, by kind and name: `load 01K…`.
         advice: the commands to run.
+        unfinished_drops: type keys of hard drops whose data still exists in earlier commits, although no branch, tag or
+            running job needs it: the process that dropped the data was interrupted.
     """
 
     uri: str
@@ -171,6 +183,7 @@ class GraphStatus:
     pending: tuple[str, ...]
     work: tuple[str, ...]
     advice: tuple[Advice, ...]
+    unfinished_drops: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The status as the JSON object that all user interfaces return."""
@@ -189,19 +202,36 @@ def status(
 
     Raises:
         InputError: a setting is not a number.
+        VersionReclaimedError: cleanups repeatedly removed versions that were being read.
     """
     limits = thresholds or Thresholds()
-    listed = store.objects.list("")
+    for _ in range(_ATTEMPTS):
+        # A branch may be deleted, and a cleanup may remove the versions of a head, while they are read.
+        with suppress(BranchNotFoundError, VersionReclaimedError):
+            return _status(store, catalog_of, limits)
+    return _status(store, catalog_of, limits)
+
+
+def _status(store: Store, catalog_of: Callable[[Manifest], Catalog], limits: Thresholds) -> GraphStatus:
+    listed = list(store.objects.list(""))
     sidecars, unreadable = read_sidecars(store.objects)
     records = read_records(store.leases)
-    heads = _heads(store)
-    tags = {tag.name: tag for tag in list_tag_refs(store.objects).values()}
+    ledgers = store.manifest.branches()
+    refs = Refs.of(store)
+    every_head = heads_of(store, refs)
+    alive = [record for record in records if watch.is_alive(record, store.timeouts.ttl)]
+    policy = Policy(limits.keep, limits.older_than, timedelta(0))
+    manifest = [info.path for info in listed if info.path.startswith(f"{MANIFEST_PATH}/")]
+    counts = commit_counts(store, refs, every_head, ledgers, manifest, policy, datetime.now(UTC), alive, sidecars)
+    heads = {name: view for name, view in every_head.items() if name == MAIN or not refs.branches[name].is_hidden}
+    tags = {tag.name: tag for tag in refs.tags.values()}
     tagged: dict[str, Manifest] = {}
     for tag in tags.values():
-        with suppress(VersionReclaimedError):
-            view = store.manifest_in(tag.ledger, tag.branch, tag.manifest_version)
-            if view is not None:
-                tagged[tag.name] = view
+        view = unless_removed(
+            store, tag.ledger, partial(store.manifest_in, tag.ledger, tag.branch, tag.manifest_version)
+        )
+        if view is not None:
+            tagged[tag.name] = view
     files = _DataFiles(store)
     needed = {("branch", name): files.of(view) for name, view in heads.items()}
     needed |= {("tag", name): files.of(view) for name, view in tagged.items()}
@@ -211,7 +241,8 @@ def status(
         BranchStatus(
             name,
             view.head.id,
-            *_history(store, name, limits),
+            counts[name].commits,
+            counts[name].removable,
             _held(needed["branch", name], users),
             tuple(_tables(store, view, catalog_of(view), files, sizes)),
         )
@@ -230,44 +261,13 @@ def status(
         (*(one.operation_id for one in sidecars), *(one.path for one in unreadable)),
         tuple(f"{'work' if one.kind is None else one.kind.value} {one.name}" for one in records),
         (),
+        tuple(sorted(one.key for one in unfinished_drops(store))),
     )
     return GraphStatus(**{**_shallow(found), "advice": tuple(advise(found, limits))})
 
 
 def _shallow(found: GraphStatus) -> dict[str, Any]:
     return {name: getattr(found, name) for name in GraphStatus.__dataclass_fields__}
-
-
-def _heads(store: Store) -> dict[str, Manifest]:
-    found = {MAIN: store.capture(MAIN)}
-    for name, ref in list_branch_refs(store.objects).items():
-        if not ref.is_hidden:
-            with suppress(BranchNotFoundError):  # deleted meanwhile
-                found[name] = store.capture(name)
-    return found
-
-
-def _history(store: Store, branch: str, limits: Thresholds) -> tuple[int, int]:
-    """The number of commits of a branch, and how many of them still can be read and can be removed by cleanup."""
-    now = datetime.now(UTC)
-    oldest = (now - limits.older_than).timestamp() * 1_000_000
-    existing: dict[str | None, set[int]] = {}
-
-    def count(view: Manifest) -> tuple[int, int]:
-        total = removable = 0
-        for distance, commit in enumerate(commits(view)):
-            total += 1
-            if distance < max(limits.keep, 1) or commit.created_at > oldest or commit.ledger != view.ledger.branch:
-                continue
-            if commit.ledger not in existing:
-                existing[commit.ledger] = set(store.manifest.versions(commit.ledger))
-            removable += commit.manifest_version in existing[commit.ledger]
-        return total, removable
-
-    try:
-        return newest_of(store, branch, count)
-    except BranchNotFoundError:
-        return 0, 0
 
 
 @dataclass(slots=True)
@@ -339,6 +339,7 @@ def _tables(store: Store, view: Manifest, catalog: Catalog, files: _DataFiles, s
             unindexed[index.type_key] = max(unindexed[index.type_key], index.uncovered)
     for key, pin in view.tables.items():
         fragments = files.fragments(pin)
+        vectors = vector_debts(store.tables, catalog, pin)
         yield TableStatus(
             key,
             pin.row_count,
@@ -350,6 +351,8 @@ def _tables(store: Store, view: Manifest, catalog: Catalog, files: _DataFiles, s
             sum(fragment.size for fragment in fragments),
             sizes.tables.get(pin.ref.path, 0),
             not view.owns(pin),
+            vectors.stale,
+            vectors.missing,
         )
 
 
@@ -371,11 +374,22 @@ def advise(found: GraphStatus, limits: Thresholds) -> Iterable[Advice]:
             f"{len(found.pending)} writes are in flight or were interrupted; the next write to their branch, or "
             "'omnigraph upkeep', recovers interrupted ones",
         )
+    if found.unfinished_drops:
+        yield Advice(
+            f"omnigraph upkeep {uri}",
+            f"dropped data of {', '.join(found.unfinished_drops)} still exists in earlier commits: its removal was "
+            "requested, but is not complete",
+        )
     for branch in found.branches:
         reasons = list(debts(branch, limits))
         if reasons:
             option = "" if branch.name == MAIN else f" --branch {shlex.quote(branch.name)}"
             yield Advice(f"omnigraph optimize {uri}{option}", "; ".join(reasons))
+    for branch in found.branches:
+        reasons = list(_vector_reasons(branch))
+        if reasons:
+            option = "" if branch.name == MAIN else f" --branch {shlex.quote(branch.name)}"
+            yield Advice(f"omnigraph embed {uri}{option}", "; ".join(reasons))
     removable = sum(branch.removable for branch in found.branches)
     if removable > limits.versions:
         age = f"{int(limits.older_than.total_seconds())}s"
@@ -384,6 +398,15 @@ def advise(found: GraphStatus, limits: Thresholds) -> Iterable[Advice]:
             f"{removable} commits can be removed; all files have {found.bytes} bytes, and the heads of branches and "
             f"tags need {found.bytes_needed}",
         )
+
+
+def _vector_reasons(branch: BranchStatus) -> Iterable[str]:
+    for table in branch.tables:
+        if table.stale_vectors:
+            names = ", ".join(table.stale_vectors)
+            yield f"{table.type_key} has vectors of another model or text property: {names}"
+        if table.missing_vectors:
+            yield f"{table.type_key} has texts without vectors: {', '.join(table.missing_vectors)}"
 
 
 def debts(branch: BranchStatus, limits: Thresholds) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -30,7 +30,7 @@ from omnigraph.write.rows.raw_rows import RawRows
 from omnigraph.write.rules.changes import TableChange
 from omnigraph.write.rules.constraints import ROW, MemoryLimit, possible_duplicates
 from omnigraph.write.rules.duplicate_keys import DuplicateIds, duplicate_ids
-from omnigraph.write.rules.validator import validate, value_violations
+from omnigraph.write.rules.validator import validate, value_violations, wrong_records
 from omnigraph.write.spill import DEFAULT_BUDGET, Spool
 
 __all__ = ["Load", "LoadMode", "LoadPhase", "LoadProgress", "LoadReceipt"]
@@ -178,33 +178,32 @@ class Load:
             builder = self._builders[key]
             fresh = key not in self._with_given_ids
             rows = self._spool.take(key)
-            if not fresh:
-                rows = self._distinct(key, builder, rows)
             change = TableChange(
                 builder.kind, builder.type.name, rows, _NONE, replaced=self.mode is LoadMode.OVERWRITE, fresh=fresh
             )
-            changes[key] = change
+            changes[key] = change if fresh else self._distinct(change)
         self._check_duplicates(changes)
         return changes
 
-    def _distinct(self, key: str, builder: RowBuilder, rows: pa.Table) -> pa.Table:
-        """One row per id. Drops rows that a later record replaces."""
+    def _distinct(self, change: TableChange) -> TableChange:
+        """The change with one row per id. Drops rows that a later record replaces, but checks their values first."""
+        key, rows = change.key, change.rows
         candidates_mask = possible_duplicates([rows["id"]], f"the ids of {key}", self._memory)
         if candidates_mask is None:
-            return rows
+            return change
         candidates = pa.table(
             {"id": rows["id"].filter(candidates_mask), ROW: np.flatnonzero(candidates_mask.to_numpy())}
         )
-        change = TableChange(builder.kind, builder.type.name, rows, _NONE)
         dropped = self._duplicates.superseded(change, duplicate_ids(candidates))
         if dropped is None:
-            return rows
+            return change
+        wrong = tuple(wrong_records(self.accepted.catalog, change))
         remaining = np.ones(rows.num_rows, bool)
         remaining[dropped] = False
         self._locations.keep_rows(key, remaining)
         for part in _masked(rows, pa.array(remaining)):
             self._spool.add(key, part)
-        return self._spool.take(key)
+        return replace(change, rows=self._spool.take(key), wrong=wrong)
 
     def _check_duplicates(self, changes: dict[str, TableChange]) -> None:
         bad_values = value_violations(self.accepted.catalog, changes)

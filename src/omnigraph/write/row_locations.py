@@ -53,18 +53,28 @@ class RowLocations:
             return error
         about = [v for v in error.violations if v.kind in _ROW_KINDS]
         ids = pa.array([entity_id for v in about for entity_id in (v.entity_id, v.other_id)], pa.utf8())
-        found = {key: self._locations(key, change.rows["id"], ids) for key, change in changes.items()}
-        return ConstraintError(tuple(_located(v, found) for v in error.violations), error.total)
+        found = {key: self._last_rows(key, change.rows["id"], ids) for key, change in changes.items()}
+        return ConstraintError(tuple(self._located(v, found) for v in error.violations), error.total)
 
-    def _locations(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, dict[int, str]]:
-        """The locations of each id: one for each row that has it, by row number, in row order."""
+    def _last_rows(self, key: str, rows: pa.ChunkedArray, ids: pa.Array) -> dict[str, int]:
+        """For each id, the number of the last input row that has it."""
         rows_found = np.flatnonzero(pc.is_in(rows, value_set=ids).to_numpy())
         names = rows.take(pa.array(rows_found)).to_pylist()
         original = self._remaining[key][rows_found] if key in self._remaining else rows_found
-        found: dict[str, dict[int, str]] = {}
-        for name, number, row in zip(names, rows_found.tolist(), original.tolist(), strict=True):
-            found.setdefault(name, {})[number] = self._location(key, row)
-        return found
+        return dict(zip(names, original.tolist(), strict=True))
+
+    def _located(self, violation: Violation, found: Mapping[str, Mapping[str, int]]) -> Violation:
+        """The violation with its location. If its row is unknown, the last record with the id counts."""
+        if violation.kind not in _ROW_KINDS:
+            return violation
+        name = violation.subject.partition(".")[0]
+        for entity_id in (violation.entity_id, violation.other_id):
+            keys = [key for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
+            # There can be two: a node type and an edge type may have the same name, and entities with the same id.
+            if len(keys) == 1:
+                row = found[keys[0]][entity_id] if violation.row is None else violation.row
+                return replace(violation, place=self._location(keys[0], row))
+        return violation
 
     def _location(self, key: str, row: int) -> str:
         for origin in self._origins.get(key, ()):
@@ -72,17 +82,3 @@ class RowLocations:
                 return origin.place(int(origin.records[row]))
             row -= len(origin.records)
         return ""
-
-
-def _located(violation: Violation, found: Mapping[str, Mapping[str, Mapping[int, str]]]) -> Violation:
-    """The violation with its location. If several records have the id, and its row is unknown, the last one counts."""
-    if violation.kind not in _ROW_KINDS:
-        return violation
-    name = violation.subject.partition(".")[0]
-    for entity_id in (violation.entity_id, violation.other_id):
-        places = [found[key][entity_id] for key in (node_key(name), edge_key(name)) if entity_id in found.get(key, ())]
-        # There can be two: a node type and an edge type may have the same name, and entities with the same id.
-        if len(places) == 1:
-            last = places[0][max(places[0])]
-            return replace(violation, place=last if violation.row is None else places[0].get(violation.row, last))
-    return violation

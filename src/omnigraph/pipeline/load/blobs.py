@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, write_part
+from omnigraph.pipeline.load.partition_task import PartReferences, PartRows, Work, staged_references, write_part
 from omnigraph.pipeline.load.rules import LoadedType
+from omnigraph.pipeline.spark.staging import Staging
 from omnigraph.storage.blob_sources import BlobSources, SourceFailedError, SourceUri
 from omnigraph.write.external_blobs import (
     COPIED_BYTES,
@@ -29,6 +30,7 @@ from omnigraph.write.external_blobs import (
     with_cells,
 )
 from omnigraph.write.rules.constraints import ROW
+from omnigraph.write.rules.duplicate_keys import RowNumbers
 
 _NO_CONTENT = (b"", None)
 """Used as content of blobs in rows that a later record with the same id replaces, so that it is not fetched."""
@@ -81,6 +83,7 @@ class AllowedReferences:
     """The references of a load, after the check that all of them are allowed and their sources exist.
 
     Args:
+        staging: the staging directory of the load.
         changes: the rows, by type key.
         policy: the allowed sources of blobs.
         keep_references: whether to store the references, and not the content.
@@ -91,12 +94,14 @@ class AllowedReferences:
         ResourceLimitError: there are too many references, or too many bytes.
     """
 
-    def __init__(self, changes: Mapping[str, LoadedType], policy: BlobPolicy, *, keep_references: bool) -> None:
+    def __init__(
+        self, staging: Staging, changes: Mapping[str, LoadedType], policy: BlobPolicy, *, keep_references: bool
+    ) -> None:
         references = References()
         for _, change in sorted(changes.items()):
             for name in dict.fromkeys(name for part in change.parts for name in part.references):
                 each = [
-                    _without_superseded(part.references[name], change.dropped.get(i))
+                    _without_superseded(staging, part, name, change.dropped.get(i))
                     for i, part in enumerate(change.parts)
                     if name in part.references
                 ]
@@ -120,11 +125,13 @@ class AllowedReferences:
                 raise self._admission.failed(text, SourceFailedError(failed[text]))
 
 
-def _without_superseded(
-    found: PartReferences, dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None
-) -> PartReferences:
-    """The references, without those of rows that a later record with the same id replaces."""
+def _without_superseded(staging: Staging, part: PartRows, name: str, dropped: RowNumbers | None) -> PartReferences:
+    """The references of a property, without those of rows that a later record with the same id replaces."""
+    found = part.references[name]
     if dropped is None:
         return found
+    if found.rows.num_rows < found.total:  # the task returned only the first references, and some of them are dropped
+        assert part.unfetched is not None
+        return staged_references(staging.batches(part.unfetched, ["id", name]), name, dropped)
     rows = found.rows.filter(pa.array(~np.isin(found.rows[ROW].to_numpy(), dropped)))
-    return PartReferences(rows, found.total - found.rows.num_rows + rows.num_rows)
+    return PartReferences(rows, rows.num_rows)

@@ -6,7 +6,7 @@ checked later; for these checks, the task stages the compared columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -35,6 +35,7 @@ from omnigraph.write.rows.identity import Ulids
 from omnigraph.write.rows.problems import Coercion, Coercions, Problems
 from omnigraph.write.rows.raw_rows import RawRows
 from omnigraph.write.rules.constraints import ROW, unique_groups, value_rules, wrong_values
+from omnigraph.write.rules.duplicate_keys import RowNumbers
 from omnigraph.write.rules.violations import SHOWN
 from omnigraph.write.spill import Spool
 
@@ -43,6 +44,8 @@ KEY_BATCH = 1 << 18
 
 HASH_ROWS = 1 << 21
 """Rows that are hash-partitioned at once. Their compared columns have to fit into memory."""
+
+_REFERENCES = pa.schema([("id", pa.utf8()), (ROW, pa.int64()), ("uri", pa.utf8())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +318,7 @@ def _finish_type(work: Work, number: int, key: str, rows: pa.Table, *, named: bo
     part = PartRows(rows.num_rows, size, named, keys=keys, partitions=partitions, wrong=wrong)
     if wrong:
         return part
-    references = {name: _references(rows, name) for name in blob_columns(rows)}
+    references = {name: staged_references(rows.to_batches(), name) for name in blob_columns(rows)}
     if any(each.total for each in references.values()):
         return replace(part, unfetched=work.staging.put(f"aside/{stem}", rows), references=references)
     return write_part(work, stem, key, rows, part)
@@ -338,12 +341,28 @@ def _stage_partitions(work: Work, stem: str, what: CompareKey, rows: pa.Table) -
         yield work.staging.put_parts(f"cuts/{stem}-{what.name}", block_schema(columns.schema), parts)
 
 
-def _references(rows: pa.Table, name: str) -> PartReferences:
-    uris = pc.struct_field(rows[name], "uri")
-    positions = np.flatnonzero(uris.is_valid().to_numpy())
-    chosen = pa.array(positions[: URI_CELLS + 1])
-    found = pa.table({"id": rows["id"].take(chosen), ROW: chosen, "uri": uris.take(chosen)})
-    return PartReferences(found, len(positions))
+def staged_references(
+    batches: Iterable[pa.RecordBatch], name: str, dropped: RowNumbers | None = None
+) -> PartReferences:
+    """The external references in a blob property: the first ones, and their number.
+
+    Args:
+        batches: the rows of a part, in order.
+        name: the property.
+        dropped: the positions of rows that do not count.
+    """
+    found = [_REFERENCES.empty_table()]
+    first = listed = total = 0
+    for batch in batches:
+        uris = pc.struct_field(batch.column(name), "uri")
+        positions = np.flatnonzero(uris.is_valid().to_numpy(zero_copy_only=False))
+        if dropped is not None:
+            positions = positions[~np.isin(positions + first, dropped)]
+        chosen = pa.array(positions[: URI_CELLS + 1 - listed], pa.int64())
+        numbers = pc.add(chosen, first)
+        found.append(pa.table([batch.column("id").take(chosen), numbers, uris.take(chosen)], schema=_REFERENCES))
+        listed, total, first = listed + len(chosen), total + len(positions), first + batch.num_rows
+    return PartReferences(pa.concat_tables(found), total)
 
 
 def compared_columns(declared: NodeType | EdgeType) -> list[str]:
@@ -370,7 +389,7 @@ class LoadedRows:
     path: str
     columns: tuple[str, ...]
     first: int
-    dropped: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    dropped: RowNumbers | None = None
     numbered: bool = False
 
     def tables(self) -> Iterator[pa.Table]:

@@ -309,7 +309,7 @@ class SparkRows:
         ]
         if not jobs:
             return
-        allowed = AllowedReferences(self.changes, self.session.blobs, keep_references=keep)
+        allowed = AllowedReferences(self.staging, self.changes, self.session.blobs, keep_references=keep)
         assert self.work is not None
         fetch, work, each = allowed.fetch, self.work, [(change.key, change.parts[i]) for change, i in jobs]
         done = self.parts.map(range(len(each)), lambda job: fetch.part(work, job, *each[job]), "fetching blobs")

@@ -24,6 +24,26 @@ def renamed_values(column: pa.Array, renames: Sequence[tuple[str, str]]) -> pa.A
     return pa.ListArray.from_arrays(pa.array(offsets), items, type=column.type, mask=column.is_null())
 
 
+def count_renamed(columns: Sequence[tuple[pa.Array, Sequence[tuple[str, str]]]]) -> int:
+    """The number of rows that have a renamed value in at least one column. The columns have the same rows.
+
+    >>> states = pa.array(["seed", "grown", None])
+    >>> moods = pa.array([[], ["odd", "sad"], ["odd"]])
+    >>> count_renamed([(states, [("seed", "new")]), (moods, [("sad", "low")])])
+    2
+    """
+    rows = [_rows_with(column, pa.array([old for old, _ in renames], pa.utf8())) for column, renames in columns]
+    return len(np.unique(np.concatenate(rows))) if rows else 0
+
+
+def _rows_with(column: pa.Array, values: pa.Array) -> np.ndarray:
+    """The positions of the rows that have one of the values."""
+    if not pa.types.is_list(column.type):
+        return np.flatnonzero(pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False))
+    found = pc.is_in(pc.list_flatten(column), value_set=values)
+    return np.asarray(pc.list_parent_indices(column).filter(found))
+
+
 def _renamed(values: pa.Array, renames: Sequence[tuple[str, str]]) -> pa.Array:
     old = pa.array([before for before, _ in renames], pa.utf8())
     new = pa.array([after for _, after in renames], pa.utf8())

@@ -23,6 +23,8 @@ class TableChange:
         replaced: whether all entities that are not in `rows` are deleted.
         fresh: whether every id in `rows` was generated for this write, so no stored entity has it.
         stranding: whether deleted nodes may still have stored edges. Then the check looks for such edges.
+        wrong: for each rule about single values, the input records that break it. Given only if records were dropped,
+            because a later record has the same id: the rules apply to them, too.
     """
 
     kind: TypeKind
@@ -32,6 +34,7 @@ class TableChange:
     replaced: bool = False
     fresh: bool = False
     stranding: bool = False
+    wrong: tuple[pa.Table, ...] | None = None
 
     @property
     def key(self) -> str:

@@ -122,9 +122,15 @@ Violating = Iterator[tuple[pa.Table, Describe]]
 def value_violations(catalog: Catalog, changes: Mapping[str, TableChange]) -> Violating:
     """The rows that break a rule about single values. These rules are checked before all set-wide constraints."""
     for change in in_order(changes):
-        for rule in value_rules(type_of(catalog, change)):
-            wrong = wrong_values(rule, change.rows, ends_of(change))
-            yield wrong, describe_value(change.name, rule, new=change.fresh)
+        wrong = wrong_records(catalog, change) if change.wrong is None else change.wrong
+        for rule, rows in zip(value_rules(type_of(catalog, change)), wrong, strict=True):
+            yield rows, describe_value(change.name, rule, new=change.fresh)
+
+
+def wrong_records(catalog: Catalog, change: TableChange) -> Iterator[pa.Table]:
+    """The rows of a change that break a rule about single values, for each rule."""
+    for rule in value_rules(type_of(catalog, change)):
+        yield wrong_values(rule, change.rows, ends_of(change))
 
 
 R = TypeVar("R")
