@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from omnigraph.changes.aligned_types import SchemaDifference as SchemaDifference
     from omnigraph.changes.commit_page import ChangeCause as ChangeCause
     from omnigraph.changes.commit_page import ChangePage as ChangePage
     from omnigraph.changes.commit_page import EntityChange as EntityChange
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from omnigraph.changes.feed import ChangeBlock as ChangeBlock
     from omnigraph.changes.feed import FeedPage as FeedPage
     from omnigraph.changes.row_images import ChangeOp as ChangeOp
+    from omnigraph.changes.schema_differences import SchemaDifference as SchemaDifference
     from omnigraph.commit.branch_reset import BranchReset as BranchReset
     from omnigraph.commit.branches import Branch as Branch
     from omnigraph.commit.location import Relocation as Relocation
@@ -206,7 +206,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "commit.branch_reset": ("BranchReset",),
-    "changes.aligned_types": ("SchemaDifference",),
+    "changes.schema_differences": ("SchemaDifference",),
     "changes.commit_page": (
         "ChangeCause",
         "ChangePage",

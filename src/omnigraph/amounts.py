@@ -1,12 +1,14 @@
-"""Amounts of memory and disk: parsed from settings and options, and printed in messages."""
+"""Amounts of memory and disk, and ages: parsed from settings and options, and printed in messages."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 from omnigraph.errors import InputError, cut
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_TIMES = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_amount(name: str, text: str, *, what: str = "an amount", positive: bool = False) -> int:
@@ -30,6 +32,16 @@ def parse_amount(name: str, text: str, *, what: str = "an amount", positive: boo
             f"{name}: '{cut(text)}' is not {what}", hint="give a number of bytes, or a number with KiB, MiB or GiB"
         )
     return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+def parse_age(text: str) -> timedelta | None:
+    """Parse a duration: `90s`, `30m`, `12h`, `7d`, `2w`; None if the text is none.
+
+    >>> str(parse_age("36h")), parse_age("36")
+    ('1 day, 12:00:00', None)
+    """
+    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    return None if match is None else timedelta(**{_TIMES[match[2]]: int(match[1])})
 
 
 def format_size(size: int) -> str:

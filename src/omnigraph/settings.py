@@ -6,12 +6,14 @@ All code reads its variables through this module. `docs/reference/settings.md` i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
-from omnigraph.amounts import parse_amount
-from omnigraph.errors import InputError
+from omnigraph.amounts import parse_age, parse_amount
+from omnigraph.errors import InputError, cut
 
 
 class Group(StrEnum):
@@ -83,6 +85,24 @@ class Setting:
             InputError: the value is not an amount.
         """
         return parse_amount(self.name, self.text(environ))
+
+    def age(self, environ: Mapping[str, str] | None = None) -> timedelta:
+        """The value as a duration, or the default. A number without a unit is a number of seconds.
+
+        >>> str(UPKEEP_OLDER_THAN.age({"OMNIGRAPH_UPKEEP_OLDER_THAN": "12h"})), str(UPKEEP_OLDER_THAN.age({}))
+        ('12:00:00', '7 days, 0:00:00')
+
+        Raises:
+            InputError: the value is not a duration.
+        """
+        text = self.text(environ)
+        seconds = re.fullmatch(r"[0-9]{1,9}", text.strip())
+        found = timedelta(seconds=int(text)) if seconds else parse_age(text)
+        if found is None:
+            raise InputError(
+                f"{self.name}: '{cut(text)}' is not an age", hint="write seconds, or 90s, 30m, 12h, 7d, 2w"
+            )
+        return found
 
 
 # ---- storage
@@ -157,9 +177,9 @@ UPKEEP_KEEP = Setting(
 UPKEEP_OLDER_THAN = Setting(
     "OMNIGRAPH_UPKEEP_OLDER_THAN",
     Group.STORAGE,
-    "`upkeep` keeps younger commits than this readable.",
-    "seconds",
-    str(7 * 24 * 3600),
+    "`upkeep` keeps younger commits than this readable: `12h`, `7d`, `2w`, or a number of seconds.",
+    "age",
+    "7d",
 )
 
 # ---- memory and disk

@@ -75,7 +75,7 @@ def test_changes_of_a_commit_have_the_documented_shape(graph: Graph) -> None:
         "authored_branch": "main",
         "actor_id": "act-kim",
         "authored_at": head.created_at,
-    }
+    }  # a message is added if there is one
     assert "next_page_token" not in page
     by_id = {change["id"]: change for change in page["changes"]}
     assert [change["kind"] for change in page["changes"]] == ["node", "node", "edge"]

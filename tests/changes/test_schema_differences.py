@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from tests.lang.strategies_schema import schema_pairs
 
 import omnigraph
-from omnigraph.changes.aligned_types import (
-    AddedProperty,
-    GraphState,
-    TypePair,
-    TypeState,
-    aligned_types,
-    schema_changes,
-)
+from omnigraph.changes.aligned_types import AddedProperty, TypePair, TypeState
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import changed_names
 from omnigraph.changes.row_images import OPS, changes_of
+from omnigraph.changes.schema_differences import schema_changes
 from omnigraph.commit.manifest import TableId, TablePin
 from omnigraph.embed.mock import MockEmbedder
 from omnigraph.lang.arrow import PROPERTY_ID
-from omnigraph.lang.schema import TypeKind, compile_schema, evolve
+from omnigraph.lang.schema import TypeKind, accept, compile_schema, evolve
+from omnigraph.lang.schema.migrate import plan
 from omnigraph.lang.types import Scalar, ValueType
 from omnigraph.storage.staging import stage_append, stage_upsert
 from omnigraph.storage.table_ref import TableRef
@@ -216,38 +212,108 @@ edge Likes: Human -> Human
 """
 
 
-def test_differences_of_schemas_are_listed(tmp_path: Path) -> None:
-    with omnigraph.init(tmp_path / "g", OLD) as graph:
-        manifest, accepted = graph.session.store.capture("main"), graph.accepted_schema
-        later = evolve(accepted, compile_schema(NEW))
-        renamed = {
-            "node:Human": "node:Person",
-            "edge:Knows": "edge:Knows",
-            "edge:Likes": "edge:Likes",
-            "node:City": "node:Town",
-        }
-
-        tables = {
-            key: TablePin(key, TableId(*_numbers(later, key)), manifest.tables[old].ref, 0)
-            for key, old in renamed.items()
-        }
-        pairs = aligned_types(GraphState(manifest, accepted), GraphState(replace(manifest, tables=tables), later))
-        assert [str(change) for change in schema_changes(pairs)] == [
-            "edge Knows changed from Person -> Town to Human -> Human",
-            "node City added",
-            "node Human renamed from Person",
-            "property Human.phone: String? added",
-            "property Human.years renamed from age",
-            "property Human.years changed from I32? to I64?",
-            "property Human.mail: String? dropped",
-            "node Town dropped",
-        ]
+DOMAIN = "01J00000000000000000000000"
 
 
-def _numbers(accepted: Any, key: str) -> tuple[int, int]:
-    kind, _, name = key.partition(":")
-    found = accepted.identity(TypeKind(kind), name)
-    return found.type_id, found.incarnation
+def listed(*texts: str) -> list[str]:
+    """The differences between the first and the last of several schemas, each of which evolves into the next one."""
+    schemas = [accept(compile_schema(texts[0]), DOMAIN)]
+    for text in texts[1:]:
+        schemas.append(evolve(schemas[-1], compile_schema(text)))
+    return [str(change) for change in schema_changes(schemas[0], schemas[-1])]
+
+
+def test_differences_of_schemas_are_listed() -> None:
+    assert listed(OLD, NEW) == [
+        "edge Knows changed from Person -> Town to Human -> Human",
+        "node City added",
+        "node Human renamed from Person",
+        "property Human.mail: String? dropped",
+        "property Human.phone: String? added",
+        "property Human.years renamed from age",
+        "property Human.years changed from I32? to I64?",
+        "node Town dropped",
+    ]
+
+
+T = "node T { k: String @key  n: I32?  m: String?  v: Vector(2)? }\n"
+E = "edge E: T -> T"
+PARTS = [
+    (
+        T.replace("I32?", "I32?  @range(n, 1..15)"),
+        T.replace("I32?", "I32?  @range(n, 1..16)"),
+        "node T: @range(n, 1..15) changed to @range(n, 1..16)",
+    ),
+    (T, T.replace("I32?", "I32? @default(3)"), "property T.n: default 3 added"),
+    (
+        T.replace("I32?", "I32? @default(3)"),
+        T.replace("I32?", "I32? @default(4)"),
+        "property T.n: default changed from 3 to 4",
+    ),
+    (T.replace("I32?", "I32? @default(3)"), T, "property T.n: default 3 dropped"),
+    (T, T.replace("m: String?", "m: String? @unique"), "node T: @unique(m) added"),
+    (T.replace("m: String?", "m: String? @index"), T, "node T: @index(m) dropped"),
+    (T, T.replace("m: String?", 'm: String?  @check(m, "a+")'), 'node T: @check(m, "a+") added'),
+    (T + E, T + E + " @card(0..2)", "edge E: @card(0..) changed to @card(0..2)"),
+    (T + E, T + E + " @card_in(0..2)", "edge E: @card_in(0..) changed to @card_in(0..2)"),
+    (T, T.replace("Vector(2)?", 'Vector(2)? @embed("m")'), 'property T.v: @embed "m" added'),
+    (T, T.replace("n: I32?", 'n: I32? @description("x")'), "property T.n: annotations changed"),
+    (T, T.replace("node T", "node T @merge(property)"), "node T: annotations changed"),
+    (
+        T.replace("m: String?", "m: String? @unique"),
+        T.replace("m: String?", "m: String? @unique(m)"),
+        "node T: @unique(m) is written as a line of the body",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "wanted"), PARTS, ids=[wanted for *_, wanted in PARTS])
+def test_a_difference_in_one_part_of_a_declaration_is_listed(before: str, after: str, wanted: str) -> None:
+    assert listed(before, after) == [wanted]
+    assert listed(before, before) == []
+
+
+def test_differences_of_interfaces_are_listed() -> None:
+    node = "node T%s { k: String @key  m: String? }"
+    shaped = "interface I { m: String? }\n" + node % " implements I"
+    assert listed(node % "", shaped) == [
+        "node T: implements I added",
+        "property T.m: declared by the type, for I",
+        "interface I added",
+    ]
+    assert listed(shaped, shaped.replace("interface I {", "interface I { w: I32?")) == [
+        "property T.w: I32? added",
+        "property I.w: I32? added",
+    ]
+
+
+def test_a_dropped_property_precedes_an_added_one_with_its_name() -> None:
+    assert listed(T, T.replace("n: I32?", ""), T) == [
+        "property T.n: I32? dropped",
+        "property T.n: I32? added",
+    ]
+    assert listed(T, "node U { k: String @key }", T) == ["node T dropped", "node T added"]
+
+
+def test_renamed_enum_values_are_listed_even_if_the_names_are_the_same() -> None:
+    mood = "node T { k: String @key  mood: enum(%s)? }"
+    assert listed(mood % "calm, angry", mood % 'calm, wild @rename_from("angry")') == [
+        "property T.mood changed from enum(angry, calm)? to enum(calm, wild)?",
+        'property T.mood: value "wild" renamed from "angry"',
+    ]
+    swapped = ['x @rename_from("a"), b', 'x, a @rename_from("b")', 'b @rename_from("x"), a']
+    assert listed(mood % "a, b", *(mood % one for one in swapped)) == [
+        'property T.mood: value "a" renamed from "b"',
+        'property T.mood: value "b" renamed from "a"',
+    ]
+
+
+@given(schema_pairs())
+def test_schemas_have_differences_exactly_if_a_plan_has_steps(pair: tuple[str, str]) -> None:
+    before, desired = accept(compile_schema(pair[0]), DOMAIN), compile_schema(pair[1])
+    planned = plan(before, desired)
+    if planned.supported:
+        assert bool(planned.steps) == bool(list(schema_changes(before, evolve(before, desired))))
 
 
 # Whole graphs
@@ -320,8 +386,8 @@ def test_a_property_that_is_added_again_counts_as_new(tmp_path: Path) -> None:
         assert changed_in(graph, "first", "main") == {"b": ["flag"]}
         assert changed_in(graph, "main", "first") == {name: ["flag"] for name in "abc"}
         assert [str(change) for change in graph.diff("first", "main").schema] == [
-            "property Hull.flag: String? added",
             "property Hull.flag: String? dropped",
+            "property Hull.flag: String? added",
         ]
 
 

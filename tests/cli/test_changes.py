@@ -81,4 +81,13 @@ def test_two_baselines_do_not_write_one_file(shell: Shell, graph: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "another command holds" in shell.fails("changes", "baseline", graph, "--out", str(out))
     assert not out.exists()
-    assert "cannot write" in shell.fails("changes", "baseline", graph, "--out", str(shell.root / "none" / "x"))
+    missing = str(shell.root / "none" / "x")
+    assert f"cannot write {missing}: No such file" in shell.fails("changes", "baseline", graph, "--out", missing)
+
+
+def test_the_message_of_a_commit_is_shown(shell: Shell, graph: str) -> None:
+    commit = shell.add_person(graph, "Ann", message="add Ann\nand more")
+    poll = ("changes", "poll", graph, "--start", "beginning")
+    (line,) = [line for line in shell.run(*poll).stdout.splitlines() if line.startswith(f"commit {commit}")]
+    assert line.endswith("  add Ann")
+    assert shell.json(*poll)["blocks"][-1]["cause"]["message"] == "add Ann\nand more"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.cli.shell import Shell
+
+
+def moment(commit: dict[str, Any]) -> str:
+    return f"{datetime.fromtimestamp(commit['created_at'] / 1_000_000, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def test_commits_are_listed_newest_first(shell: Shell, graph: str) -> None:
@@ -13,8 +18,9 @@ def test_commits_are_listed_newest_first(shell: Shell, graph: str) -> None:
     newest, genesis = shell.json("commit", "list", graph)["commits"]
     assert lines == [
         f"{newest['graph_commit_id']} graph_branch=main graph_manifest_version=2 actor=act-kim "
-        'message="say \\"hi\\"\\nto Ann"',
-        f'{genesis["graph_commit_id"]} graph_branch=main graph_manifest_version=1 message="create the graph"',
+        f'created_at={moment(newest)} kind=Load changes="+1" message="say \\"hi\\"\\nto Ann"',
+        f"{genesis['graph_commit_id']} graph_branch=main graph_manifest_version=1 "
+        f'created_at={moment(genesis)} message="create the graph"',
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from hashlib import sha256
 
 import click
 import pytest
@@ -170,3 +171,34 @@ def test_values_of_a_new_property_are_shown_with_what_the_schema_change_filled_i
     assert f"omnigraph commit show {commit} --changes" in refused
     assert "baseline" not in refused
     assert "no changes of entities" in shell.run("commit", "show", commit, "--changes", "--uri", changed).stdout
+
+
+def test_blobs_of_the_same_size_are_told_apart(shell: Shell) -> None:
+    uri = str(shell.root / "blobs.omni")
+    with omnigraph.init(uri, "node Pic { name: String @key  data: Blob? }") as graph:
+        for data in ("base64:Zmlyc3Q=", "base64:b3RoZXI="):
+            graph.load([{"type": "Pic", "data": {"name": "a", "data": data}}], mode="merge")
+        first, second = (sha256(data).hexdigest()[:8] for data in (b"first", b"other"))
+        head = graph.snapshot().commit
+    shown = shell.run("diff", str(head.parent), head.id, "--uri", uri).stdout
+    assert f"data: <blob of 5 bytes, sha256:{first}> → <blob of 5 bytes, sha256:{second}>" in shown
+    log = shell.run("log", "Pic", "a", "--uri", uri).stdout
+    assert '    data: {"size": 5, "uri": null} → {"size": 5, "uri": null} (other content)' in log.splitlines()
+
+
+def test_changes_of_constraints_and_defaults_are_shown(shell: Shell) -> None:
+    uri = str(shell.root / "rules.omni")
+    text = "node T {{ k: String @key  n: I32? @default({})  @range(n, 1..{}) }}"
+    with omnigraph.init(uri, text.format(3, 15)) as graph:
+        graph.branches.create("side")
+        commit = graph.schema.apply(text.format(4, 16)).commit
+    assert commit is not None
+    changes = [
+        "  schema: property T.n: default changed from 3 to 4",
+        "  schema: node T: @range(n, 1..15) changed to @range(n, 1..16)",
+    ]
+    wanted = ["no changes of entities", *changes]
+    assert shell.run("diff", "side", "main", "--uri", uri).stdout.splitlines() == wanted
+    assert shell.run("commit", "show", commit.id, "--changes", "--uri", uri).stdout.splitlines()[-3:] == wanted
+    updated = shell.run("branch", "update", "side", "--uri", uri).stdout.splitlines()
+    assert updated[1:] == ["  schema of main: 2 changes", *changes]

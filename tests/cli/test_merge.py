@@ -138,7 +138,11 @@ def test_an_update_prints_the_schema_and_the_help_for_invalid_values(shell: Shel
     preview = shell.run("branch", "update", "side", "--uri", place, "--preview")
     assert preview.exit_code == 1
     lines = preview.stdout.splitlines()
-    assert lines[1:3] == ["  schema of main: 1 change", "  schema: property Person.note: String? added"]
+    assert lines[1:4] == [
+        "  schema of main: 2 changes",
+        "  schema: property Person.note: String? added",
+        "  schema: node Person: @range(age, 0..10) added",
+    ]
     assert lines[-1] == (
         "  help: the schema does not allow the values of 'ours': choose 'theirs' for them (--strategy or --resolve), "
         "or first change them on their branch"

@@ -69,6 +69,14 @@ def test_a_query_may_be_given_without_its_head(shell: Shell, people: str) -> Non
     assert "qeury" in shell.fails("query", "--uri", people, "-e", "qeury q() { match { $p: Person } }")
 
 
+def test_errors_name_the_query_file(shell: Shell, people: str) -> None:
+    path = shell.write("wrong.gq", "query q() {\n    match { $p: Peson } return { $p.name }\n}")
+    for command in ("query", "explain"):
+        assert f"--> {path}:2:17" in shell.fails(command, "--uri", people, "--query", path)
+    path = shell.write("wrong2.gq", 'query q() { insert Peson { name: "x" } }')
+    assert f"--> {path}:1:20" in shell.fails("mutate", "--uri", people, "--query", path)
+
+
 def test_a_missing_tag_is_reported(shell: Shell, people: str) -> None:
     assert shell.run("tag", "create", "v1", "--uri", people).exit_code == 0
     message = shell.fails("query", "--uri", people, "-e", PEOPLE, "--snapshot", "v2")

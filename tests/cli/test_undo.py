@@ -130,6 +130,20 @@ def test_single_entities_are_restored(shell: Shell, place: str) -> None:
     assert (found["changes"], found["commit"]) == ({}, None)
 
 
+def test_a_restore_without_changes_lists_left_out_properties(shell: Shell, place: str) -> None:
+    with omnigraph.open(place) as graph:
+        old = graph.snapshot().commit.id
+        for age in ("", "age: I32?"):
+            graph.schema.apply(f"node Person {{ name: String @key {age} }}")
+    said = shell.run("restore", place, "--type", "Person", "--id", "ann", "--at", old, "--preview").stdout
+    assert said == (
+        f"nothing to restore on main: the rest is the same as in commit {old}\n"
+        "  left out, because main does not have them: Person.age (another property has this name now)\n"
+    )
+    same = shell.run("restore", place, "--type", "Person", "--id", "ann", "--at", _head(place)).stdout
+    assert same == f"nothing to restore: main has the same rows as commit {_head(place)}\n"
+
+
 def test_wrong_forms_of_restore_are_usage_errors(shell: Shell, place: str) -> None:
     for words, said in (
         (["restore"], "SOURCE DEST"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.cli.shell import Shell
 
 
@@ -34,3 +35,19 @@ def test_upkeep_runs_what_is_due(shell: Shell, graph: str) -> None:
         "error": None,
     }
     assert shell.fails("upkeep", graph, "--keep", "-1", code=2)
+
+
+def test_the_time_between_rounds_needs_watch(shell: Shell, graph: str) -> None:
+    assert "give --watch, too" in shell.fails("upkeep", graph, "--every", "5s", code=2)
+
+
+def test_the_age_is_read_from_the_environment(shell: Shell, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Ann", "Ben", "Cas"):
+        shell.add_person(graph, name)
+    monkeypatch.setenv("OMNIGRAPH_UPKEEP_KEEP", "1")
+    monkeypatch.setenv("OMNIGRAPH_UPKEEP_VERSIONS", "1")
+    for age, is_due in (("7d", False), ("604800", False), ("0s", True), ("0", True)):
+        monkeypatch.setenv("OMNIGRAPH_UPKEEP_OLDER_THAN", age)
+        assert (shell.json("status", graph)["advice"] != []) == is_due
+    monkeypatch.setenv("OMNIGRAPH_UPKEEP_OLDER_THAN", "7 days")
+    assert "OMNIGRAPH_UPKEEP_OLDER_THAN: '7 days' is not an age" in shell.fails("upkeep", graph)

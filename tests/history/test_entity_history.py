@@ -14,7 +14,7 @@ from tests.commit.conftest import _no_fsync
 from tests.commit.graphs import evolve_to
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.errors import InputError, NotFoundError, OmnigraphError
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError, TypeCheckError
 from omnigraph.graph import Graph, init, open
 from omnigraph.history import rows as rows_module
 
@@ -538,3 +538,52 @@ def test_former_names_lead_to_the_present_ones(items: Graph) -> None:
         items.log("U", "x")
     assert dropped.commit is not None
     assert gone.value.hint == f"commit {dropped.commit.id} dropped it; give an earlier state"
+
+
+def test_former_names_of_edge_types_lead_to_the_present_ones(tmp_path: Path) -> None:
+    nodes = "node T { k: String @key }\n"
+    with init(tmp_path / "g", nodes + "edge By: T -> T\nedge Of: T -> T") as graph:
+        graph.tags.create("first")
+        dropped = graph.schema.apply(nodes + 'edge PlayedBy: T -> T @rename_from("By")')
+        assert dropped.commit is not None
+        with pytest.raises(NotFoundError, match="the graph has no type edge:By") as renamed:
+            graph.log("By", "x")
+        assert renamed.value.hint == "it is now named PlayedBy"
+        with pytest.raises(NotFoundError, match="the graph has no type edge:Of") as gone:
+            graph.blame("Of", "x")
+        assert gone.value.hint == f"commit {dropped.commit.id} dropped it; give an earlier state"
+        with pytest.raises(NotFoundError, match="branch 'main' has no type edge:By") as restored:
+            graph.restore("By", "x", "first")
+        assert restored.value.hint == "it is now named PlayedBy"
+        with pytest.raises(NotFoundError, match="the graph has no type node:Never"):
+            graph.log("Never", "x")
+
+
+def test_former_names_in_queries_lead_to_the_present_ones(tmp_path: Path) -> None:
+    with init(tmp_path / "g", "node T { k: String @key }\nnode Old { k: String @key }") as graph:
+        graph.tags.create("first")
+        done = graph.schema.apply('node U @rename_from("T") { k: String @key }').commit
+        assert done is not None
+        reads = "query q() { match { $t: %s } return { $t.k } }"
+        writes = 'query q() { insert %s { k: "x" } }'
+        for name, hint in (("T", "it is now named U"), ("Old", f"commit {done.id} dropped it"), ("V", "known: U")):
+            for call in (
+                lambda name=name: graph.query(reads % name),
+                lambda name=name: graph.mutate(writes % name),
+                lambda name=name: graph.changes.baseline(types=[name]),
+            ):
+                with pytest.raises((TypeCheckError, InputError)) as raised:
+                    call()
+                assert raised.value.hint == hint
+                assert raised.value.span is None or "-->" in raised.value.render()
+        assert graph.query(reads % "T", at="first").to_pylist() == []
+
+
+def test_a_time_as_a_text_leads_to_a_datetime(items: Graph) -> None:
+    for call in (
+        lambda: items.entity("T", "x", at="2026-11-16T17:00:00Z"),
+        lambda: items.restore("T", "x", "2020-01-01"),
+    ):
+        with pytest.raises(NotFoundError, match="there is no commit or tag '20") as raised:
+            call()
+        assert raised.value.hint == "for a time, give a datetime"

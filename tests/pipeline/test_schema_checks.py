@@ -137,7 +137,7 @@ def test_a_check_that_succeeds_runs_in_tasks_and_the_receipt_says_so(
         return real(self, what, monitor)
 
     monkeypatch.setattr(InProcess, "job", job)
-    options = {"engine": "spark", "spark": SparkOptions(InProcess())}
+    options: Any = {"engine": "spark", "spark": SparkOptions(InProcess())}
     with omnigraph.init(tmp_path / "graph", SCHEMA) as graph:
         graph.load({"Person": pa.table({"name": ["a", "b"], "mail": ["x", "y"]})}, mode="append")
         checked = SCHEMA.replace("mail: String?", "mail: String @unique")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -152,46 +152,6 @@ class TypePair:
         return self.before is not None and self.after is not None and self.before.pin.ref == self.after.pin.ref
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaDifference:
-    """One difference between the schemas of two states.
-
-    Attributes:
-        change: `added`, `dropped`, `renamed` or `changed`.
-        kind: node or edge.
-        type_name: the type, with its name in the second state.
-        property: the property; None if the difference is about the type.
-        before: the old name, type or ends; None for an addition.
-        after: the new name, type or ends; None if it is dropped.
-    """
-
-    change: str
-    kind: str
-    type_name: str
-    property: str | None = None
-    before: str | None = None
-    after: str | None = None
-
-    def __str__(self) -> str:
-        what = f"property {self.type_name}.{self.property}" if self.property else f"{self.kind} {self.type_name}"
-        if self.change == "renamed":
-            return f"{what} renamed from {self.before}"
-        if self.change == "changed":
-            return f"{what} changed from {self.before} to {self.after}"
-        shown = self.after or self.before
-        return f"{what}{f': {shown}' if self.property and shown else ''} {self.change}"
-
-    def to_json(self) -> dict[str, str | None]:
-        return {
-            "change": self.change,
-            "kind": self.kind,
-            "type_name": self.type_name,
-            "property": self.property,
-            "before": self.before,
-            "after": self.after,
-        }
-
-
 def types_of(state: GraphState) -> dict[TableId, TypeState]:
     """The types of a state by their stable ids: first edge types, then node types, each sorted by name."""
     catalog, found = state.accepted.catalog, {}
@@ -216,46 +176,3 @@ def aligned_types(before: GraphState, after: GraphState) -> list[TypePair]:
     pairs = [TypePair(old.get(identity), one) for identity, one in new.items()]
     pairs += [TypePair(one, None) for identity, one in old.items() if identity not in new]
     return sorted(pairs, key=lambda pair: (pair.newest.kind is TypeKind.NODE, pair.newest.name, pair.after is None))
-
-
-def schema_changes(pairs: list[TypePair]) -> Iterator[SchemaDifference]:
-    """The differences between the schemas of two states."""
-    renamed = {
-        pair.before.name: pair.after.name
-        for pair in pairs
-        if pair.before is not None and pair.after is not None and pair.after.kind is TypeKind.NODE
-    }
-    for pair in pairs:
-        kind, name = pair.newest.kind.value, pair.newest.name
-        if pair.before is None:
-            yield SchemaDifference("added", kind, name)
-        elif pair.after is None:
-            yield SchemaDifference("dropped", kind, name)
-        else:
-            yield from _type_changes(pair.before, pair.after, renamed)
-
-
-def _type_changes(before: TypeState, after: TypeState, renamed: Mapping[str, str]) -> Iterator[SchemaDifference]:
-    kind, name = after.kind.value, after.name
-    if before.name != name:
-        yield SchemaDifference("renamed", kind, name, before=before.name, after=name)
-    if after.ends is not None and after.ends != tuple(renamed.get(end, end) for end in before.ends or ()):
-        yield SchemaDifference("changed", kind, name, before=_shown_ends(before), after=_shown_ends(after))
-    old = {number: prop for prop, number in before.numbers.items()}
-    new = {number: prop for prop, number in after.numbers.items()}
-    for number, prop in new.items():
-        if number not in old:
-            yield SchemaDifference("added", kind, name, prop, after=str(after.types[prop]))
-            continue
-        if old[number] != prop:
-            yield SchemaDifference("renamed", kind, name, prop, before=old[number], after=prop)
-        if before.types[old[number]] != after.types[prop]:
-            was, now = str(before.types[old[number]]), str(after.types[prop])
-            yield SchemaDifference("changed", kind, name, prop, before=was, after=now)
-    for number, prop in old.items():
-        if number not in new:
-            yield SchemaDifference("dropped", kind, name, prop, before=str(before.types[prop]))
-
-
-def _shown_ends(one: TypeState) -> str:
-    return " -> ".join(one.ends or ())

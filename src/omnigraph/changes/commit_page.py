@@ -176,7 +176,7 @@ class ChangeCause:
 
     def to_json(self) -> dict[str, Any]:
         commit = self.commit
-        return {
+        members = {
             "graph_commit_id": commit.id,
             "parent_commit_id": commit.parent,
             "merged_parent_commit_id": commit.merged_parent,
@@ -184,6 +184,7 @@ class ChangeCause:
             "actor_id": commit.actor,
             "authored_at": commit.created_at,
         }
+        return members if commit.message is None else members | {"message": commit.message}
 
 
 @dataclass(frozen=True, slots=True)

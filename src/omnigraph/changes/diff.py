@@ -13,17 +13,12 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.changes.added_properties import AddedProperties
-from omnigraph.changes.aligned_types import (
-    GraphState,
-    TypePair,
-    TypeState,
-    aligned_types,
-    schema_changes,
-)
+from omnigraph.changes.aligned_types import GraphState, TypePair, TypeState, aligned_types
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import END_NAMES, changed_names, net_changes
 from omnigraph.changes.count_changes import count_changes
 from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
+from omnigraph.changes.schema_differences import schema_changes
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.work_records import WorkKind, reading_if_long
 from omnigraph.errors import InputError, cut, shown
@@ -405,7 +400,9 @@ class Diff:
             TypeDiff(reading, pair, chosen, budget, added) for pair in pairs if keys is None or pair.newest.key in keys
         ]
         self.schema = tuple(
-            change for change in schema_changes(pairs) if keys is None or f"{change.kind}:{change.type_name}" in keys
+            change
+            for change in schema_changes(before.accepted, after.accepted)
+            if keys is None or f"{change.kind}:{change.type_name}" in keys
         )
 
     def __repr__(self) -> str:

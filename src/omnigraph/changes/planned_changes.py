@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.changes.added_properties import AddedProperties
-from omnigraph.changes.aligned_types import GraphState, SchemaDifference, TypePair, aligned_types, schema_changes
+from omnigraph.changes.aligned_types import GraphState, TypePair, aligned_types
 from omnigraph.changes.candidates import candidates
 from omnigraph.changes.change_json import END_NAMES
 from omnigraph.changes.count_changes import Counted, count_changes
 from omnigraph.changes.overlay import Overlay, overlaid_tables, without_ids
 from omnigraph.changes.row_images import OPS, ChangedRows, ChangeOp, changes_of
+from omnigraph.changes.schema_differences import SchemaDifference, schema_changes
 from omnigraph.commit.manifest import TypeCounts
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.compare import Compared
@@ -114,7 +115,7 @@ class PlannedChanges:
         }
         self._tables = overlaid_tables(tables, list(self._overlays.values()))
         pairs = aligned_types(before, adopted)
-        self.schema: tuple[SchemaDifference, ...] = tuple(schema_changes(pairs))
+        self.schema: tuple[SchemaDifference, ...] = tuple(schema_changes(before.accepted, adopted.accepted))
         self._types = [self._planned(added.completed(pair), left_out or {}) for pair in pairs]
 
     def _planned(self, pair: TypePair, left_out: Mapping[str, pa.Array]) -> _PlannedType:

@@ -307,7 +307,7 @@ def _print_receipt(receipt: MergeReceipt, valid: str = "ours") -> None:
 def _schema_lines(receipt: MergeReceipt) -> Iterator[str]:
     if receipt.schema_changes is not None:
         count = len(receipt.schema_changes)
-        number = "" if count == 0 else ": 1 change" if count == 1 else f": {count} changes"
+        number = ": no differences" if count == 0 else ": 1 change" if count == 1 else f": {count} changes"
         yield f"schema of {receipt.source}{number}"
     for change in receipt.schema_changes or ():
         yield f"schema: {change}"

@@ -116,7 +116,8 @@ def print_cause(cause: ChangeCause) -> None:
     """Print the commit of a block."""
     commit = cause.commit
     actor = f" {commit.actor}" if commit.actor is not None else ""
-    click.echo(printable(f"commit {commit.id} {iso_time(commit.created_at)}{actor}"))
+    message = "" if not commit.message else f"  {cut(commit.message.strip().partition(chr(10))[0])}"
+    click.echo(printable(f"commit {commit.id} {iso_time(commit.created_at)}{actor}{message}"))
 
 
 def print_change(change: EntityChange) -> None:
@@ -168,7 +169,7 @@ def _locked(path: str) -> Iterator[None]:
     Raises:
         InputError: another command writes the file, or the lock cannot be created.
     """
-    descriptor = _lock(f"{path}.lock")
+    descriptor = _lock(f"{path}.lock", path)
     try:
         yield
     finally:
@@ -176,12 +177,12 @@ def _locked(path: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock(path: str) -> int:
+def _lock(path: str, output: str) -> int:
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
-            raise InputError(f"cannot write {cut(path)}: {error.strerror}") from error
+            raise InputError(f"cannot write {cut(output)}: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.amounts import parse_age
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, address_options, confirm, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from omnigraph.upkeep.cleanup import CleanupReport, LoadAtWork
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
 
 def age(text: str) -> timedelta:
     """Parse a duration: `90s`, `30m`, `12h`, `7d`, `2w`."""
-    match = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
-    if match is None:
+    found = parse_age(text)
+    if found is None:
         raise click.BadParameter(f"'{text}' is not an age: write a number and a unit, 90s, 30m, 12h, 7d or 2w")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    return found
 
 
 @click.command()

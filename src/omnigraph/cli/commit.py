@@ -87,6 +87,11 @@ def full_lines(commits: Sequence[Commit]) -> Iterator[str]:
         parts = [found.id, f"graph_branch={found.branch}", f"graph_manifest_version={found.manifest_version}"]
         if found.actor is not None:
             parts.append(f"actor={found.actor}")
+        parts.append(f"created_at={iso_time(found.created_at)}")
+        if found.writer is not None:
+            parts.append(f"kind={found.writer}")
+        if found.totals is not None:
+            parts.append(f"changes={quoted(shown_counts(found))}")
         if found.message is not None:
             parts.append(f"message={quoted(found.message)}")
         yield " ".join(parts)

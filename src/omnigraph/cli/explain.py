@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from omnigraph.cli.mutate import parameters, source
+from omnigraph.cli.mutate import errors_in, parameters, source
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.query import budget, query_options
 from omnigraph.cli.scope import address, open_to_read
@@ -42,7 +42,7 @@ def explain(
     uri = address(uri_option, store)
     text = source(query_path, query_string)
     given = parameters(params, params_file)
-    with open_to_read(uri) as graph:
+    with open_to_read(uri) as graph, errors_in(query_path):
         allowed = budget(seconds, memory, rows, returned)
         found = graph.explain(text, given, name=name, branch=branch, at=at, analyze=analyze, budget=allowed)
     if as_json:

@@ -102,6 +102,8 @@ def _blame_lines(values: Iterable[BlamedValue]) -> Iterator[str]:
 
 
 def _log_lines(log: EntityLog) -> Iterator[str]:
+    from omnigraph.storage.blobs import BlobInfo
+
     short = _short(change.commit for change in log)
     for change in log:
         yield printable(_headline(change, short))
@@ -109,7 +111,8 @@ def _log_lines(log: EntityLog) -> Iterator[str]:
             before = "" if change.before is None else _text(change.before.get(name))
             after = "" if change.after is None else _text(change.after.get(name))
             arrow = " → " if before and after else ""
-            yield printable(f"    {name}: {before}{arrow}{after}")
+            same_size = before == after and isinstance((change.after or {}).get(name), BlobInfo)
+            yield printable(f"    {name}: {before}{arrow}{after}{' (other content)' if same_size else ''}")
     for merge in log.incomplete_merges:
         yield f"merged by {merge}: not all commits are kept"
     for after, until in log.incomplete_ranges:

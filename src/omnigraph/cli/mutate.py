@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +16,7 @@ from omnigraph.cli.files import read_bytes
 from omnigraph.cli.output import JSON, print_json
 from omnigraph.cli.scope import address, address_options, open_to_write, write_options
 from omnigraph.cli.statements import as_query, is_body
-from omnigraph.errors import InputError, PreconditionFailedError, cut, printable
+from omnigraph.errors import CompileError, InputError, PreconditionFailedError, cut, printable
 
 _MAX_DIGITS = 1000
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -62,7 +64,8 @@ def mutate(
     text = source(query_path, query_string)
     given = parameters(params, params_file)
     write_conditions = conditions(unchanged_since, reads, timeout)
-    with open_to_write(uri, actor, quiet=True) as graph:
+    # A mutation prints no target: its text names the types.
+    with open_to_write(uri, actor, quiet=True) as graph, errors_in(query_path):
         try:
             done = graph.mutate(
                 text,
@@ -113,6 +116,17 @@ def source(path: Path | None, text: str | None) -> str:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8", hint="save the file as UTF-8") from error
+
+
+@contextmanager
+def errors_in(path: Path | None) -> Iterator[None]:
+    """Name the query file in the errors of its queries."""
+    try:
+        yield
+    except CompileError as error:
+        if path is not None and error.source is not None and error.source.name is None:
+            error.source = replace(error.source, name=str(path))
+        raise
 
 
 def parameters(text: str | None, path: Path | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from omnigraph.cli.mutate import FILE, parameters, source
+from omnigraph.cli.mutate import FILE, errors_in, parameters, source
 from omnigraph.cli.output import JSON
 from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 
@@ -75,7 +75,7 @@ def query(
     given = parameters(params, params_file)
     from omnigraph.cli.formats import print_result
 
-    with open_to_read(uri) as graph:
+    with open_to_read(uri) as graph, errors_in(query_path):
         allowed = budget(seconds, memory, rows, returned)
         found = graph.query(text, given, name=name, branch=branch, at=at, budget=allowed)
     print_result(found, "json" if as_json else format)

@@ -144,11 +144,13 @@ def _state(graph: Graph, text: str) -> str | datetime:
 
 
 def _print_receipt(type_name: str, count: int, receipt: RestoreReceipt) -> None:
-    if not receipt.is_changed:
-        click.echo(f"nothing to restore: {receipt.branch} has the same rows as commit {receipt.from_commit}")
-        return
     done = "would restore" if receipt.preview else "restored"
-    click.echo(f"{done} {count:,} {type_name} on {receipt.branch} from commit {receipt.from_commit}")
+    if receipt.is_changed:
+        click.echo(f"{done} {count:,} {type_name} on {receipt.branch} from commit {receipt.from_commit}")
+    elif receipt.left_out or receipt.edges_omitted:
+        click.echo(f"nothing to restore on {receipt.branch}: the rest is the same as in commit {receipt.from_commit}")
+    else:
+        click.echo(f"nothing to restore: {receipt.branch} has the same rows as commit {receipt.from_commit}")
     for key, changes in receipt.changes.items():
         click.echo(f"  {key}: {changes.inserted} inserted, {changes.updated} updated, {changes.deleted} deleted")
     if receipt.left_out:

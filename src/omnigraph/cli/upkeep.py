@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from omnigraph.cli.cleanup import age
 from omnigraph.cli.output import JSON, print_json
@@ -116,6 +117,8 @@ def upkeep(
     the newest commits of each branch, and young commits. It completes interrupted hard drops of schema changes.
     """
     target = address(uri, uri_option, store)
+    if not watch and click.get_current_context().get_parameter_source("every") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--every is the time between two rounds: give --watch, too")
     confirm("upkeep", target, yes=yes, as_json=as_json)
     from omnigraph.upkeep.status import Thresholds
 

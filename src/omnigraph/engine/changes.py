@@ -14,6 +14,7 @@ from omnigraph.changes.feed import AFTER, ChangeBlock, FeedPage, Poll
 from omnigraph.commit.lineage import find_commit
 from omnigraph.commit.snapshots import at_branch
 from omnigraph.commit.work_records import WorkKind, reading
+from omnigraph.engine.former_names import hints_for_former_names
 from omnigraph.engine.requests import BaselineRequest, ChangeFields, CommitChangesRequest, PollRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, shown
@@ -200,7 +201,8 @@ def baseline(session: Session, request: BaselineRequest) -> Baseline:
     chosen = _filter(request)
     view = at_branch(session.store, session.branch_or_default(request.branch))
     state = session.graph_state(view.manifest)
-    chosen.check_types(state)
+    with hints_for_former_names(session.store, view.manifest, chosen.types):
+        chosen.check_types(state)
     parts = [
         part
         for part in exported(view, state.accepted, chosen.types)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from omnigraph.changes.diff import Diff, DiffFilter
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.requests import DiffRequest
-from omnigraph.engine.session import At, Session
+from omnigraph.engine.session import At, Session, is_time
 from omnigraph.errors import NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
 
@@ -40,17 +38,9 @@ def snapshot_named(session: Session, name: At) -> Snapshot:
     try:
         return session.snapshot(commit=name)
     except NotFoundError:
-        if not _is_time(name):
+        if not is_time(name):
             raise NotFoundError(
                 f"there is no branch, commit or tag '{cut(name)}'",
                 hint=did_you_mean(name, branches) or "a time is written as 2026-03-14T09:30:00Z",
             ) from None
     return session.snapshot(at=name)
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

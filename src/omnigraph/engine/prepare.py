@@ -17,6 +17,7 @@ from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.table_writes import TableWrite
 from omnigraph.commit.write_request import Prepare, Prepared, WriteRequest
 from omnigraph.engine.backends import LoadRows
+from omnigraph.engine.former_names import hints_for_former_types
 from omnigraph.engine.preconditions import check_unchanged
 from omnigraph.engine.requests import MergeRequest
 from omnigraph.engine.session import Session
@@ -84,7 +85,8 @@ class PrepareMutation:
             InputError: the query does not write.
         """
         catalog = self.session.schemas.of(view).catalog
-        query = self.session.compiled.get(self.text, self.name, catalog, view.schema_hash)
+        with hints_for_former_types(self.session.store, view):
+            query = self.session.compiled.get(self.text, self.name, catalog, view.schema_hash)
         if query.is_read:
             raise InputError(
                 f"'{query.name}' is a query that reads; mutate needs a query that writes", hint="run it with query"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.commit.work_records import WorkKind, reading_if_long
+from omnigraph.engine.former_names import hints_for_former_types
 from omnigraph.engine.query_text import query_text
 from omnigraph.engine.requests import ExplainRequest, QueryRequest
 from omnigraph.engine.session import Session
@@ -114,7 +115,8 @@ def _prepared(session: Session, request: QueryRequest, view: Snapshot, trace: Tr
     """
     spending = Spending(request.budget or default_budget(), request.cancel or Cancellation())
     accepted = session.schemas.at(view)
-    compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
+    with hints_for_former_types(session.store, view.manifest):
+        compiled = session.compiled.find(query_text(request.text), request.name, accepted.catalog, view.schema_hash)
     query = compiled.query
     if compiled.read is None:
         raise InputError(f"'{query.name}' is a query that writes", hint="run it with mutate")

@@ -21,7 +21,7 @@ from omnigraph.commit.store import Store
 from omnigraph.embed import Embedder, default_embedder
 from omnigraph.engine.compiled_queries import CompiledQueries
 from omnigraph.engine.schemas import Schemas, SchemaVersion
-from omnigraph.errors import InputError, ReadOnlyError, shown
+from omnigraph.errors import InputError, NotFoundError, ReadOnlyError, shown
 from omnigraph.lang.schema import AcceptedSchema
 from omnigraph.lang.schema.type_key import edge_key, node_key
 from omnigraph.read.context.views import View, Views
@@ -179,7 +179,12 @@ class Session:
         if branch is not None:
             raise InputError("give 'at' or 'branch', not both: a snapshot or commit already belongs to a branch")
         if isinstance(at, str):
-            return self.snapshot(commit=at)
+            try:
+                return self.snapshot(commit=at)
+            except NotFoundError as error:
+                if not is_time(at):
+                    raise
+                raise NotFoundError(error.message, hint="for a time, give a datetime") from None
         if not isinstance(at, Snapshot):
             raise InputError(
                 f"{shown(at)} is not a state of a graph",
@@ -240,6 +245,15 @@ class Session:
         """Drop all caches, and refuse further reads and writes. Snapshots stay readable. Safe to call twice."""
         self.views.clear()
         self.store.close()
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a time, such as 2026-03-14T09:30:00Z."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

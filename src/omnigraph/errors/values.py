@@ -6,12 +6,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from hashlib import sha256
 from typing import Any
 
 from omnigraph.errors.source import cut
 
 LONGEST_TEXT = 200
 """Maximum number of characters of a displayed value."""
+
+_DIGEST = 8
+"""Number of displayed digits of the digest of a blob."""
 
 LONGEST_LIST = 8
 """Maximum number of displayed items of a list or vector."""
@@ -55,9 +59,10 @@ def value_text(value: Any, *, whole: bool = True) -> str:
 
 
 def _blob_text(cell: Mapping[str, Any]) -> str:
-    return (
-        f"<blob at {cut(cell['uri'])}>" if cell["uri"] is not None else f"<blob of {len(cell['data'] or b''):,} bytes>"
-    )
+    if cell["uri"] is not None:
+        return f"<blob at {cut(cell['uri'])}>"
+    data = cell["data"] or b""
+    return f"<blob of {len(data):,} bytes, sha256:{sha256(data).hexdigest()[:_DIGEST]}>"
 
 
 def values_text(values: Mapping[str, Any] | None) -> str:

@@ -29,7 +29,7 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
 from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean
-from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.lang.schema.type_key import TypeKey, either_kind
 from omnigraph.storage.table_ref import TableRef
 
 _KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
@@ -209,8 +209,10 @@ class EntityHistory:
         table = next((pin.id for pin in view.tables.values() if pin.key == key), None)
         known = _ancestors(view)
         if table is None:
-            hint = _present_name(store, view, key, known) or did_you_mean(key, view.tables)
-            raise NotFoundError(f"the graph has no type {cut(key)}", hint=hint)
+            former, hint = former_type(store, view, key, known) or (key, did_you_mean(key, view.tables))
+            if hint is not None and hint.endswith(_DROPPED):
+                hint += "; give an earlier state"
+            raise NotFoundError(f"the graph has no type {cut(former)}", hint=hint)
         found = cls(store, view, table, entity_id, known)
         found._states[view.head.id] = view
         # If the schema has changed, earlier commits may have recorded their counts under another name of the type.
@@ -343,18 +345,34 @@ def _ancestors(view: Manifest) -> dict[str, Commit]:
     return known
 
 
-def _present_name(store: Store, view: Manifest, key: str, known: Mapping[str, Commit]) -> str | None:
-    """A hint for a type key that an earlier state had: its present name, or the commit that dropped the type."""
+_DROPPED = "dropped it"
+
+
+def former_type(
+    store: Store, view: Manifest, key: str, known: Mapping[str, Commit] | None = None
+) -> tuple[str, str] | None:
+    """A type that an earlier state had: its key, and a hint with its present name or the commit that dropped it.
+
+    The state does not have the type, so a caller that gave only its name does not know its kind. Both are looked up.
+
+    Args:
+        store: the graph.
+        view: the present state.
+        key: the key of the type; the type of the other kind with this name is looked up, too.
+        known: the ancestors of the head of the state, if the caller has read them.
+    """
+    known = _ancestors(view) if known is None else known
     present = {pin.id: name for name, pin in view.tables.items()}
     at: Commit | None = view.head
     while at is not None:
         before = known.get(at.parent or "")
         if at.writer in _UNRECORDED and before is not None:
             with suppress(VersionReclaimedError):
-                pin = store.manifest_of(before).tables.get(key)
-                if pin is not None and pin.id in present:
-                    return f"it is now named {TypeKey.parse(present[pin.id]).name}"
-                if pin is not None:
-                    return f"commit {at.id} dropped it; give an earlier state"
+                tables = store.manifest_of(before).tables
+                for one in (one for one in either_kind(key) if one in tables and one not in view.tables):
+                    pin = tables[one]
+                    if pin.id in present:
+                        return one, f"it is now named {TypeKey.parse(present[pin.id]).name}"
+                    return one, f"commit {at.id} {_DROPPED}"
         at = before
     return None

@@ -10,11 +10,13 @@ from omnigraph.errors import cut
 _LONGEST = 1000
 """Longer names get no suggestion. A caller may pass the content of a whole file as a name by mistake."""
 
-_SIMILAR = 0.65
+_SIMILAR = 0.7
 """Minimum similarity of a suggested name. With 0.6, `Stored` would be suggested for `more`."""
 
-_SIMILAR_START = 0.6
-"""Minimum similarity of a suggested name that begins with the same letter: `weight` for `wait`."""
+_LESS_SIMILAR = 0.6
+"""Minimum similarity of a suggested name that has the same first letter (`weight` for `wait`) or differs in at most two
+letters (`photo` for `foto`).
+"""
 
 
 def did_you_mean(written: str, known: Iterable[str]) -> str | None:
@@ -30,8 +32,8 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     folded = written[:_LONGEST].casefold()
     near = get_close_matches(folded, by_folded, n=1, cutoff=_SIMILAR)
     if not near:
-        begins = [name for name in by_folded if _first_letter(name) == _first_letter(folded)]
-        near = get_close_matches(folded, begins, n=1, cutoff=_SIMILAR_START)
+        likely = [name for name in by_folded if _starts_alike(name, folded) or _edit_distance(name, folded) <= 2]
+        near = get_close_matches(folded, likely, n=1, cutoff=_LESS_SIMILAR)
     if near:
         return f"did you mean '{cut(by_folded[near[0]])}'?"
     if 0 < len(names) <= 8:
@@ -39,9 +41,10 @@ def did_you_mean(written: str, known: Iterable[str]) -> str | None:
     return None
 
 
-def _first_letter(name: str) -> str:
-    """The first letter of a name, or of the property in a name such as `$s.taxon`."""
-    return name.rpartition(".")[2].lstrip("$")[:1]
+def _starts_alike(one: str, other: str) -> bool:
+    """Whether two names have the same first letter. In a name such as `$s.taxon`, the property counts."""
+    first, second = (name.rpartition(".")[2].lstrip("$")[:1] for name in (one, other))
+    return first == second
 
 
 def nearest(written: str, known: Iterable[str]) -> str | None:

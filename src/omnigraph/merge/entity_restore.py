@@ -21,7 +21,7 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError, NotFoundError, cut
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema import TypeKind
-from omnigraph.lang.schema.type_key import TypeKey, edge_key, node_key
+from omnigraph.lang.schema.type_key import TypeKey, edge_key, either_kind, node_key
 from omnigraph.merge.choices import Choice, resolved
 from omnigraph.merge.classify import classify
 from omnigraph.merge.compare import Collected, Compared, plain
@@ -118,7 +118,8 @@ class EntityRestore:
     def _versions(self, key: str) -> Versions:
         source, target = self._before.tables.get(key), self._target.tables.get(key)
         if target is None:
-            raise NotFoundError(f"branch '{self._target.branch}' has no type {cut(key)}", hint=self._new_name(key))
+            former, hint = self._former_type(key)
+            raise NotFoundError(f"branch '{self._target.branch}' has no type {cut(former)}", hint=hint)
         if source is None or source.id != target.id:
             raise MergeSchemaError(
                 f"{key} does not exist at commit {self._before.head.id}",
@@ -134,13 +135,17 @@ class EntityRestore:
         lacking, fill = self._alignment.lacking(*versions.all), self._alignment.fill(key)
         return replace(versions, lacking=lacking, fill=fill)
 
-    def _new_name(self, key: str) -> str | None:
-        """A hint with the present name of a type, if the given one is its former name."""
-        before = self._stored_before.tables.get(key)
-        names = [name for name, pin in self._target.tables.items() if before is not None and pin.id == before.id]
-        if names:
-            return f"it is now named {TypeKey.parse(names[0]).name}"
-        return did_you_mean(key, list(self._target.tables))
+    def _former_type(self, key: str) -> tuple[str, str | None]:
+        """The key of a type that the branch does not have, and a hint with its present name.
+
+        The caller may have given only its name, so both kinds are looked up.
+        """
+        for former in (one for one in either_kind(key) if one not in self._target.tables):
+            before = self._stored_before.tables.get(former)
+            names = [name for name, pin in self._target.tables.items() if before is not None and pin.id == before.id]
+            if names:
+                return former, f"it is now named {TypeKey.parse(names[0]).name}"
+        return key, did_you_mean(key, list(self._target.tables))
 
     def _compared(self, versions: Versions, ids: pa.Array) -> Compared:
         """The rows with some ids that differ between the two states."""

@@ -68,7 +68,7 @@ class Thresholds:
     deleted: int = field(default_factory=UPKEEP_DELETED.number)
     versions: int = field(default_factory=UPKEEP_VERSIONS.number)
     keep: int = field(default_factory=UPKEEP_KEEP.number)
-    older_than: timedelta = field(default_factory=lambda: timedelta(seconds=UPKEEP_OLDER_THAN.number()))
+    older_than: timedelta = field(default_factory=UPKEEP_OLDER_THAN.age)
 
     def __post_init__(self) -> None:
         """Validate the thresholds.

@@ -230,6 +230,20 @@ def test_refused_changes_have_their_code(before: str, after: str, code: str) -> 
     assert raised.value.hint
 
 
+def test_the_first_refusal_tells_how_many_more_there_are() -> None:
+    before = "node A { a: String @key  b: I32?  c: I32? }"
+    for after, more in (
+        ("node A { a: String @key  b: String?  c: I32? }", None),
+        ("node A { a: String @key  b: String?  c: String? }", "1 more step is refused: see 'schema plan'"),
+        ("node A { a: String @key  b: String?  c: String?  d: I32 }", "2 more steps are refused: see 'schema plan'"),
+    ):
+        with pytest.raises(PlanError) as raised:
+            planned(before, after).raise_refusal()
+        hint = raised.value.hint or ""
+        assert "b" in raised.value.message
+        assert hint.endswith(more) if more else "refused" not in hint
+
+
 def test_dropping_a_property_drops_its_constraints() -> None:
     result = planned("node A { a: String @unique b: I32 @index(a, b) }", "node A { b: I32 }")
     assert result.supported

@@ -40,3 +40,10 @@ def node_key(name: str) -> str:
 def edge_key(name: str) -> str:
     """The key of an edge type."""
     return type_key(TypeKind.EDGE, name)
+
+
+def either_kind(key: str) -> tuple[str, str]:
+    """A type key, and the key of the type of the other kind with the same name."""
+    kind, _, name = key.partition(":")
+    both = node_key(name), edge_key(name)
+    return (both[1], both[0]) if kind == TypeKind.EDGE.value else both

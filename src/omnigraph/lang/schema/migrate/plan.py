@@ -82,8 +82,11 @@ class Plan:
         Raises:
             PlanError: the change is not possible.
         """
-        for step in self.refusals:
-            raise PlanError(step.reason, diagnostic=step.code, hint=step.hint)
+        first, *more = self.refusals or (None,)
+        if first is not None:
+            others = "1 more step is" if len(more) == 1 else f"{len(more):,} more steps are"
+            hint = f"{first.hint}; {others} refused: see 'schema plan'" if more else first.hint
+            raise PlanError(first.reason, diagnostic=first.code, hint=hint)
 
 
 def check_has_types(before: Catalog, after: Catalog) -> None:
@@ -163,13 +166,35 @@ class _Planner:
         yield from problems
         refused = frozenset(step.property_name for step in problems if step.property_name)
         common = self.resolution, self.mode, refused
-        match self.accepted[key[0], former], self.desired[key]:
-            case InterfaceType() as old, InterfaceType() as new:
-                yield from property_steps(change_of(key[0], old, new, *common))
-            case NodeType() as old_node, NodeType() as new_node:
-                yield from _node_steps(change_of(key[0], old_node, new_node, *common))
-            case EdgeType() as old_edge, EdgeType() as new_edge:
-                yield from _edge_steps(change_of(key[0], old_edge, new_edge, *common))
+        yield from kept_type_steps(key[0], self.accepted[key[0], former], self.desired[key], *common)
+
+
+def kept_type_steps(
+    kind: TypeKind,
+    old: AnyType,
+    new: AnyType,
+    resolution: Resolution,
+    mode: DropMode = DropMode.SOFT,
+    refused: frozenset[str] = frozenset(),
+) -> Iterator[Step]:
+    """The steps of one declaration that exists before and after the change, without its rename.
+
+    Args:
+        kind: the kind of declaration.
+        old: the declaration before the change.
+        new: the declaration after it.
+        resolution: the name mapping of the whole schema.
+        mode: whether earlier versions of the graph keep dropped properties.
+        refused: the properties with an invalid rename hint.
+    """
+    common = resolution, mode, refused
+    match old, new:
+        case InterfaceType(), InterfaceType():
+            yield from property_steps(change_of(kind, old, new, *common))
+        case NodeType(), NodeType():
+            yield from _node_steps(change_of(kind, old, new, *common))
+        case EdgeType(), EdgeType():
+            yield from _edge_steps(change_of(kind, old, new, *common))
 
 
 def _node_steps(change: TypeChange[NodeType]) -> Iterator[Step]:
