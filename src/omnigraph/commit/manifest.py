@@ -147,6 +147,7 @@ class Manifest:
         closed: the branch is deleted or was reset. Nothing can be published after this version.
         ancestors: rows of merged commits in the last part of the manifest.
         successor: if the branch was reset, its new incarnation.
+        origin: if the branch was reset, its origin (`BranchRef.origin`).
     """
 
     branch: str
@@ -161,6 +162,7 @@ class Manifest:
     closed: bool = False
     ancestors: pa.Table = field(default_factory=SCHEMA.empty_table)
     successor: str | None = None
+    origin: str | None = None
 
     @property
     def version(self) -> int:

@@ -50,6 +50,7 @@ def state_rows(
     *,
     closed: bool = False,
     successor: str | None = None,
+    origin: str | None = None,
 ) -> pa.Table:
     """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
@@ -76,6 +77,7 @@ def state_rows(
                 {"fence": fence, "schema_hash": schema_hash, "head": _commit_json(head), "branch": head.branch}
                 | ({"closed": True} if closed else {})
                 | ({"successor": successor} if successor is not None else {})
+                | ({"origin": origin} if origin is not None else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -211,6 +213,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
     head: Commit | None = None
     fence, schema_hash, closed = 0, "", False
     successor: str | None = None
+    origin: str | None = None
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -227,6 +230,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
             head = _commit(members["head"], members["branch"], row["table_version"])
             fence, schema_hash = members["fence"], members["schema_hash"]
             closed, successor = members.get("closed", False), members.get("successor")
+            origin = members.get("origin")
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -242,6 +246,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         closed,
         ancestors,
         successor,
+        origin,
     )
 
 

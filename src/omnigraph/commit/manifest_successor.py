@@ -74,16 +74,17 @@ def successor(manifest: Manifest, change: Change, commit: Commit, fence: int) ->
     return Successor(keep, add, says)
 
 
-def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Successor:
+def closing(manifest: Manifest, fence: int, successor: str | None = None, origin: str | None = None) -> Successor:
     """The last manifest version of an incarnation: the same state, marked as closed.
 
     Args:
         manifest: the newest version.
         fence: the fencing number of the lease.
         successor: the next incarnation of a branch that is reset; None for a branch that is deleted.
+        origin: the origin of a branch that is reset.
     """
     keep = list(range(len(manifest.ledger.parts) - 1))
-    says = replace(manifest, fence=fence, closed=True, successor=successor)
+    says = replace(manifest, fence=fence, closed=True, successor=successor, origin=origin)
     state = state_rows(
         says.branch,
         says.schema_hash,
@@ -94,6 +95,7 @@ def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Suc
         fence,
         closed=True,
         successor=successor,
+        origin=origin,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 
