@@ -274,7 +274,7 @@ def test_random_changes_of_an_enum_agree_with_a_model(seed: int) -> None:
 def test_random_changes_between_enum_and_string_agree_with_a_model(seed: int) -> None:
     """The model numbers the values of an enum, and also the texts of a String, which are the values of a later enum.
 
-    If the enum after a String lacks a text, a value or text with its name that comes later may count as the text or not.
+    If the enum after a String lacks a text, a later value or text with its name may count as the same or not.
     """
     chance = random.Random(seed)
     names = ["a", "b", "c", "d"]
