@@ -48,6 +48,8 @@ def _continues(store: Store, ref: BranchRef, parent: BranchRef) -> bool:
         return ref.parent_origin == parent.origin
     # A reference of an earlier release does not record the origin of the parent. Then the parent has the same manifest,
     # or its resets lead from that manifest to its own. A deleted branch has no next manifest.
+    if ref.parent_ledger == parent.ledger:
+        return True
     for ledger, closed in _resets(store, ref.parent, ref.parent_ledger):
         if ledger in (parent.ledger, ref.ledger):  # the own manifest: the branch was reset to one of its own commits
             return True
@@ -67,6 +69,8 @@ def origin_of(store: Store, name: str, ledger: str | None) -> str | None:
     if ledger is None:
         return None
     found = store.find_branch(name)
+    if found is not None and ledger == found.ledger:
+        return found.origin
     for one, closed in _resets(store, name, ledger):
         if found is not None and one == found.ledger:
             return found.origin

@@ -95,14 +95,14 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
         _check_name(store, name)
         guard = ReferenceGuard(store, base)
         incarnation = ulid_now().lower()
-        reach(Failpoint.BRANCH_CREATE_CHECKED)
-        made = store.manifest.create_branch(incarnation, base.ledger)
-        reach(Failpoint.BRANCH_LEDGER_CREATED)
         # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
         hidden = name.startswith(SYSTEM)
         parent = MAIN if base.branch == name else base.branch
-        start = parent, base.ledger.branch, base.version
         origin = None if hidden or parent == MAIN else origin_of(store, parent, base.ledger.branch)
+        reach(Failpoint.BRANCH_CREATE_CHECKED)
+        made = store.manifest.create_branch(incarnation, base.ledger)
+        reach(Failpoint.BRANCH_LEDGER_CREATED)
+        start = parent, base.ledger.branch, base.version
         ref = BranchRef(name, incarnation, incarnation, *start, now_micros(), pending=not hidden, parent_origin=origin)
         try:
             ref = create_branch_ref(store.objects, ref)
