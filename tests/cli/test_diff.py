@@ -126,6 +126,33 @@ def test_values_cannot_control_the_terminal(shell: Shell, graph: str) -> None:
     assert "+ a\N{REPLACEMENT CHARACTER}[31m\\nb" in shown
 
 
+def test_ids_cannot_reorder_the_lines_of_the_terminal(shell: Shell, graph: str) -> None:
+    marked = "a\u202eb\u2028c\u2066d"
+    with omnigraph.open(graph) as opened:
+        before = opened.branch().head.id
+        opened.branches.create("side")
+        for branch, age in (("main", 1), ("side", 2)):
+            opened.load([{"type": "Person", "data": {"name": marked, "age": age}}], mode="append", branch=branch)
+        head = opened.branch().head.id
+    for arguments in (
+        ("diff", before, "main"),
+        ("log", "Person", marked),
+        ("blame", "Person", marked),
+        ("branch", "merge", "side", "--preview"),
+        ("branch", "merge", "side", "--preview", "--strategy", "theirs"),
+        ("commit", "show", head, "--changes"),
+    ):
+        shown = shell.run(*arguments, "--uri", graph).stdout
+        assert "a\\u202eb\\u2028c\\u2066d" in shown, arguments
+        assert not set(marked) - set("abcd") & set(shown), arguments
+    with omnigraph.open(graph) as opened:
+        opened.load([{"edge": "Knows", "from": marked, "to": marked}], mode="append")
+        edge = opened.snapshot().scan("edge:Knows")["id"].to_pylist()[-1]
+    for name in ("from", "src"):
+        shown = shell.run("blame", "Knows", edge, name, "--uri", graph).stdout
+        assert 'from  "a\\u202eb\\u2028c\\u2066d"' in shown
+
+
 def test_colours_are_for_terminals_only(shell: Shell, changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[tuple[str, bool | None]] = []
     monkeypatch.setattr(click, "echo", lambda line, color=None: lines.append((line, color)))

@@ -265,7 +265,16 @@ def test_edges_have_a_history(graph: Graph) -> None:
     edge = graph.snapshot().scan("edge:Knows")["id"][0].as_py()
     found = {value.property: value for value in graph.blame("Knows", edge)}
     assert found["since"].commit == made
-    assert found["src"].value == "ann"
+    assert list(found)[:3] == ["id", "from", "to"]
+    assert found["from"].value == "ann"
+    for name in ("from", "src"):
+        [end] = graph.blame("Knows", edge, name)
+        assert (end.property, end.value, end.commit) == ("from", "ann", made)
+    [inserted] = graph.log("Knows", edge)
+    assert inserted.properties == ("id", "from", "to", "since")
+    assert inserted.after == {"id": edge, "from": "ann", "to": "ann", "since": 3}
+    with pytest.raises(InputError, match="no property 'from'"):
+        graph.blame("Person", "ann", "from")
     delete(graph, "ann")
     assert [change.operation.value for change in graph.log("edge:Knows", edge)] == ["delete", "insert"]
 

@@ -13,7 +13,7 @@ import click
 from omnigraph.cli.output import JSON, iso_time, print_json
 from omnigraph.cli.scope import address, address_options, open_to_read
 from omnigraph.errors import InputError
-from omnigraph.errors.source import cut, printable
+from omnigraph.errors.source import cut, one_line, printable
 
 if TYPE_CHECKING:
     from omnigraph.changes.commit_page import ChangeCause, EntityChange
@@ -122,7 +122,7 @@ def print_cause(cause: ChangeCause) -> None:
 
 def print_change(change: EntityChange) -> None:
     """Print a change on one line."""
-    click.echo(printable(f"  {change.op.value} {change.kind} {change.type_name} {cut(change.id, 80)}"))
+    click.echo(printable(f"  {change.op.value} {change.kind} {change.type_name} {one_line(cut(change.id, 80))}"))
 
 
 @changes.command("baseline")

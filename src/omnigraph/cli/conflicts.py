@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from omnigraph.errors import conflict_help
+from omnigraph.errors.source import one_line
 
 if TYPE_CHECKING:
     from omnigraph.merge.pick_receipt import PickReceipt
@@ -96,7 +97,7 @@ def print_changes(receipt: MergeReceipt | PickReceipt, branch: str, valid: str =
     if receipt.left_out:
         print_left_out(receipt.left_out, branch)
     for conflict in receipt.conflicts:
-        click.echo(f"  conflict: {conflict} ({conflict.values})")
+        click.echo(f"  conflict: {one_line(f'{conflict} ({conflict.values})')}")
     if receipt.total_conflicts > len(receipt.conflicts):
         click.echo(f"  … and {receipt.total_conflicts - len(receipt.conflicts):,} more conflicts")
     if receipt.conflicts:

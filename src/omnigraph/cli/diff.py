@@ -12,7 +12,7 @@ import click
 from omnigraph.cli.output import JSON
 from omnigraph.cli.scope import address, address_options, open_to_read
 from omnigraph.cli.streams import write_stdout
-from omnigraph.errors.source import cut, printable
+from omnigraph.errors.source import cut, one_line
 from omnigraph.errors.values import value_text
 from omnigraph.settings import NO_COLOR
 
@@ -170,8 +170,8 @@ def echo(line: str) -> None:
 
 def _id(text: str) -> str:
     """An id on one line, without characters that control the terminal."""
-    return printable(cut(text, _LONGEST_ID).replace("\n", "\\n").replace("\t", "\\t"))
+    return one_line(cut(text, _LONGEST_ID))
 
 
 def _value(value: Any) -> str:
-    return printable(value_text(value))
+    return one_line(value_text(value))

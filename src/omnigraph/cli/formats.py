@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from rich.cells import cell_len, set_cell_size
 
 from omnigraph.cli.streams import write_data
-from omnigraph.errors.source import printable
+from omnigraph.errors.source import one_line, printable
 from omnigraph.read.export.json_text import TEXT
 from omnigraph.read.result.encoding import plain
 from omnigraph.read.result.result import Result
@@ -46,7 +46,7 @@ def header(result: Result) -> str:
 def table(result: Result) -> Iterator[str]:
     """Print rows as a table. Columns are as wide as their widest value, up to `MAX_WIDTH`."""
     yield header(result)
-    columns = [[_one_line(name), *cells] for name, cells in zip(result.columns, _cells(result), strict=True)]
+    columns = [[one_line(name), *cells] for name, cells in zip(result.columns, _cells(result), strict=True)]
     widths = [min(MAX_WIDTH, max(map(cell_len, column))) for column in columns]
     names, *rows = zip(*columns, strict=True)
     yield _line(names, widths)
@@ -68,7 +68,7 @@ def kv(result: Result) -> Iterator[str]:
     yield header(result)
     if result.row_count == 0:
         yield "(no rows)"
-    names = [_one_line(name) for name in result.columns]
+    names = [one_line(name) for name in result.columns]
     for number, row in enumerate(zip(*_cells(result), strict=True), start=1):
         if number > 1:
             yield ""
@@ -117,13 +117,5 @@ def _cells(result: Result) -> list[list[str]]:
     found: list[list[str]] = [[] for _ in result.columns]
     for batch in result.batches():
         for cells, column in zip(found, batch.columns, strict=True):
-            cells += map(_one_line, plain(column).fill_null(_NULL).to_pylist())
+            cells += map(one_line, plain(column).fill_null(_NULL).to_pylist())
     return found
-
-
-def _one_line(text: str) -> str:
-    if text.isprintable():
-        return text
-    for character, shown in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        text = text.replace(character, shown)
-    return printable(text)

@@ -13,7 +13,7 @@ from omnigraph.cli.commit import first_line
 from omnigraph.cli.output import JSON, iso_time, print_json
 from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 from omnigraph.errors import cut
-from omnigraph.errors.source import printable
+from omnigraph.errors.source import one_line, printable
 
 if TYPE_CHECKING:
     from omnigraph.commit.manifest import Commit
@@ -146,7 +146,7 @@ def _time(commit: Commit) -> str:
 
 def _text(value: object) -> str:
     """A value on one line."""
-    text = json.dumps(_plain(value), ensure_ascii=False)
+    text = one_line(json.dumps(_plain(value), ensure_ascii=False))
     return text if len(text) <= _WIDEST else cut(text[:_WIDEST] + "…")
 
 

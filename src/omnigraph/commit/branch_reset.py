@@ -27,6 +27,7 @@ from typing import Any
 from ulid_transform import ulid_now
 
 from omnigraph.commit.ancestors import History
+from omnigraph.commit.branch_parents import parent_after_reset
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest
@@ -175,7 +176,7 @@ class _Reset:
         for _ in range(_ATTEMPTS):
             reach(Failpoint.BRANCH_RESET_CHECKED)
             with suppress(ReadSetChangedError):  # another version was published first: read it and decide again
-                self._store.close_branch(view, self._held, self._incarnation)
+                self._store.close_branch(view, self._held, self._incarnation, self._ref.origin)
                 break
             found = self._after_conflict(view, head)
             if found is None:
@@ -219,8 +220,8 @@ class _Reset:
 
     def _name_successor(self) -> None:
         base = self._base
-        parent = self._ref.parent if base.branch == self._name else base.branch
-        made = Successor(self._incarnation, parent, base.ledger.branch, base.version, now_micros())
+        parent, origin = parent_after_reset(self._store, self._ref, base)
+        made = Successor(self._incarnation, parent, base.ledger.branch, base.version, now_micros(), origin)
         wanted = replace(self._ref, successors=(*self._ref.successors, made))
         try:
             self._ref = replace_branch_ref(self._store.objects, wanted)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ulid_transform import ulid_now
 
-from omnigraph.commit.branch_parents import parent_of
+from omnigraph.commit.branch_parents import origin_of, parent_of
 from omnigraph.commit.failpoints import Failpoint, reach
 from omnigraph.commit.lease import Lease
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Manifest
@@ -97,13 +97,15 @@ def create_branch(store: Store, name: str, base: Manifest) -> BranchRef:
         _check_name(store, name)
         guard = ReferenceGuard(store, base)
         incarnation = ulid_now().lower()
+        # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
+        hidden = name.startswith(SYSTEM)
+        parent = MAIN if base.branch == name else base.branch
+        origin = None if hidden or parent == MAIN else origin_of(store, parent, base.ledger.branch)
         reach(Failpoint.BRANCH_CREATE_CHECKED)
         made = store.manifest.create_branch(incarnation, base.ledger)
         reach(Failpoint.BRANCH_LEDGER_CREATED)
-        # Only its creator uses a transaction branch. So it needs no pending state: the creator can still remove it.
-        hidden = name.startswith(SYSTEM)
-        parent = MAIN if base.branch == name else base.branch, base.ledger.branch, base.version
-        ref = BranchRef(name, incarnation, incarnation, *parent, now_micros(), pending=not hidden)
+        start = parent, base.ledger.branch, base.version
+        ref = BranchRef(name, incarnation, incarnation, *start, now_micros(), pending=not hidden, parent_origin=origin)
         try:
             ref = create_branch_ref(store.objects, ref)
         except ObjectExistsError:
@@ -270,11 +272,12 @@ def _deletable(store: Store, name: str, incarnation: str | None) -> BranchRef:
         raise BranchNotFoundError(name, hint=did_you_mean(name, store.branch_names()))
     if incarnation not in (None, ref.incarnation):
         raise BranchNotFoundError(name, hint="it was deleted and created again in the meantime")
-    children = sorted(other for other, info in existing.items() if info.parent_ledger == ref.ledger)
-    if any(child.startswith(SYSTEM) for child in children):
+    if any(info.is_hidden and info.parent_ledger == ref.ledger for info in existing.values()):
         raise ConflictError(
             f"branch '{name}' cannot be deleted: a transaction is running on it", hint="try again when it has ended"
         )
+    visible = {other: info for other, info in existing.items() if not info.is_hidden}
+    children = sorted(other for other, info in visible.items() if parent_of(store, visible, info) == name)
     if children:
         raise ConflictError(
             f"branch '{name}' cannot be deleted: branches were created from it: {', '.join(children)}",

@@ -166,6 +166,7 @@ class Manifest:
         successor: if the branch was reset, its new incarnation.
         dropped_data: on `main`, the hard drops of all schema changes. Entries stay when the data is removed.
         genesis: id of the first commit of the graph; None if the manifest was written by an older release.
+        origin: if the branch was reset, its origin (`BranchRef.origin`).
     """
 
     branch: str
@@ -182,6 +183,7 @@ class Manifest:
     successor: str | None = None
     dropped_data: tuple[DroppedData, ...] = ()
     genesis: str | None = None
+    origin: str | None = None
 
     @property
     def version(self) -> int:

@@ -53,6 +53,7 @@ def state_rows(
     successor: str | None = None,
     dropped_data: Iterable[DroppedData] = (),
     genesis: str | None = None,
+    origin: str | None = None,
 ) -> pa.Table:
     """The rows of the state, which is the last part of a manifest."""
     rows: list[dict[str, Any]] = []
@@ -82,6 +83,7 @@ def state_rows(
                 | ({"successor": successor} if successor is not None else {})
                 | ({"dropped_data": hard} if hard else {})
                 | ({"genesis": genesis} if genesis is not None else {})
+                | ({"origin": origin} if origin is not None else {})
             ),
             "table_version": head.manifest_version,
         }
@@ -219,6 +221,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
     successor: str | None = None
     dropped_data: tuple[DroppedData, ...] = ()
     genesis: str | None = None
+    origin: str | None = None
     for row in rows:
         kind = row["object_type"]
         if kind == RowKind.TABLE_VERSION:
@@ -237,6 +240,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
             closed, successor = members.get("closed", False), members.get("successor")
             dropped_data = tuple(DroppedData(*one) for one in members.get("dropped_data", ()))
             genesis = members.get("genesis")
+            origin = members.get("origin")
     if head is None:
         raise CorruptionError(f"the manifest of '{branch}' has no head")
     return Manifest(
@@ -254,6 +258,7 @@ def _read_state(branch: str, incarnation: str, ledger: LedgerVersion, state: pa.
         successor,
         dropped_data,
         genesis=genesis,
+        origin=origin,
     )
 
 

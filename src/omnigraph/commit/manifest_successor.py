@@ -98,16 +98,17 @@ def _dropped_data(
     return (*kept, *made)
 
 
-def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Successor:
+def closing(manifest: Manifest, fence: int, successor: str | None = None, origin: str | None = None) -> Successor:
     """The last manifest version of an incarnation: the same state, marked as closed.
 
     Args:
         manifest: the newest version.
         fence: the fencing number of the lease.
         successor: the next incarnation of a branch that is reset; None for a branch that is deleted.
+        origin: the origin of a branch that is reset.
     """
     keep = list(range(len(manifest.ledger.parts) - 1))
-    says = replace(manifest, fence=fence, closed=True, successor=successor)
+    says = replace(manifest, fence=fence, closed=True, successor=successor, origin=origin)
     state = state_rows(
         says.branch,
         says.schema_hash,
@@ -120,6 +121,7 @@ def closing(manifest: Manifest, fence: int, successor: str | None = None) -> Suc
         successor=successor,
         dropped_data=says.dropped_data,
         genesis=says.genesis,
+        origin=origin,
     )
     return Successor(keep, [pa.concat_tables([state, says.ancestors])], says)
 

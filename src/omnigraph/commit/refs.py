@@ -43,6 +43,7 @@ class Successor:
         parent_ledger: the Lance branch of the manifest with the commit that the branch is reset to; None for `main`.
         parent_version: the manifest version of this commit.
         created_at: microseconds since 1970, UTC.
+        parent_origin: the origin of the parent; None for `main`, and if it is not recorded.
     """
 
     incarnation: str
@@ -50,6 +51,7 @@ class Successor:
     parent_ledger: str | None
     parent_version: int
     created_at: int
+    parent_origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class BranchRef:
         created_at: microseconds since 1970, UTC; None for a branch of an older format.
         pending: whether the branch is being created, and does not exist yet.
         successors: incarnations that resets of the branch prepared.
+        first_incarnation: if the branch was reset, its incarnation before the first reset. (Or a later one: releases
+            before this member did not record it.)
+        parent_origin: the origin of the parent; None for `main`, and if it is not recorded.
         reset_from: if a reset was interrupted, the Lance branch of the previous incarnation, which the object still
             names.
         etag: etag of the object that was read.
@@ -79,6 +84,8 @@ class BranchRef:
     created_at: int | None
     pending: bool = False
     successors: tuple[Successor, ...] = ()
+    first_incarnation: str | None = None
+    parent_origin: str | None = None
     reset_from: str | None = field(default=None, compare=False)
     etag: str = field(default="", compare=False)
 
@@ -86,6 +93,11 @@ class BranchRef:
     def is_hidden(self) -> bool:
         """Whether it is an internal branch."""
         return self.name.startswith(SYSTEM)
+
+    @property
+    def origin(self) -> str:
+        """Identifies the branch from its creation to its deletion. Resets keep it, and no other branch ever has it."""
+        return self.first_incarnation or self.incarnation
 
     def after_reset(self, incarnation: str) -> BranchRef | None:
         """The reference of one of the successors; None if there is no such successor."""
@@ -104,6 +116,8 @@ class BranchRef:
             successor.parent_ledger,
             successor.parent_version,
             successor.created_at,
+            first_incarnation=self.origin,
+            parent_origin=successor.parent_origin,
             etag=self.etag,
         )
 
@@ -291,9 +305,12 @@ def _dump(ref: BranchRef | TagRef) -> bytes:
     members = {"version": _VERSION} | asdict(ref)
     for name in ("etag", "reset_from"):
         members.pop(name, None)
-    for name in ("pending", "successors"):
+    for name in ("pending", "successors", "first_incarnation", "parent_origin"):
         if not members.get(name, True):
             del members[name]
+    for one in members.get("successors", ()):
+        if one["parent_origin"] is None:
+            del one["parent_origin"]
     return orjson.dumps(with_checksum(members), option=orjson.OPT_INDENT_2)
 
 

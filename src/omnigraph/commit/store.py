@@ -467,13 +467,16 @@ class Store:
         self.objects.delete(made.path)
         raise TableConflictError(f"{self.manifest.path}: version {made.version} was published and removed before")
 
-    def close_branch(self, view: Manifest, held: Lease, successor: str | None = None) -> None:
+    def close_branch(
+        self, view: Manifest, held: Lease, successor: str | None = None, origin: str | None = None
+    ) -> None:
         """Publish the last version of an incarnation, so that no write can follow.
 
         Args:
             view: the newest state of the branch.
             held: the lease of the branch.
             successor: the next incarnation, if the branch is reset and not deleted.
+            origin: the origin of the branch, if it is reset.
 
         Raises:
             LeaseLostError: a writer with a higher fencing number has published.
@@ -481,7 +484,7 @@ class Store:
         """
         if view.fence > held.fence:
             raise _overtaken(view.branch)
-        last = closing(view, held.fence, successor)
+        last = closing(view, held.fence, successor, origin)
         try:
             self._check_newest(self.manifest.publish(view.ledger, last.keep, last.add), None)
         except TableConflictError as error:

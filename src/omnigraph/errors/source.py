@@ -19,12 +19,27 @@ _ITEMS = 20
 
 _MANY_DIGITS = 10**40
 
-_CONTROLS = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t"), ord("\n")}, "\N{REPLACEMENT CHARACTER}")
+_DIRECTIONS = {0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
+"""Line separators and characters that change the order in which a terminal shows a line."""
+
+_CONTROLS = dict.fromkeys(
+    {*range(32), *range(127, 160), *_DIRECTIONS} - {ord("\t"), ord("\n")}, "\N{REPLACEMENT CHARACTER}"
+)
+_ESCAPES = {one: f"\\u{one:04x}" for one in _DIRECTIONS} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 def printable(text: str) -> str:
-    """Replace control characters, so that a quoted text cannot send commands to the terminal."""
+    """Replace control characters, so that a quoted text cannot send commands to the terminal or reorder its lines."""
     return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    r"""A text on one line, with line breaks and direction marks as escapes, and without other control characters.
+
+    >>> one_line("a\nb\u202ec")
+    'a\\nb\\u202ec'
+    """
+    return text if text.isprintable() else printable(text.translate(_ESCAPES))
 
 
 def cut(text: str, most: int = MOST) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,9 @@ from omnigraph.history.chain import Chain, EntityHistory, Step
 from omnigraph.history.rows import EntityRow
 from omnigraph.lang.names import did_you_mean
 from omnigraph.storage.blobs import BlobInfo
+
+_ENDS = {"src": "from", "dst": "to"}
+"""The names of the ends of an edge in results, by their stored columns."""
 
 _SHOWN_RANGES = 3
 """Maximum number of ranges of removed commits in an error."""
@@ -175,6 +178,7 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
     ranges = tuple((older.id, newer.id) for older, newer in chain.gaps)
     if not changes and history.row(view.head) is None:
         raise _never_existed(key, entity_id, kept_from, ranges)
+    changes = tuple(_with_ends(change, _ends(key)) for change in changes)
     return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete), ranges)
 
 
@@ -254,7 +258,7 @@ def blame(
         view: the state.
         key: the type key.
         entity_id: the entity.
-        property: only this property; by default all.
+        property: only this property, or an end of an edge: `from` (or `src`) and `to` (or `dst`); by default all.
         follow: for a value that came with a merge, name the commit of the merged branch.
 
     Raises:
@@ -270,12 +274,29 @@ def blame(
         )
     if not isinstance(property, str | None):
         raise InputError(f"{shown(property)} is not the name of a property")
-    if property is not None and property not in row.values:
-        hint = history.present_name(property) or did_you_mean(property, row.values)
+    ends = _ends(key)
+    stored = property if property is None else {name: column for column, name in ends.items()}.get(property, property)
+    if property is not None and stored not in row.values:
+        hint = history.present_name(property) or did_you_mean(property, [ends.get(name, name) for name in row.values])
         raise InputError(f"{key} has no property '{cut(property)}'", hint=hint)
-    wanted = list(row.values) if property is None else [property]
+    wanted = list(row.values) if stored is None else [stored]
     found = _origins(history, history.chain(view.head), row, wanted, follow=follow)
-    return tuple(BlamedValue(name, row.values[name], *found[name]) for name in wanted)
+    return tuple(BlamedValue(ends.get(name, name), row.values[name], *found[name]) for name in wanted)
+
+
+def _ends(key: str) -> Mapping[str, str]:
+    """The names of the ends of an edge, by their stored columns; nothing for a node."""
+    return _ENDS if key.startswith("edge:") else {}
+
+
+def _with_ends(change: LoggedChange, ends: Mapping[str, str]) -> LoggedChange:
+    """A change of an edge, with the public names of its ends."""
+
+    def named(values: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if values is None else {ends.get(name, name): value for name, value in values.items()}
+
+    names = tuple(ends.get(name, name) for name in change.properties)
+    return replace(change, properties=names, before=named(change.before), after=named(change.after))
 
 
 _Origin = tuple[Commit | None, str | None, str, str | None]

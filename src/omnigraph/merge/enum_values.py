@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omnigraph.lang.schema.identity import EnumIdentity, ValueId
+from omnigraph.lang.schema.identity import TEXT, EnumIdentity, ValueId
 from omnigraph.lang.types import Scalar, ValueType
 
 
@@ -32,20 +32,21 @@ class EnumValues:
         """Whether the property is an enum or a String."""
         return self.type.scalar is Scalar.STRING
 
-    def id_of(self, name: str) -> ValueId | None:
-        """The identity of a value; None if it is a text that is not a value of the former enum of a String."""
-        if self.type.enum_values is None and name not in self.identity.ids and self.identity.is_used(name):
-            return None
-        return self.identity.of(name)
+    def id_of(self, name: str) -> ValueId:
+        """The identity of a value."""
+        return self.identity.of_text(name) if self.type.enum_values is None else self.identity.of(name)
 
-    def name_of(self, identity: ValueId | None) -> str | None:
+    def name_of(self, identity: ValueId) -> str | None:
         """The name of the value with an identity; None if there is none."""
         if self.type.enum_values is not None:
             return next((name for name in self.type.enum_values if self.identity.of(name) == identity), None)
         for name, one in self.identity.ids.items():
             if one == identity:
                 return name
-        return identity if isinstance(identity, str) and self.id_of(identity) == identity else None
+        if isinstance(identity, int):
+            return None
+        text = _first_name(identity)
+        return text if self.id_of(text) == identity else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,20 @@ def _names(source: EnumValues, target: EnumValues) -> Iterator[str]:
         return
     for one in (source, target):
         yield from one.type.enum_values or ()
-        yield from one.identity.dropped
-        for name, identity in one.identity.ids.items():
-            yield name
+        yield from one.identity.ids
+        for identity in (*one.identity.dropped, *one.identity.ids.values()):
             if isinstance(identity, str):
-                yield identity
+                yield _first_name(identity)
 
 
-def _another(name: str, identity: ValueId | None) -> str:
+def _first_name(identity: str) -> str:
+    """The name or text that an identity was made from."""
+    while identity.endswith(TEXT):
+        identity = identity.removesuffix(TEXT)
+    return identity
+
+
+def _another(name: str, identity: ValueId) -> str:
     """A text for a value whose name is another value in the target. No enum allows it: it contains spaces."""
     number = f", number {identity}" if isinstance(identity, int) else ""
     return f"{name} (another value of this name{number})"

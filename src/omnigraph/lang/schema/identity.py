@@ -22,7 +22,11 @@ TypeKey = tuple[TypeKind, str]
 
 
 ValueId = str | int
-"""The identity of an enum value: its first name; or a number if an earlier value of the enum had that name first."""
+"""The identity of an enum value: its first name; or, if an earlier value of the enum had that name first, a number, or
+for a text of a String the text with an addition (`EnumIdentity.of_text`)."""
+
+TEXT = " (text)"
+"""The addition. It contains a space, so no enum value has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,18 @@ class EnumIdentity:
         """Whether a name is the identity of a value with another name, or of a removed value."""
         return name in self.dropped or name in self.ids.values()
 
+    def of_text(self, text: str) -> ValueId:
+        """The identity of a text of a String. If the String becomes an enum, the value with this name has it, too.
+
+        A text that is a value of the former enum has the identity of this value. If the name was first that of another
+        value, the text has an identity of its own.
+        """
+        if text in self.ids:
+            return self.ids[text]
+        while self.is_used(text):
+            text += TEXT
+        return text
+
     def evolved(self, old: Property, new: Property, next_id: int) -> tuple[EnumIdentity, int]:
         """The identities after a change of the property, and the next unused number.
 
@@ -60,13 +76,14 @@ class EnumIdentity:
             return (self if new.type.scalar is Scalar.STRING else EnumIdentity()), next_id
         renamed = renamed_enum_values(old, new)
         # The texts of a String keep their meaning if the property becomes an enum.
+        is_text = old.type.enum_values is None
         kept = {value for value in old.type.enum_values or () if value not in renamed.values()}
-        if old.type.enum_values is None:
-            kept = {value for value in new.type.enum_values if value in self.ids or not self.is_used(value)}
         former = set(old.type.enum_values or self.ids)
         ids: dict[str, ValueId] = {}
         for value in sorted(new.type.enum_values):
-            if value in renamed or value in kept:
+            if is_text:
+                ids[value] = self.of_text(value)
+            elif value in renamed or value in kept:
                 ids[value] = self.of(renamed.get(value, value))
             elif self.is_used(value) or value in former:
                 ids[value], next_id = next_id, next_id + 1
