@@ -42,18 +42,6 @@ def commits(view: Manifest) -> Iterator[Commit]:
         yield from reversed(view.ledger.decoded(own, read_commits, [index]))
 
 
-def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
-    """The ids of the commits whose state is not kept. Lists the versions of the manifest, and reads none."""
-    versions: dict[str | None, set[int]] = {}
-    removed = set()
-    for commit in commits:
-        if commit.ledger not in versions:
-            versions[commit.ledger] = set(store.manifest.versions(commit.ledger))
-        if commit.manifest_version not in versions[commit.ledger]:
-            removed.add(commit.id)
-    return frozenset(removed)
-
-
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
     """Find a commit in the history of a manifest."""
     if view.head.id == commit_id:

@@ -15,17 +15,18 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.kept_states import has_tables
 from omnigraph.commit.lineage import find_ancestor, find_commit
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.read_set import pins, reads_of, untracked
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.store import Store
+from omnigraph.commit.store import Store, state_removed
 from omnigraph.commit.write_request import Prepared, ReadQuery, Unchanged
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import ListedRead, query_text
 from omnigraph.engine.requests import QueryRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import ChangedSinceError, InputError, shown
+from omnigraph.errors import ChangedSinceError, InputError, VersionReclaimedError, shown
 from omnigraph.merge.classify import classify
 from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.merge.touched import touched
@@ -72,7 +73,13 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
         VersionReclaimedError: cleanup has removed the commit.
     """
     store = session.store
-    _Check(store, view, wanted.commit).run(prepared)
+    try:
+        _Check(store, view, wanted.commit).run(prepared)
+    except VersionReclaimedError as error:
+        before = _state(store, view, wanted.commit)
+        if not has_tables(store, before):
+            raise state_removed(before.head.id) from error
+        raise
     if not wanted.reads:
         return prepared
     before, now = (Snapshot(store, state) for state in (_state(store, view, wanted.commit), untracked(view)))

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Commit, Manifest, TableId, TablePin
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.store import Store
+from omnigraph.commit.store import Store, state_removed
 from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
 from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean
@@ -49,6 +49,7 @@ class Step:
         properties: the properties that changed.
         new: the properties after the change whose values are new, also if a property was added and is null.
         may_have_more: whether removed commits may have changed other properties, and changed them back.
+        may_be_replaced: whether removed commits may have deleted the entity, and inserted it again.
         is_linear: whether there is no merge among the commits that may have made the change.
     """
 
@@ -60,6 +61,7 @@ class Step:
     properties: tuple[str, ...]
     new: tuple[str, ...] = ()
     may_have_more: bool = False
+    may_be_replaced: bool = False
     is_linear: bool = True
 
     @property
@@ -107,7 +109,8 @@ class Chain:
             more = len(possible) > 1 and after is not None and self._may_be_written(between, older, after)
             made = possible[0] if len(possible) == 1 else None
             linear = all(one.merged_parent is None for one in possible)
-            step = Step(made, newer, older, before, after, changed, new_values(before, after), more, linear)
+            replaced = more and any(self.entity.may_delete(one) for one in possible)
+            step = Step(made, newer, older, before, after, changed, new_values(before, after), more, replaced, linear)
             if step.is_change or step.new or more:
                 yield step
             start = places[last]
@@ -206,6 +209,17 @@ class EntityHistory:
         if all(commit.writer != WriterKind.SCHEMA_APPLY for commit in known.values()):
             found._key = key
         return found
+
+    def newest(self) -> EntityRow | None:
+        """The entity at the state whose history is read; None if it does not exist there.
+
+        Raises:
+            VersionReclaimedError: the state was removed.
+        """
+        try:
+            return self.row(self.view.head)
+        except VersionReclaimedError as error:
+            raise state_removed(self.view.head.id) from error
 
     def present_name(self, property: str) -> str | None:
         """A hint with the present name of a property, if the given one is its former name."""

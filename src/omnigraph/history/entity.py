@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -159,11 +159,12 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
         NotFoundError: the graph has no such type, or the entity never existed in the readable history.
     """
     history = EntityHistory.of(store, view, key, entity_id)
+    newest = history.newest()
     chain = history.chain(view.head)
     incomplete: list[str] = []
     changes = tuple(_changes(history, chain, incomplete) if follow else map(_change, _real(chain)))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
-    if not changes and history.row(view.head) is None:
+    if not changes and newest is None:
         where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
         raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
     return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete))
@@ -223,7 +224,14 @@ def _change(step: Step, merged_by: str | None = None) -> LoggedChange:
 
 
 def blame(
-    store: Store, view: Manifest, key: str, entity_id: str, property: str | None = None, *, follow: bool = True
+    store: Store,
+    view: Manifest,
+    key: str,
+    entity_id: str,
+    property: str | None = None,
+    *,
+    follow: bool = True,
+    fixed: Collection[str] = ("id",),
 ) -> tuple[BlamedValue, ...]:
     """The commit that set each value of an entity.
 
@@ -234,13 +242,14 @@ def blame(
         entity_id: the entity.
         property: only this property; by default all.
         follow: for a value that came with a merge, name the commit of the merged branch.
+        fixed: the properties that no update can change.
 
     Raises:
         NotFoundError: there is no such type or entity.
         InputError: the type has no such property.
     """
     history = EntityHistory.of(store, view, key, entity_id)
-    row = history.row(view.head)
+    row = history.newest()
     if row is None:
         raise NotFoundError(
             f"there is no entity '{cut(entity_id)}' of {key}", hint="'log' shows when an entity was deleted"
@@ -251,7 +260,8 @@ def blame(
         hint = history.present_name(property) or did_you_mean(property, row.values)
         raise InputError(f"{key} has no property '{cut(property)}'", hint=hint)
     wanted = list(row.values) if property is None else [property]
-    found = _origins(history, history.chain(view.head), row, wanted, follow=follow)
+    never_updated = {row.identities.get(name, name) for name in fixed}
+    found = _origins(history, history.chain(view.head), row, wanted, follow=follow, fixed=never_updated)
     return tuple(BlamedValue(name, row.values[name], *found[name]) for name in wanted)
 
 
@@ -266,10 +276,25 @@ def _origins(
     wanted: Sequence[str],
     *,
     follow: bool,
+    fixed: Collection[str] = (),
     merged_by: str | None = None,
 ) -> dict[str, _Origin]:
-    """The origin of each wanted value. Properties are matched by their stable ids, also after a rename."""
+    """The origin of each wanted value. Properties are matched by their stable ids, also after a rename.
+
+    Removed commits between two readable states with the same value may have changed the value and changed it back.
+    Then the search continues at the older state, but the commit is unknown.
+
+    Args:
+        history: the entity.
+        chain: the commits.
+        row: the entity in the newest state of the chain.
+        wanted: the properties.
+        follow: for a value that came with a merge, name the commit of the merged branch.
+        fixed: the stable ids of properties that no update can change.
+        merged_by: the merge that led here.
+    """
     identities = {row.identities.get(name, name): name for name in wanted}
+    until: dict[str, str] = {}  # for values that removed commits may have set: the first state after these commits
     found: dict[str, _Origin] = {}
     for step in chain.steps():
         if step.after is None:
@@ -282,22 +307,38 @@ def _origins(
         # A merge can bring a value that is older than the last state with another value.
         older = step.older if step.commit is not None or step.is_linear else None
         origin = (step.commit, None if older is None else older.id, step.newer.id, merged_by)
-        taken = _from_source(history, step, [names[i] for i in settled if i in names]) if follow else {}
+        taken = _from_source(history, step, [names[i] for i in settled if i in names], fixed) if follow else {}
         for identity in settled:
-            found[identities[identity]] = taken.get(names.get(identity, ""), origin)
-            del identities[identity]
+            name = identities.pop(identity)
+            origin_here = taken.get(names.get(identity, ""), origin)
+            found[name] = _at_most(origin_here, until.get(name), merged_by)
         if step.may_have_more:
-            found |= dict.fromkeys(identities.values(), (None, None, step.newer.id, merged_by))
-            return found
+            for identity, name in list(identities.items()):
+                if identity in fixed and step.is_linear and not step.may_be_replaced:
+                    continue
+                until.setdefault(name, step.newer.id)
+                if not step.is_linear:
+                    found[name] = (None, None, until[name], merged_by)
+                    del identities[identity]
         if not identities:
             break
     oldest = chain.kept_from or chain.commits[-1]
     for name in identities.values():
-        found[name] = (None, None, oldest.id, merged_by)
+        found[name] = (None, None, until.get(name, oldest.id), merged_by)
     return found
 
 
-def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> dict[str, _Origin]:
+def _at_most(origin: _Origin, until: str | None, merged_by: str | None) -> _Origin:
+    """An origin, or the range from it to a later state, if removed commits before that state may have set the value."""
+    if until is None:
+        return origin
+    _, after, _, merge = origin
+    return (None, after if merge == merged_by else None, until, merged_by)
+
+
+def _from_source(
+    history: EntityHistory, step: Step, names: Sequence[str], fixed: Collection[str]
+) -> dict[str, _Origin]:
     """The origins of values that a merge took from the merged branch; unknown if the branch is not readable."""
     commit = step.commit
     if commit is None or commit.merged_parent is None or step.after is None:
@@ -319,5 +360,5 @@ def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> di
             same[there[identity]] = name
     if not same:
         return {}
-    found = _origins(history, history.chain(source), row, list(same), follow=True, merged_by=commit.id)
+    found = _origins(history, history.chain(source), row, list(same), follow=True, fixed=fixed, merged_by=commit.id)
     return {same[name]: origin for name, origin in found.items()}
