@@ -54,7 +54,7 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
-    branches.delete_branch(session.store, name, session.commit_id(expect_head), incarnation)
+    branches.delete_branch(session.store, name, session.expected_head(expect_head), incarnation)
 
 
 def reset_branch(
@@ -85,4 +85,4 @@ def reset_branch(
     known = find_ancestor(store.capture(branch_name(name)), to)
     base = snapshots.at_commit(store, to).manifest if known is None else kept_state(store, known)
     reset = preview_reset if preview else branch_reset.reset_branch
-    return reset(store, name, base, session.commit_id(expect_head))
+    return reset(store, name, base, session.expected_head(expect_head))

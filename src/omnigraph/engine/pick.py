@@ -140,8 +140,8 @@ class _Pick:
         with ExitStack() as held:
             # The work record protects the states from cleanup, even while the engine is chosen and started.
             if request.preview:
-                if request.expect_head not in (None, target.head.id):
-                    raise PreconditionFailedError(self._branch, str(request.expect_head), target.head.id)
+                if write.expect_head not in (None, target.head.id):
+                    raise PreconditionFailedError(self._branch, str(write.expect_head), target.head.id)
                 needed = state_refs(self._source) | state_refs(self._base)
                 held.enter_context(reading(store.leases, WorkKind.MERGE, needed))
                 check_present(store.objects, needed, certain=False)

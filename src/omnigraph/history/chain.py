@@ -29,11 +29,15 @@ from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
 from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.type_key import TypeKey
+from omnigraph.merge.receipt import adopts_tables
 from omnigraph.storage.table_ref import TableRef
 
 _KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
-_UNRECORDED = frozenset({WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE})
-"""Writes that can change entities without an entry in the counts and in the row versions."""
+
+
+def _is_unrecorded(commit: Commit) -> bool:
+    """Whether a commit can change entities without an entry in the counts and in the row versions."""
+    return commit.writer == WriterKind.SCHEMA_APPLY or adopts_tables(commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class Chain:
 
     def _comparable(self, places: Sequence[int]) -> int:
         """The position of the oldest readable commit whose row versions can be compared with those of the first."""
-        first = next((i for i in range(places[0], len(self.commits)) if self.commits[i].writer in _UNRECORDED), None)
+        first = next((i for i in range(places[0], len(self.commits)) if _is_unrecorded(self.commits[i])), None)
         return len(places) - 1 if first is None else bisect_right(places, first) - 1
 
     def _next_deletion(self, places: Sequence[int]) -> int:
@@ -162,7 +166,7 @@ class Chain:
     def _may_be_written(self, between: Sequence[Commit], older: Commit, row: EntityRow) -> bool:
         """Whether commits after a readable one may have written the row."""
         pin = self.entity.pin(older)
-        if pin is None or any(one.writer == WriterKind.BRANCH_UPDATE for one in between):
+        if pin is None or any(adopts_tables(one) for one in between):
             return True
         return row.written > pin.ref.version or self.entity.is_restored(self._ref(between[0]), row.written)
 
@@ -226,7 +230,7 @@ class EntityHistory:
         row = self.row(self.view.head)
         names = {} if row is None else row.by_identity()
         for commit in self.chain(self.view.head).commits:
-            if commit.writer not in _UNRECORDED or (before := self.known.get(commit.parent or "")) is None:
+            if not _is_unrecorded(commit) or (before := self.known.get(commit.parent or "")) is None:
                 continue
             with suppress(VersionReclaimedError):
                 pin = self.pin(before)
@@ -312,7 +316,7 @@ class EntityHistory:
         return self._may(commit, deletes=True)
 
     def _may(self, commit: Commit, *, deletes: bool) -> bool:
-        if commit.counts is None or commit.writer in _UNRECORDED:
+        if commit.counts is None or _is_unrecorded(commit):
             return True
         counts = [one for one in commit.counts if self._key in (None, one.key)]
         return any(one.deleted if deletes else one.inserted or one.updated or one.deleted for one in counts)
@@ -332,7 +336,7 @@ def _present_name(store: Store, view: Manifest, key: str, known: Mapping[str, Co
     at: Commit | None = view.head
     while at is not None:
         before = known.get(at.parent or "")
-        if at.writer in _UNRECORDED and before is not None:
+        if _is_unrecorded(at) and before is not None:
             with suppress(VersionReclaimedError):
                 pin = store.manifest_of(before).tables.get(key)
                 if pin is not None and pin.id in present:

@@ -165,7 +165,8 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
     changes = tuple(_changes(history, chain, incomplete) if follow else map(_change, _real(chain)))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
     if not changes and newest is None:
-        where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
+        where = f" on branch '{view.branch}'"
+        where += "" if kept_from is None else f" since commit {kept_from}; the states of earlier commits were removed"
         raise NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
     return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete))
 
