@@ -230,7 +230,9 @@ def test_blame_continues_before_removed_commits(graph: Graph) -> None:
     last = graph.branch("main").head.id
     graph.cleanup(keep=1, orphans_older_than=NOW)
     with open(graph.uri) as fresh:
-        ranges = {one.property: (one.commit, one.after_commit, one.until_commit) for one in fresh.blame("Person", "ann")}
+        ranges = {
+            one.property: (one.commit, one.after_commit, one.until_commit) for one in fresh.blame("Person", "ann")
+        }
     assert ranges["age"] == (None, first, last), "town or age: the removed commits may have set the age to 4 again"
     assert ranges["town"] == (None, fourth, last)
     assert ranges["id"] == ranges["name"] == (None, None, first)

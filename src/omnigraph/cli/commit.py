@@ -62,8 +62,8 @@ def list_commits(
     """List the commits of a branch, newest first.
 
     Shows the start of each id, the time in UTC, the kind of write, the number of inserted (+), updated (~) and deleted
-    (-) entities, the actor and the message. The start of an id is accepted wherever a commit id is. The state of a
-    commit with the mark "not kept" can no longer be read.
+    (-) entities, "schema" if the schema changed, the actor and the message. The start of an id is accepted wherever a
+    commit id is. The state of a commit with the mark "not kept" can no longer be read.
     """
     from omnigraph.commit.manifest import commit_json
 

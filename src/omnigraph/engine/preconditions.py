@@ -72,14 +72,18 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
         NotFoundError: there is no such commit.
         VersionReclaimedError: cleanup has removed the commit.
     """
-    store = session.store
     try:
-        _Check(store, view, wanted.commit).run(prepared)
+        return _checked(session, view, prepared, wanted)
     except VersionReclaimedError as error:
-        before = _state(store, view, wanted.commit)
-        if not has_tables(store, before):
-            raise state_removed(before.head.id) from error
+        state = _state(session.store, view, wanted.commit)
+        if not has_tables(session.store, state):
+            raise state_removed(state.head.id) from error
         raise
+
+
+def _checked(session: Session, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
+    store = session.store
+    _Check(store, view, wanted.commit).run(prepared)
     if not wanted.reads:
         return prepared
     before, now = (Snapshot(store, state) for state in (_state(store, view, wanted.commit), untracked(view)))

@@ -66,8 +66,8 @@ class ChangeFeedGapError(OmnigraphError):
 
     def __init__(self, first_unreadable_commit_id: str, cursor: str | None = None) -> None:
         super().__init__(
-            f"the changes of commit {first_unreadable_commit_id} can no longer be read: cleanup, or a schema change that "
-            "removed data, has removed them",
+            f"the changes of commit {first_unreadable_commit_id} can no longer be read: "
+            "cleanup, or a schema change that removed data, has removed them",
             hint=_BASELINE,
         )
         self.first_unreadable_commit_id = first_unreadable_commit_id

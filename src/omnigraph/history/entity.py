@@ -109,7 +109,8 @@ class BlamedValue:
         commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
         after_commit: the last readable commit with another value; None if there is none, or if the commit is unknown
             and a merge may have brought an older value.
-        until_commit: the first readable commit with this value.
+        until_commit: the first readable commit with this value. If removed commits may have set the same value again,
+            the first readable commit after them.
         merged_by: the merge commit that brought the value to the branch; None if it was set on the branch itself.
     """
 
