@@ -8,7 +8,7 @@ tables. Such a state counts as removed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from omnigraph.commit.manifest import Commit, Manifest
 from omnigraph.commit.removal_list import are_present
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import Store, state_removed
-from omnigraph.errors import BranchNotFoundError, StorageError, VersionReclaimedError
+from omnigraph.errors import OmnigraphError, StorageError, VersionReclaimedError
 from omnigraph.storage.lance_manifest import version_of
-from omnigraph.storage.table_ref import table_directory
+from omnigraph.storage.table_ref import TableRef, table_directory
 from omnigraph.storage.uri import Scheme
 
 _READERS = 8
@@ -51,10 +51,14 @@ def checked_state(store: Store, view: Manifest) -> Manifest:
 def has_tables(store: Store, view: Manifest) -> bool:
     """Whether all table versions of a state exist."""
     refs = {pin.ref for pin in view.tables.values()}
-    with suppress(BranchNotFoundError, StorageError, VersionReclaimedError):
-        # Cleanup never removes tables of the newest state.
-        refs -= {pin.ref for pin in store.capture(view.branch).tables.values()}
-    return are_present(store.objects, refs)
+    return are_present(store.objects, refs - _newest_refs(store, view.branch))
+
+
+def _newest_refs(store: Store, branch: str) -> set[TableRef]:
+    """The table versions of the newest state of a branch, which cleanup never removes; empty if it is not readable."""
+    with suppress(OmnigraphError):  # deleted, damaged, or the hidden branch of a transaction
+        return {pin.ref for pin in store.capture(branch).tables.values()}
+    return set()
 
 
 def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
@@ -72,7 +76,7 @@ def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
         kept = sorted((one for one in listed if one.manifest_version in versions), key=lambda one: one.manifest_version)
         removed.update(one.id for one in listed if one.manifest_version not in versions)
         if kept and store.objects.uri.scheme is not Scheme.MEMORY:  # cleanup does not support graphs in memory
-            removed.update(_Search(store, kept).removed())
+            removed.update(_Search(store, kept, _newest_refs(store, kept[-1].branch)).removed())
     return frozenset(removed)
 
 
@@ -86,10 +90,12 @@ class _Search:
 
     Attributes:
         commits: commits whose manifest versions exist, oldest first.
+        newest: table versions that exist for sure.
     """
 
     store: Store
     commits: Sequence[Commit]
+    newest: Collection[TableRef] = ()
     _pins: dict[int, dict[_Place, int] | None] = field(default_factory=dict)
     _versions: dict[_Place, list[int]] = field(default_factory=dict)
     _breaks: list[int] = field(default_factory=list)
@@ -129,7 +135,8 @@ class _Search:
         if any(version > after[place] for place, version in before.items()):
             return None
         whole = True
-        for place, versions in self._listed(before).items():
+        changed = [at for at, one in before.items() if after[at] > one or TableRef(*at, one) not in self.newest]
+        for place, versions in self._listed(changed).items():
             # The version numbers of a table only grow, so the states between have versions between these two.
             low, high = before[place], after[place]
             existing = bisect_right(versions, high) - bisect_left(versions, low)
