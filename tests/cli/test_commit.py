@@ -35,7 +35,7 @@ def test_the_history_shows_time_kind_counts_actor_and_message(shell: Shell, grap
     for line, commit in zip(lines, listed, strict=True):
         short, day, time = line.split()[:3]
         assert commit["graph_commit_id"].startswith(short)
-        assert 8 <= len(short) < 26
+        assert 14 <= len(short) < 26
         seconds = datetime.fromtimestamp(commit["created_at"] // 1_000_000, UTC)
         assert f"{day} {time}" == f"{seconds:%Y-%m-%d %H:%M:%S}"
     assert len({line.split()[0] for line in lines}) == 4
@@ -75,6 +75,68 @@ def test_a_commit_is_found_by_the_start_of_its_id(shell: Shell, graph: str) -> N
     said = shell.fails("mutate", "--uri", graph, "-e", text, "--if-commit", first[:length], code=4)
     assert first in said
     shell.run("mutate", "--uri", graph, "-e", text, "--if-commit", second[:length])
+
+
+def test_printed_short_ids_are_unique_in_the_whole_graph(shell: Shell, graph: str) -> None:
+    """They are accepted by other commands, also if commits of other branches were made in the same second."""
+    shell.add_person(graph, "Ann")
+    shell.run("branch", "create", "side", "--uri", graph)
+    for age in range(4):
+        text = f'query q() {{ update Person set {{ age: {age} }} where name = "Ann" }}'
+        for branch in ("main", "side"):
+            shell.run("mutate", "--uri", graph, "-e", text, "--branch", branch)
+    printed = [line.split()[0] for line in shell.run("commit", "list", graph, "--limit", "1").stdout.splitlines()]
+    printed += [line.split()[0] for line in shell.run("blame", "Person", "Ann", "--uri", graph).stdout.splitlines()]
+    heads = shell.run("log", "Person", "Ann", "--uri", graph, "--branch", "side").stdout.splitlines()
+    printed += [line.split()[1] for line in heads if not line.startswith(" ")]
+    assert len(printed) > 6
+    for short in printed:
+        assert shell.json("commit", "show", short, "--uri", graph)["graph_commit_id"].startswith(short)
+
+
+def test_an_unknown_expected_commit_is_wrong_input_and_not_a_lost_race(shell: Shell, graph: str) -> None:
+    head = shell.add_person(graph, "Ann")
+    shell.run("tag", "create", "jan", "--uri", graph)
+    write = ("mutate", "--uri", graph, "-e", 'query q() { insert Person { name: "Ben" } }', "--if-commit")
+    assert "there is no commit or tag 'nosuch'" in shell.fails(*write, "nosuch", code=1)
+    assert "there is no commit or tag '01ZZZZZZ'" in shell.fails(*write, "01ZZZZZZ", code=1)
+    said = shell.fails(*write, "main", code=1)
+    assert "'main' is a branch, not a commit or tag" in said
+    assert head in said
+    # The name may have been a commit of a branch that was deleted meanwhile.
+    assert f"is {head}, not 01ARZ3NDEKTSV4RRFFQ69G5FAV" in shell.fails(*write, "01ARZ3NDEKTSV4RRFFQ69G5FAV", code=4)
+    for command in (("query", "-e", "query q() { match { $p: Person } return { $p.name } }"), ("export",)):
+        assert "give at least 4 characters" in shell.fails(*command, "--uri", graph, "--snapshot", head[:3])
+    assert "give at least 4 characters" in shell.fails("diff", head[:3], "main", "--uri", graph)
+    shell.run(*write, "jan")
+
+
+def test_merges_and_branch_updates_are_described(shell: Shell, graph: str) -> None:
+    schema = shell.run("schema", "show", graph).stdout
+    shell.add_person(graph, "Ann")
+    shell.run("branch", "create", "side", "--uri", graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { insert Person { name: "Ben" } }')
+    shell.run("branch", "update", "side", "--uri", graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { insert Person { name: "Cas" } }', "--branch", "side")
+    shell.run("branch", "merge", "side", "--uri", graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { insert Person { name: "Dan" } }')
+    new = shell.write("new.pg", schema + "\nnode Extra { name: String @key }\n")
+    shell.run("schema", "apply", graph, "--schema", new)
+    shell.run("branch", "update", "side", "--uri", graph)
+    shell.run("branch", "create", "other", "--uri", graph)
+    shell.run("mutate", "--uri", graph, "-e", 'query q() { insert Person { name: "Eva" } }', "--branch", "other")
+    shell.run("branch", "merge", "other", "--uri", graph, "--message", "Eva comes")
+
+    def listed(branch: str) -> list[str]:
+        lines = shell.run("commit", "list", graph, "--branch", branch).stdout.splitlines()
+        return [" ".join(line.split()[3:]) for line in lines]
+
+    assert [line for line in listed("side") if line.startswith("Branch")] == [
+        "BranchUpdate +1 schema update side from main",
+        "BranchUpdate +1 update side from main",
+    ]
+    assert listed("main")[:2] == ["BranchMerge +1 Eva comes", "SchemaApply schema"]
+    assert "BranchMerge +1 merge side into main" in listed("main")
 
 
 def test_commit_list_prints_json(shell: Shell, graph: str) -> None:

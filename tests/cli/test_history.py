@@ -42,7 +42,14 @@ def test_log_shows_the_life_of_an_entity(shell: Shell, graph: str) -> None:
     assert [change["commit"]["graph_commit_id"] for change in found["changes"]][1:] == [second, first]
     assert found["changes"][1]["before"]["age"] is None
     assert found["kept_from"] is None
-    assert "has never had an entity 'Nobody'" in shell.fails("log", "Person", "Nobody", "--uri", graph)
+    said = shell.fails("log", "Person", "Nobody", "--uri", graph)
+    assert "has never had an entity 'Nobody' on branch 'main'" in said
+
+
+def test_a_commit_without_an_actor_has_a_dash_in_its_place(shell: Shell, graph: str) -> None:
+    shell.add_person(graph, "Ann", message="add Ann")
+    (head, *_) = shell.run("log", "Person", "Ann", "--uri", graph).stdout.splitlines()
+    assert head.split()[4:] == ["insert", "-", "add", "Ann"]
 
 
 def test_commits_that_are_not_kept_are_named(shell: Shell, graph: str) -> None:

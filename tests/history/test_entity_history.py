@@ -14,7 +14,7 @@ from tests.commit.conftest import _no_fsync
 from tests.commit.graphs import evolve_to
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
-from omnigraph.errors import InputError, NotFoundError, OmnigraphError, TypeCheckError
+from omnigraph.errors import InputError, NotFoundError, OmnigraphError, TypeCheckError, VersionReclaimedError
 from omnigraph.graph import Graph, init, open
 from omnigraph.history import rows as rows_module
 
@@ -211,8 +211,53 @@ def test_removed_commits_are_reported_as_not_kept(graph: Graph) -> None:
         assert age.commit is not None
         assert age.commit.id == made[5]
         (name,) = fresh.blame("Person", "ann", "name")
-        # A removed commit may have deleted and inserted the entity, so the name is not older for sure.
-        assert (name.commit, name.after_commit, name.until_commit) == (None, None, made[4])
+        # The removed commits have deleted nothing, and a key is never updated. So the tagged commit has set it, or
+        # an earlier one.
+        assert (name.commit, name.after_commit, name.until_commit) == (None, None, made[1])
+
+
+def test_blame_continues_before_removed_commits(graph: Graph) -> None:
+    """Equal values before and after removed commits: the range starts at the newest state with another value."""
+    put(graph, "bob")
+    first = put(graph, "ann", age=1, town="x")
+    graph.tags.create("t1")
+    for age in (2, 3, 4):
+        put(graph, "ann", age=age, town="x")
+    fourth = graph.branch("main").head.id
+    graph.tags.create("t2")
+    for town in ("y", "z"):
+        put(graph, "ann", age=4, town=town)
+    last = graph.branch("main").head.id
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        ranges = {
+            one.property: (one.commit, one.after_commit, one.until_commit) for one in fresh.blame("Person", "ann")
+        }
+    assert ranges["age"] == (None, first, last), "town or age: the removed commits may have set the age to 4 again"
+    assert ranges["town"] == (None, fourth, last)
+    assert ranges["id"] == ranges["name"] == (None, None, first)
+
+
+def test_removed_commits_may_have_inserted_an_entity_again(graph: Graph) -> None:
+    first = put(graph, "ann", age=1)
+    graph.tags.create("v", commit=first)
+    graph.mutate('query q() { delete Person where name = "ann" }')
+    put(graph, "ann", age=1)
+    last = put(graph, "ann", age=2)
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        (name,) = fresh.blame("Person", "ann", "name")
+        assert (name.commit, name.until_commit) == (None, last)
+
+
+def test_the_history_of_a_removed_state_cannot_be_read(graph: Graph) -> None:
+    """The manifest version before the head stays after cleanup, but its tables do not."""
+    made = [put(graph, "ann", age=number) for number in range(3)]
+    graph.cleanup(keep=1, orphans_older_than=NOW)
+    with open(graph.uri) as fresh:
+        for read in (fresh.log, fresh.blame):
+            with pytest.raises(VersionReclaimedError, match=f"the state at commit {made[1]} no longer exists"):
+                read("Person", "ann", at=made[1])
 
 
 def test_a_change_between_kept_commits_is_assigned_by_the_recorded_counts(graph: Graph) -> None:
@@ -466,7 +511,7 @@ def test_removed_commits_that_may_have_inserted_and_deleted_an_entity_are_report
     put(graph, "ann", age=1)
     delete(graph, "ann")
     second = put(graph, "cas")
-    with pytest.raises(NotFoundError, match=r"has never had an entity 'dan'$"):
+    with pytest.raises(NotFoundError, match=r"has never had an entity 'dan' on branch 'main'$"):
         graph.log("Person", "dan")
     last = put(graph, "ann", age=2)
     genesis = graph.commits.list().commits[-1].id
@@ -489,7 +534,7 @@ def test_removed_commits_that_may_have_inserted_and_deleted_an_entity_are_report
             assert "never" not in str(missing.value)
             removed = f"after {first}, in or before {second}"
             assert missing.value.hint == f"removed commits may have inserted and deleted it: {removed}"
-        with pytest.raises(NotFoundError, match=r"edge:Knows has never had an entity 'x'$"):
+        with pytest.raises(NotFoundError, match=r"edge:Knows has never had an entity 'x' on branch 'main'$"):
             fresh.log("Knows", "x")
 
 
@@ -510,7 +555,7 @@ def test_removed_commits_that_cannot_have_inserted_and_deleted_an_entity_are_not
     graph.load({"Knows": pa.table({"from": ["dan"], "to": ["dan"]})}, mode="append")
     graph.tags.create("v0", commit=graph.commits.get(first).parent)
     graph.cleanup(keep=1, orphans_older_than=NOW)
-    with open(graph.uri) as fresh, pytest.raises(NotFoundError, match=r"has never had an entity 'ann'$"):
+    with open(graph.uri) as fresh, pytest.raises(NotFoundError, match=r"never had an entity 'ann' on branch 'main'$"):
         fresh.log("Person", "ann")
 
 

@@ -58,6 +58,7 @@ def test_a_hard_drop_of_a_property_removes_it_from_earlier_commits(alone: Graph)
     }
     # Other types of earlier commits can still be read.
     assert alone.snapshot(commit=head).scan("node:Bed").num_rows == 3
+    assert alone.commits.list().removed == frozenset()
     assert alone.verify().ok
     assert_whole(alone)
     with open(alone.uri) as reopened, pytest.raises(VersionReclaimedError):

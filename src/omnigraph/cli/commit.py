@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from omnigraph.errors.source import printable
 if TYPE_CHECKING:
     from omnigraph.changes.commit_page import ChangePage
     from omnigraph.changes.diff import Diff
-    from omnigraph.commit.manifest import Commit
+    from omnigraph.commit.manifest import Commit, TypeCounts
     from omnigraph.graph import Graph
 
 
@@ -63,8 +62,8 @@ def list_commits(
     """List the commits of a branch, newest first.
 
     Shows the start of each id, the time in UTC, the kind of write, the number of inserted (+), updated (~) and deleted
-    (-) entities, the actor and the message. The start of an id is accepted wherever a commit id is. The state of a
-    commit with the mark "not kept" can no longer be read.
+    (-) entities, "schema" if the schema changed, the actor and the message. The start of an id is accepted wherever a
+    commit id is. The state of a commit with the mark "not kept" can no longer be read.
     """
     from omnigraph.commit.manifest import commit_json
 
@@ -110,7 +109,7 @@ def history_lines(commits: Sequence[Commit], removed: Collection[str] = ()) -> I
             shown_counts(found),
             found.actor or "",
             "not kept" if found.id in removed else "",
-            first_line(found.message or ""),
+            shown_message(found),
         )
         for found in commits
     ]
@@ -121,13 +120,35 @@ def history_lines(commits: Sequence[Commit], removed: Collection[str] = ()) -> I
 
 
 def shown_counts(commit: Commit) -> str:
-    """The number of changed entities, as in `+3 ~1 -2`; empty if it is not recorded."""
+    """The number of changed entities, and `schema` if the commit changed the schema, as in `+3 ~1 -2 schema`.
+
+    Empty if the numbers are not recorded.
+    """
+    from omnigraph.merge.receipt import adopts_tables
+
     totals = commit.totals
     if totals is None:
         return ""
-    nothing = "schema" if commit.writer in ("SchemaApply", "BranchUpdate") else "no rows"
-    signs = (("+", totals.inserted), ("~", totals.updated), ("-", totals.deleted))
-    return " ".join(f"{sign}{count}" for sign, count in signs if count) or nothing
+    changes_schema = commit.writer == "SchemaApply" or adopts_tables(commit)
+    return " ".join(part for part in (_signed(totals), "schema" if changes_schema else "") if part) or "no rows"
+
+
+def _signed(counts: TypeCounts) -> str:
+    """Numbers of changed entities, as in `+3 ~1 -2`; empty if there are none."""
+    signs = (("+", counts.inserted), ("~", counts.updated), ("-", counts.deleted))
+    return " ".join(f"{sign}{count}" for sign, count in signs if count)
+
+
+def shown_message(commit: Commit) -> str:
+    """The first line of the message. A merge or a branch update without a message is described."""
+    from omnigraph.merge.receipt import stored_merge
+
+    if commit.message is None and (stored := stored_merge(commit)) is not None:
+        source, target = stored["source"], commit.branch
+        if commit.writer == "BranchUpdate":
+            return cut(f"update {target} from {source}")
+        return cut(f"merge {source} into {target}")
+    return first_line(commit.message or "")
 
 
 def first_line(text: str) -> str:
@@ -159,7 +180,7 @@ def show(commit_id: str, uri_option: str | None, store: str | None, changes: boo
                 head = json.dumps(members, ensure_ascii=False).removesuffix("}")
                 write_stdout(chain([f'{head}, "changes": '.encode()], diff.json_chunks(), [b"}\n"]))
             return
-        counts = {key: shown_counts(replace(found, counts=(one,))) for one in found.counts or () for key in [one.key]}
+        counts = {one.key: _signed(one) for one in found.counts or ()}
         shown = {"graph_branch": found.branch, "created_at": iso_time(found.created_at), "counts": counts}
         print_members(members | shown)
         if changes:

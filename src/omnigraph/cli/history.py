@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.commit import first_line
+from omnigraph.cli.commit import shown_message
 from omnigraph.cli.output import JSON, iso_time, print_json
 from omnigraph.cli.scope import address, address_options, open_to_read, state_options
 from omnigraph.errors import cut
@@ -128,9 +128,10 @@ def _headline(change: LoggedChange, short: dict[str, str]) -> str:
         return f"{sign} {change.operation.value} after {since}, in or before {until}: not kept"
     commit = change.commit
     parts = [f"{sign} {short[commit.id]}", _time(commit), change.operation.value]
-    parts += [commit.actor] if commit.actor else []
+    parts += [commit.actor or "-"]
     parts += [f"on {commit.branch}"] if change.merged_by is not None else []
-    parts += [first_line(commit.message)] if commit.message else []
+    message = shown_message(commit)
+    parts += [message] if message else []
     return "  ".join(parts)
 
 

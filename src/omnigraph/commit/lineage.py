@@ -28,8 +28,12 @@ T = TypeVar("T")
 SHORTEST_PREFIX = 4
 """The minimum number of characters of an abbreviated commit id in input."""
 
-SHORTEST_SHOWN = 8
-"""The minimum number of characters of an abbreviated commit id in output."""
+SHORTEST_SHOWN = 14
+"""The minimum number of characters of an abbreviated commit id in output.
+
+The first 10 characters of a ULID are the time in milliseconds, and the others are random. So 14 characters are unique
+in the whole graph, not only in one list: of two commits in the same millisecond, one in a million pairs is alike.
+"""
 
 _ID_LENGTH = 26
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]+")
@@ -158,18 +162,6 @@ def first_commit(view: Manifest) -> Commit:
     return next((place.commit for place in places_from(view)), view.head)
 
 
-def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
-    """The ids of the commits whose state is not kept. Lists the versions of the manifest, and reads none."""
-    versions: dict[str | None, set[int]] = {}
-    removed = set()
-    for commit in commits:
-        if commit.ledger not in versions:
-            versions[commit.ledger] = set(store.manifest.versions(commit.ledger))
-        if commit.manifest_version not in versions[commit.ledger]:
-            removed.add(commit.id)
-    return frozenset(removed)
-
-
 def find_in(view: Manifest, commit_id: str) -> Commit | None:
     """Find a commit in the history of a manifest."""
     if view.head.id == commit_id:
@@ -240,8 +232,8 @@ def _matching(view: Manifest, prefix: str) -> list[Commit]:
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Shorten ids to unique prefixes, all of the same length, which is at least `SHORTEST_SHOWN`.
 
-    >>> short_ids(["01K8XJ4ZQW0000", "01K8XJ4ZRB0000"])
-    {'01K8XJ4ZQW0000': '01K8XJ4ZQ', '01K8XJ4ZRB0000': '01K8XJ4ZR'}
+    >>> list(short_ids(["01K8XJ4ZQW5T2Q0000", "01K8XJ4ZQW5T2Q1000"]).values())
+    ['01K8XJ4ZQW5T2Q0', '01K8XJ4ZQW5T2Q1']
     """
     ordered = sorted(set(ids))
     length = max([SHORTEST_SHOWN, *(1 + _shared(*pair) for pair in pairwise(ordered))])
@@ -290,11 +282,30 @@ def find_commit(store: Store, commit_id: str) -> Commit:
             f"'{cut(commit_id)}' is a branch, not a commit or tag",
             hint=f"its head is {store.capture(commit_id).head.id}",
         )
-    hint = "it may belong to a deleted branch; 'commit list' shows the commits"
-    if len(commit_id) < SHORTEST_PREFIX and _PREFIX.fullmatch(commit_id):
-        hint = f"give at least {SHORTEST_PREFIX} characters of the id of a commit"
-    near = did_you_mean(commit_id, list_tag_refs(store.objects))
-    raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=near or hint)
+    hint = too_short(commit_id) or did_you_mean(commit_id, list_tag_refs(store.objects))
+    hint = hint or "it may belong to a deleted branch; 'commit list' shows the commits"
+    raise NotFoundError(f"there is no commit or tag '{cut(commit_id)}'", hint=hint)
+
+
+def too_short(text: str) -> str | None:
+    """A hint for the beginning of an id that has too few characters; None for other texts."""
+    if not 0 < len(text) < SHORTEST_PREFIX or not text[0].isdigit() or not _PREFIX.fullmatch(text):
+        return None
+    return f"give at least {SHORTEST_PREFIX} characters of the id of a commit"
+
+
+def expected_commit_id(store: Store, text: str) -> str:
+    """The id of a commit that the caller expects as a head: a full id, or that of an existing commit or tag.
+
+    A full id is not searched: a commit of a branch that was deleted meanwhile is no wrong input.
+
+    Raises:
+        InputError: several commits match.
+        NotFoundError: no commit and no tag matches.
+    """
+    found = full_commit_id(store, text)
+    is_full = len(found) == _ID_LENGTH and _PREFIX.fullmatch(found) is not None
+    return found if is_full else find_commit(store, found).id
 
 
 def find_idempotent(view: Manifest, key: str | None) -> Commit | None:

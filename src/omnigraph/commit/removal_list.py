@@ -179,6 +179,11 @@ def check_present(objects: ObjectStore, refs: Iterable[TableRef], *, certain: bo
             raise _reclaimed(ref, "cleanup or another program has removed it")
 
 
+def are_present(objects: ObjectStore, refs: Iterable[TableRef]) -> bool:
+    """Whether table versions exist. Does not look at the removal list."""
+    return objects.uri.scheme is Scheme.MEMORY or all(_present(objects, list(refs)))
+
+
 def _present(objects: ObjectStore, refs: Sequence[TableRef]) -> list[bool]:
     paths = [f"{table_directory(ref.path, ref.branch)}/_versions/{manifest_name(ref.version)}" for ref in refs]
     if objects.uri.scheme is Scheme.LOCAL or len(paths) < 2:

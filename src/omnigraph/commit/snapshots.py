@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.kept_states import checked_state, kept_state
 from omnigraph.commit.lineage import commits, find_commit, newest_of
 from omnigraph.commit.manifest import Commit, Manifest, Models, TablePin
 from omnigraph.commit.manifest_rows import has_commit
@@ -199,7 +200,7 @@ def at_commit(store: Store, commit_id: str) -> Snapshot:
                 f"tag '{tag.name}' names a commit that no longer exists", hint="its files were removed"
             )
         return Snapshot(store, found)
-    return Snapshot(store, store.manifest_of(find_commit(store, commit_id)))
+    return Snapshot(store, kept_state(store, find_commit(store, commit_id)))
 
 
 def at_version(store: Store, branch: str, version: int) -> Snapshot:
@@ -216,7 +217,7 @@ def at_version(store: Store, branch: str, version: int) -> Snapshot:
         if not _is_in_history(store, found):
             # A paused writer published this version late, after cleanup had removed the original one of this number.
             raise VersionReclaimedError(f"version {version} of branch '{branch}' no longer exists")
-        return Snapshot(store, found)
+        return Snapshot(store, checked_state(store, found))
     except VersionReclaimedError:
         newest = store.capture(branch).version
         if version <= newest:
@@ -248,4 +249,4 @@ def at_time(store: Store, branch: str, micros: int) -> Snapshot:
     found = newest_of(store, branch, newest_before)
     if found is None:
         raise NotFoundError(f"branch '{branch}' has no commit before that time")
-    return Snapshot(store, store.manifest_of(found))
+    return Snapshot(store, kept_state(store, found))

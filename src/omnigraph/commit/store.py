@@ -214,14 +214,12 @@ class Store:
         Raises:
             VersionReclaimedError: cleanup has removed it.
         """
-        message = f"the state at commit {commit.id} no longer exists"
-        hint = "cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup"
         try:
             view = self.manifest_in(commit.ledger, commit.branch, commit.manifest_version)
         except VersionReclaimedError as error:
-            raise VersionReclaimedError(message, hint=hint) from error
+            raise state_removed(commit.id) from error
         if view is None or view.head.id != commit.id:
-            raise VersionReclaimedError(message, hint=hint)
+            raise state_removed(commit.id)
         return view
 
     def manifest_in(self, ledger: str | None, branch: str, version: int) -> Manifest | None:
@@ -519,6 +517,14 @@ def _check_expectations(base: Manifest, current: Manifest, change: Change, held:
         before, now = base.tables.get(pin.key), current.tables.get(pin.key)
         if before != now:
             raise ReadSetChangedError(pin.key, before and before.ref.version, now and now.ref.version)
+
+
+def state_removed(commit_id: str) -> VersionReclaimedError:
+    """The error for the state of a commit that was removed, as a whole or in part."""
+    return VersionReclaimedError(
+        f"the state at commit {commit_id} no longer exists",
+        hint="cleanup, or a schema change that removed data, has removed it; a tag keeps a state from cleanup",
+    )
 
 
 def now_micros() -> int:

@@ -91,14 +91,14 @@ def _update(session: Session, request: BranchUpdateRequest) -> MergeReceipt:
         parts = [request.name, choices.default, sides, merge_level(request.level)]
         digest = sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()
         earlier = None if request.preview else find_idempotent(view, request.idempotency_key)
-        if earlier is not None and earlier.writer == WriterKind.BRANCH_UPDATE:
+        if earlier is not None:
             return earlier_receipt(request.name, digest, earlier, WriterKind.BRANCH_UPDATE)
     if view.schema_hash == parent.schema_hash:
-        return merge(session, _merge_request(request, parent_name))
+        return merge(session, _merge_request(request, parent_name), kind=WriterKind.BRANCH_UPDATE, digest=digest)
     with ExitStack() as held:
         if request.preview:
-            if request.expect_head not in (None, view.head.id):
-                raise PreconditionFailedError(request.name, str(request.expect_head), view.head.id)
+            if write.expect_head not in (None, view.head.id):
+                raise PreconditionFailedError(request.name, str(write.expect_head), view.head.id)
             held.enter_context(reading(store.leases, WorkKind.MERGE, parent))
         else:
             write = replace(write, work=held.enter_context(at_work(store.leases, WorkKind.MERGE, parent, view)))

@@ -6,6 +6,7 @@ from omnigraph.commit import branch_reset, branches, snapshots, transaction_bran
 from omnigraph.commit.branch_parents import parent_of
 from omnigraph.commit.branch_reset import BranchReset, preview_reset
 from omnigraph.commit.branches import Branch
+from omnigraph.commit.kept_states import kept_state
 from omnigraph.commit.lineage import find_ancestor, full_commit_id
 from omnigraph.commit.manifest import MAIN
 from omnigraph.commit.ref_names import branch_name
@@ -50,7 +51,7 @@ def delete_branch(session: Session, name: str, expect_head: str | None = None, i
     if name.strip() == bound != MAIN:
         raise ConflictError(f"this handle is bound to branch '{bound}'", hint="open the graph on another branch")
     transaction_branches.reclaim(session.store)  # so that crashed transactions do not block the deletion
-    branches.delete_branch(session.store, name, session.commit_id(expect_head), incarnation)
+    branches.delete_branch(session.store, name, session.expected_head(expect_head), incarnation)
 
 
 def reset_branch(
@@ -79,6 +80,6 @@ def reset_branch(
         raise InputError(f"{shown(to)} is not a commit", hint="give the id of a commit, or a tag")
     to = full_commit_id(store, to)
     known = find_ancestor(store.capture(branch_name(name)), to)
-    base = snapshots.at_commit(store, to).manifest if known is None else store.manifest_of(known)
+    base = snapshots.at_commit(store, to).manifest if known is None else kept_state(store, known)
     reset = preview_reset if preview else branch_reset.reset_branch
-    return reset(store, name, base, session.commit_id(expect_head))
+    return reset(store, name, base, session.expected_head(expect_head))

@@ -37,7 +37,7 @@ def write_request(session: Session, branch: str, kind: WriterKind, request: Comm
         message=request.message,
         labels=tuple((request.labels or {}).items()),
         timeout=request.timeout,
-        expect_head=session.commit_id(request.expect_head),
+        expect_head=session.expected_head(request.expect_head),
     )
     if not isinstance(request, WriteFields):
         return made

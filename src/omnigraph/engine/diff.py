@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.changes.diff import Diff, DiffFilter
+from omnigraph.commit.lineage import too_short
 from omnigraph.commit.snapshots import Snapshot
 from omnigraph.engine.requests import DiffRequest
 from omnigraph.engine.session import At, Session, is_time
@@ -41,6 +42,6 @@ def snapshot_named(session: Session, name: At) -> Snapshot:
         if not is_time(name):
             raise NotFoundError(
                 f"there is no branch, commit or tag '{cut(name)}'",
-                hint=did_you_mean(name, branches) or "a time is written as 2026-03-14T09:30:00Z",
+                hint=too_short(name) or did_you_mean(name, branches) or "a time is written as 2026-03-14T09:30:00Z",
             ) from None
     return session.snapshot(at=name)

@@ -7,6 +7,7 @@ from omnigraph.engine.session import Session
 from omnigraph.errors import InputError, shown
 from omnigraph.history import entity
 from omnigraph.history.entity import BlamedValue, EntityLog
+from omnigraph.lang.schema.type_key import TypeKey
 
 
 def log(session: Session, request: LogRequest) -> EntityLog:
@@ -31,7 +32,12 @@ def blame(session: Session, request: BlameRequest) -> tuple[BlamedValue, ...]:
     """
     view = session.snapshot_at(request.branch, request.at)
     key, entity_id = session.type_key(request.type_name, view), _checked(request.entity_id)
-    return entity.blame(session.store, view.manifest, key, entity_id, request.property, follow=request.follow)
+    catalog, name = session.schemas.at(view).catalog, TypeKey.parse(key).name
+    declared = catalog.nodes.get(name) if key.startswith("node:") else catalog.edges.get(name)
+    fixed = ("id", *((declared.key if declared is not None else None) or ()))
+    return entity.blame(
+        session.store, view.manifest, key, entity_id, request.property, follow=request.follow, fixed=fixed
+    )
 
 
 def _checked(entity_id: object) -> str:

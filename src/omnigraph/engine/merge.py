@@ -31,8 +31,20 @@ from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
 
-def merge(session: Session, request: MergeRequest) -> MergeReceipt:
+def merge(
+    session: Session,
+    request: MergeRequest,
+    *,
+    kind: WriterKind = WriterKind.BRANCH_MERGE,
+    digest: str | None = None,
+) -> MergeReceipt:
     """Merge a branch into another as one commit.
+
+    Args:
+        session: the session.
+        request: the request.
+        kind: the kind of write, recorded in the commit.
+        digest: the digest of the request, for idempotency; by default computed from the request.
 
     Raises:
         BranchNotFoundError: there is no such branch.
@@ -45,17 +57,18 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
     request = replace(request, source=branch_name(request.source), into=branch_name(request.into))
     if request.source == request.into:
         raise InputError(f"'{request.source}' cannot be merged into itself")
-    write = write_request(session, request.into, WriterKind.BRANCH_MERGE, request)
+    write = write_request(session, request.into, kind, request)
     choices = Choices.given(request.strategy, request.resolutions, session.type_keys(request.into))
     level = merge_level(request.level)
-    digest = None if request.idempotency_key is None else _digest(request, choices, level)
+    if request.idempotency_key is not None and digest is None:
+        digest = _digest(request, choices, level)
     store = session.store
     if digest is not None and not request.preview:
         earlier = find_idempotent(store.capture(request.into), request.idempotency_key)
         if earlier is not None:
-            return earlier_receipt(request.into, digest, earlier)
+            return earlier_receipt(request.into, digest, earlier, kind)
     source = store.capture(request.source) if request.preview else recovered_view(store, request.source)
-    request = replace(request, expect_source=session.commit_id(request.expect_source))
+    request = replace(request, expect_source=session.expected_head(request.expect_source))
     if request.expect_source not in (None, source.head.id):
         raise PreconditionFailedError(request.source, str(request.expect_source), source.head.id)
     target = store.capture(request.into)
@@ -82,7 +95,7 @@ def merge(session: Session, request: MergeRequest) -> MergeReceipt:
         receipt = last.committed(commit)
     else:
         assert commit is not None  # the commit of an earlier request with the same idempotency key
-        receipt = earlier_receipt(request.into, digest, commit)
+        receipt = earlier_receipt(request.into, digest, commit, kind)
     return _delete_source(session, receipt, source.incarnation) if request.delete_branch else receipt
 
 

@@ -17,6 +17,7 @@ from hashlib import sha256
 import orjson
 
 from omnigraph.commit import snapshots
+from omnigraph.commit.kept_states import kept_state
 from omnigraph.commit.lineage import find_ancestor, find_idempotent, full_commit_id
 from omnigraph.commit.manifest import MAIN, Commit, Manifest
 from omnigraph.commit.recovery import recovered_view
@@ -138,8 +139,8 @@ class _Pick:
         with ExitStack() as held:
             # The work record protects the states from cleanup, even while the engine is chosen and started.
             if request.preview:
-                if request.expect_head not in (None, target.head.id):
-                    raise PreconditionFailedError(self._branch, str(request.expect_head), target.head.id)
+                if write.expect_head not in (None, target.head.id):
+                    raise PreconditionFailedError(self._branch, str(write.expect_head), target.head.id)
                 needed = state_refs(self._source) | state_refs(self._base)
                 held.enter_context(reading(store.leases, WorkKind.MERGE, needed))
                 check_present(store.objects, needed, certain=False)
@@ -258,7 +259,7 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
         raise InputError(f"{shown(name)} is not a commit", hint="give the id of a commit, or a tag")
     # A commit of a merged and deleted branch is only in the lineage of the branch that it was merged into.
     found = find_ancestor(target, full_commit_id(store, name))
-    after = snapshots.at_commit(store, name).manifest if found is None else store.manifest_of(found)
+    after = snapshots.at_commit(store, name).manifest if found is None else kept_state(store, found)
     commit = after.head
     parents = [one for one in (commit.parent, commit.merged_parent) if one is not None]
     if not parents:
@@ -281,7 +282,7 @@ def _change(session: Session, target: Manifest, name: str, parent: int | None, v
     try:
         if before is None:
             raise VersionReclaimedError(f"the state at commit {name} no longer exists")
-        return _Change(commit, after, store.manifest_of(before))
+        return _Change(commit, after, kept_state(store, before))
     except VersionReclaimedError as error:
         raise VersionReclaimedError(
             f"commit {commit.id} cannot be {verb}: the state at its parent {name} no longer exists",

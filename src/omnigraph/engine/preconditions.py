@@ -15,17 +15,18 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.kept_states import has_tables
 from omnigraph.commit.lineage import find_ancestor, find_commit
 from omnigraph.commit.manifest import Manifest, TablePin
 from omnigraph.commit.read_set import pins, reads_of, untracked
 from omnigraph.commit.snapshots import Snapshot
-from omnigraph.commit.store import Store
+from omnigraph.commit.store import Store, state_removed
 from omnigraph.commit.write_request import Prepared, ReadQuery, Unchanged
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import ListedRead, query_text
 from omnigraph.engine.requests import QueryRequest
 from omnigraph.engine.session import Session
-from omnigraph.errors import ChangedSinceError, InputError, shown
+from omnigraph.errors import ChangedSinceError, InputError, VersionReclaimedError, shown
 from omnigraph.merge.classify import classify
 from omnigraph.merge.sides import Columns, lookup_rows
 from omnigraph.merge.touched import touched
@@ -71,6 +72,16 @@ def check_unchanged(session: Session, view: Manifest, prepared: Prepared, wanted
         NotFoundError: there is no such commit.
         VersionReclaimedError: cleanup has removed the commit.
     """
+    try:
+        return _checked(session, view, prepared, wanted)
+    except VersionReclaimedError as error:
+        state = _state(session.store, view, wanted.commit)
+        if not has_tables(session.store, state):
+            raise state_removed(state.head.id) from error
+        raise
+
+
+def _checked(session: Session, view: Manifest, prepared: Prepared, wanted: Unchanged) -> Prepared:
     store = session.store
     _Check(store, view, wanted.commit).run(prepared)
     if not wanted.reads:

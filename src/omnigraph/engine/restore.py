@@ -69,8 +69,8 @@ def restore_entities(session: Session, request: RestoreRequest) -> RestoreReceip
     prepare = PrepareRestore(session, request, key, ids, before, digest)
     with ExitStack() as held:
         if request.preview:
-            if request.expect_head not in (None, target.head.id):
-                raise PreconditionFailedError(branch, str(request.expect_head), target.head.id)
+            if write.expect_head not in (None, target.head.id):
+                raise PreconditionFailedError(branch, str(write.expect_head), target.head.id)
             held.enter_context(reading(store.leases, WorkKind.MERGE, before))
             prepare(target)
             assert prepare.receipt is not None

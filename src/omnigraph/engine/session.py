@@ -11,7 +11,7 @@ from omnigraph.changes.diff import Reading
 from omnigraph.changes.feed import Feed
 from omnigraph.commit import snapshots, transaction_branches
 from omnigraph.commit.format_upgrade import upgrade_format
-from omnigraph.commit.lineage import full_commit_id
+from omnigraph.commit.lineage import expected_commit_id, full_commit_id
 from omnigraph.commit.location import adopt_location
 from omnigraph.commit.manifest import MAIN, Manifest
 from omnigraph.commit.recovery import recover_all
@@ -134,6 +134,15 @@ class Session:
             InputError: several commits have ids with this beginning.
         """
         return full_commit_id(self.store, text) if isinstance(text, str) else text
+
+    def expected_head(self, text: str | None) -> str | None:
+        """The id of the commit that a precondition names. Full ids are not searched.
+
+        Raises:
+            InputError: several commits have ids with this beginning.
+            NotFoundError: there is no such commit and no such tag.
+        """
+        return expected_commit_id(self.store, text) if isinstance(text, str) else text
 
     def snapshot(
         self,

@@ -55,7 +55,7 @@ class SchemaBoundaryError(ConflictError):
 
 
 class ChangeFeedGapError(OmnigraphError):
-    """Cleanup has removed a table version that is needed to compute the changes of a commit.
+    """Cleanup, or a schema change, has removed a table version that is needed to compute the changes of a commit.
 
     Attributes:
         cursor: the cursor before the gap; None for the changes of a single commit.
@@ -66,7 +66,8 @@ class ChangeFeedGapError(OmnigraphError):
 
     def __init__(self, first_unreadable_commit_id: str, cursor: str | None = None) -> None:
         super().__init__(
-            f"the changes of commit {first_unreadable_commit_id} can no longer be read: cleanup has removed them",
+            f"the changes of commit {first_unreadable_commit_id} can no longer be read: "
+            "cleanup, or a schema change that removed data, has removed them",
             hint=_BASELINE,
         )
         self.first_unreadable_commit_id = first_unreadable_commit_id

@@ -12,6 +12,7 @@ from omnigraph.commit import audit, branches, lineage, snapshots, tags
 from omnigraph.commit.audit import RecoveryRecord
 from omnigraph.commit.branch_reset import BranchReset
 from omnigraph.commit.branches import Branch
+from omnigraph.commit.kept_states import removed_of
 from omnigraph.commit.manifest import MAIN, Commit
 from omnigraph.commit.sidecar import Sidecar, pending
 from omnigraph.commit.tags import Tag
@@ -178,7 +179,7 @@ class Commits:
         page = lineage.newest_of(
             self._store, branch or self._branch, lambda view: _page(lineage.commits(view), actor, limit, cursor)
         )
-        return replace(page, removed=lineage.removed_of(self._store, page.commits))
+        return replace(page, removed=removed_of(self._store, page.commits))
 
 
 def _page(found: Iterator[Commit], actor: str | None, limit: int | None, cursor: str | None) -> CommitPage:

@@ -25,16 +25,20 @@ import pyarrow.compute as pc
 from omnigraph.commit.manifest import Commit, Manifest, TableId, TablePin
 from omnigraph.commit.manifest_rows import RowKind, read_commits
 from omnigraph.commit.sidecar import WriterKind
-from omnigraph.commit.store import Store
+from omnigraph.commit.store import Store, state_removed
 from omnigraph.errors import NotFoundError, VersionReclaimedError, cut
 from omnigraph.history.rows import EntityRow, changed_properties, new_values, property_ids, read_row
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.schema.type_key import TypeKey, either_kind
+from omnigraph.merge.receipt import adopts_tables
 from omnigraph.storage.table_ref import TableRef
 
 _KINDS = pa.array([RowKind.GRAPH_COMMIT.value, RowKind.ANCESTOR.value])
-_UNRECORDED = frozenset({WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE})
-"""Writes that can change entities without an entry in the counts and in the row versions."""
+
+
+def _is_unrecorded(commit: Commit) -> bool:
+    """Whether a commit can change entities without an entry in the counts and in the row versions."""
+    return commit.writer == WriterKind.SCHEMA_APPLY or adopts_tables(commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Step:
         properties: the properties that changed.
         new: the properties after the change whose values are new, also if a property was added and is null.
         may_have_more: whether removed commits may have changed other properties, and changed them back.
+        may_be_replaced: whether removed commits may have deleted the entity, and inserted it again.
         is_linear: whether there is no merge among the commits that may have made the change.
     """
 
@@ -61,6 +66,7 @@ class Step:
     properties: tuple[str, ...]
     new: tuple[str, ...] = ()
     may_have_more: bool = False
+    may_be_replaced: bool = False
     is_linear: bool = True
 
     @property
@@ -111,7 +117,8 @@ class Chain:
             more = len(possible) > 1 and after is not None and self._may_be_written(between, older, after)
             made = possible[0] if len(possible) == 1 else None
             linear = all(one.merged_parent is None for one in possible)
-            step = Step(made, newer, older, before, after, changed, new_values(before, after), more, linear)
+            replaced = more and any(self.entity.may_delete(one) for one in possible)
+            step = Step(made, newer, older, before, after, changed, new_values(before, after), more, replaced, linear)
             if step.is_change or step.new or more:
                 yield step
             if before is after is None and self.entity.may_come_and_go(between):
@@ -157,7 +164,7 @@ class Chain:
 
     def _comparable(self, places: Sequence[int]) -> int:
         """The position of the oldest readable commit whose row versions can be compared with those of the first."""
-        first = next((i for i in range(places[0], len(self.commits)) if self.commits[i].writer in _UNRECORDED), None)
+        first = next((i for i in range(places[0], len(self.commits)) if _is_unrecorded(self.commits[i])), None)
         return len(places) - 1 if first is None else bisect_right(places, first) - 1
 
     def _next_deletion(self, places: Sequence[int]) -> int:
@@ -170,7 +177,7 @@ class Chain:
     def _may_be_written(self, between: Sequence[Commit], older: Commit, row: EntityRow) -> bool:
         """Whether commits after a readable one may have written the row."""
         pin = self.entity.pin(older)
-        if pin is None or any(one.writer == WriterKind.BRANCH_UPDATE for one in between):
+        if pin is None or any(adopts_tables(one) for one in between):
             return True
         return row.written > pin.ref.version or self.entity.is_restored(self._ref(between[0]), row.written)
 
@@ -220,12 +227,23 @@ class EntityHistory:
             found._key = key
         return found
 
+    def newest(self) -> EntityRow | None:
+        """The entity at the state whose history is read; None if it does not exist there.
+
+        Raises:
+            VersionReclaimedError: the state was removed.
+        """
+        try:
+            return self.row(self.view.head)
+        except VersionReclaimedError as error:
+            raise state_removed(self.view.head.id) from error
+
     def present_name(self, property: str) -> str | None:
         """A hint with the present name of a property, if the given one is its former name."""
         row = self.row(self.view.head)
         names = {} if row is None else row.by_identity()
         for commit in self.chain(self.view.head).commits:
-            if commit.writer not in _UNRECORDED or (before := self.known.get(commit.parent or "")) is None:
+            if not _is_unrecorded(commit) or (before := self.known.get(commit.parent or "")) is None:
                 continue
             with suppress(VersionReclaimedError):
                 pin = self.pin(before)
@@ -326,12 +344,12 @@ class EntityHistory:
         return False
 
     def _may_insert(self, commit: Commit) -> bool:
-        if commit.counts is None or commit.writer in _UNRECORDED:
+        if commit.counts is None or _is_unrecorded(commit):
             return True
         return any(one.inserted for one in commit.counts if self._key in (None, one.key))
 
     def _may(self, commit: Commit, *, deletes: bool) -> bool:
-        if commit.counts is None or commit.writer in _UNRECORDED:
+        if commit.counts is None or _is_unrecorded(commit):
             return True
         counts = [one for one in commit.counts if self._key in (None, one.key)]
         return any(one.deleted if deletes else one.inserted or one.updated or one.deleted for one in counts)
@@ -366,7 +384,7 @@ def former_type(
     at: Commit | None = view.head
     while at is not None:
         before = known.get(at.parent or "")
-        if at.writer in _UNRECORDED and before is not None:
+        if _is_unrecorded(at) and before is not None:
             with suppress(VersionReclaimedError):
                 tables = store.manifest_of(before).tables
                 for one in (one for one in either_kind(key) if one in tables and one not in view.tables):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -121,7 +121,8 @@ class BlamedValue:
         commit: the commit that set the value; None if it is unknown because cleanup has removed commits.
         after_commit: the last readable commit with another value; None if there is none, or if the commit is unknown
             and a merge may have brought an older value.
-        until_commit: the first readable commit with this value.
+        until_commit: the first readable commit with this value. If removed commits may have set the same value again,
+            the first readable commit after them.
         merged_by: the merge commit that brought the value to the branch; None if it was set on the branch itself.
     """
 
@@ -171,26 +172,30 @@ def entity_log(store: Store, view: Manifest, key: str, entity_id: str, *, follow
         NotFoundError: the graph has no such type, or no readable commit changed or has the entity.
     """
     history = EntityHistory.of(store, view, key, entity_id)
+    newest = history.newest()
     chain = history.chain(view.head)
     incomplete: list[str] = []
     changes = tuple(_changes(history, chain, incomplete) if follow else map(_change, _real(chain)))
     kept_from = None if chain.kept_from is None else chain.kept_from.id
     ranges = tuple((older.id, newer.id) for older, newer in chain.gaps)
-    if not changes and history.row(view.head) is None:
-        raise _never_existed(key, entity_id, kept_from, ranges)
+    if not changes and newest is None:
+        raise _never_existed(view.branch, key, entity_id, kept_from, ranges)
     changes = tuple(_with_ends(change, _ends(key)) for change in changes)
     return EntityLog(key, entity_id, changes, kept_from, tuple(incomplete), ranges)
 
 
-def _never_existed(key: str, entity_id: str, kept_from: str | None, ranges: Sequence[tuple[str, str]]) -> NotFoundError:
+def _never_existed(
+    branch: str, key: str, entity_id: str, kept_from: str | None, ranges: Sequence[tuple[str, str]]
+) -> NotFoundError:
     if not ranges:
-        where = "" if kept_from is None else f" since commit {kept_from}; cleanup has removed earlier commits"
+        where = f" on branch '{branch}'"
+        where += "" if kept_from is None else f" since commit {kept_from}; the states of earlier commits were removed"
         return NotFoundError(f"{key} has never had an entity '{cut(entity_id)}'{where}")
     removed = [f"after {after}, in or before {until}" for after, until in ranges]
     removed += [] if kept_from is None else [f"in or before {kept_from}"]
     more = f", and {len(removed) - _SHOWN_RANGES} more ranges" if len(removed) > _SHOWN_RANGES else ""
     return NotFoundError(
-        f"no commit that is kept has an entity '{cut(entity_id)}' of {key}",
+        f"no commit that is kept has an entity '{cut(entity_id)}' of {key} on branch '{branch}'",
         hint=f"removed commits may have inserted and deleted it: {'; '.join(removed[:_SHOWN_RANGES])}{more}",
     )
 
@@ -249,7 +254,14 @@ def _change(step: Step, merged_by: str | None = None) -> LoggedChange:
 
 
 def blame(
-    store: Store, view: Manifest, key: str, entity_id: str, property: str | None = None, *, follow: bool = True
+    store: Store,
+    view: Manifest,
+    key: str,
+    entity_id: str,
+    property: str | None = None,
+    *,
+    follow: bool = True,
+    fixed: Collection[str] = ("id",),
 ) -> tuple[BlamedValue, ...]:
     """The commit that set each value of an entity.
 
@@ -260,13 +272,14 @@ def blame(
         entity_id: the entity.
         property: only this property, or an end of an edge: `from` (or `src`) and `to` (or `dst`); by default all.
         follow: for a value that came with a merge, name the commit of the merged branch.
+        fixed: the properties that no update can change.
 
     Raises:
         NotFoundError: there is no such type or entity.
         InputError: the type has no such property.
     """
     history = EntityHistory.of(store, view, key, entity_id)
-    row = history.row(view.head)
+    row = history.newest()
     if row is None:
         raise NotFoundError(
             f"there is no entity '{cut(entity_id)}' of {key}",
@@ -280,7 +293,8 @@ def blame(
         hint = history.present_name(property) or did_you_mean(property, [ends.get(name, name) for name in row.values])
         raise InputError(f"{key} has no property '{cut(property)}'", hint=hint)
     wanted = list(row.values) if stored is None else [stored]
-    found = _origins(history, history.chain(view.head), row, wanted, follow=follow)
+    never_updated = {row.identities.get(name, name) for name in fixed}
+    found = _origins(history, history.chain(view.head), row, wanted, follow=follow, fixed=never_updated)
     return tuple(BlamedValue(ends.get(name, name), row.values[name], *found[name]) for name in wanted)
 
 
@@ -310,10 +324,25 @@ def _origins(
     wanted: Sequence[str],
     *,
     follow: bool,
+    fixed: Collection[str] = (),
     merged_by: str | None = None,
 ) -> dict[str, _Origin]:
-    """The origin of each wanted value. Properties are matched by their stable ids, also after a rename."""
+    """The origin of each wanted value. Properties are matched by their stable ids, also after a rename.
+
+    Removed commits between two readable states with the same value may have changed the value and changed it back.
+    Then the search continues at the older state, but the commit is unknown.
+
+    Args:
+        history: the entity.
+        chain: the commits.
+        row: the entity in the newest state of the chain.
+        wanted: the properties.
+        follow: for a value that came with a merge, name the commit of the merged branch.
+        fixed: the stable ids of properties that no update can change.
+        merged_by: the merge that led here.
+    """
     identities = {row.identities.get(name, name): name for name in wanted}
+    until: dict[str, str] = {}  # for values that removed commits may have set: the first state after these commits
     found: dict[str, _Origin] = {}
     for step in chain.steps():
         if step.after is None:
@@ -326,22 +355,38 @@ def _origins(
         # A merge can bring a value that is older than the last state with another value.
         older = step.older if step.commit is not None or step.is_linear else None
         origin = (step.commit, None if older is None else older.id, step.newer.id, merged_by)
-        taken = _from_source(history, step, [names[i] for i in settled if i in names]) if follow else {}
+        taken = _from_source(history, step, [names[i] for i in settled if i in names], fixed) if follow else {}
         for identity in settled:
-            found[identities[identity]] = taken.get(names.get(identity, ""), origin)
-            del identities[identity]
+            name = identities.pop(identity)
+            origin_here = taken.get(names.get(identity, ""), origin)
+            found[name] = _at_most(origin_here, until.get(name), merged_by)
         if step.may_have_more:
-            found |= dict.fromkeys(identities.values(), (None, None, step.newer.id, merged_by))
-            return found
+            for identity, name in list(identities.items()):
+                if identity in fixed and step.is_linear and not step.may_be_replaced:
+                    continue
+                until.setdefault(name, step.newer.id)
+                if not step.is_linear:
+                    found[name] = (None, None, until[name], merged_by)
+                    del identities[identity]
         if not identities:
             break
     oldest = chain.kept_from or chain.commits[-1]
     for name in identities.values():
-        found[name] = (None, None, oldest.id, merged_by)
+        found[name] = (None, None, until.get(name, oldest.id), merged_by)
     return found
 
 
-def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> dict[str, _Origin]:
+def _at_most(origin: _Origin, until: str | None, merged_by: str | None) -> _Origin:
+    """An origin, or the range from it to a later state, if removed commits before that state may have set the value."""
+    if until is None:
+        return origin
+    _, after, _, merge = origin
+    return (None, after if merge == merged_by else None, until, merged_by)
+
+
+def _from_source(
+    history: EntityHistory, step: Step, names: Sequence[str], fixed: Collection[str]
+) -> dict[str, _Origin]:
     """The origins of values that a merge took from the merged branch; unknown if the branch is not readable."""
     commit = step.commit
     if commit is None or commit.merged_parent is None or step.after is None:
@@ -363,5 +408,5 @@ def _from_source(history: EntityHistory, step: Step, names: Sequence[str]) -> di
             same[there[identity]] = name
     if not same:
         return {}
-    found = _origins(history, history.chain(source), row, list(same), follow=True, merged_by=commit.id)
+    found = _origins(history, history.chain(source), row, list(same), follow=True, fixed=fixed, merged_by=commit.id)
     return {same[name]: origin for name, origin in found.items()}

@@ -154,6 +154,26 @@ class MergeReceipt:
         return replace(self, commit=commit, actor=self.actor if commit is None else commit.actor)
 
 
+def stored_merge(commit: Commit) -> Mapping[str, Any] | None:
+    """The members of the receipt that a merge or a branch update has stored in its commit; None for other commits."""
+    label = dict(commit.labels).get(LABEL)
+    if commit.writer not in (WriterKind.BRANCH_MERGE, WriterKind.BRANCH_UPDATE) or label is None:
+        return None
+    try:
+        stored = orjson.loads(label)
+    except ValueError:
+        return None  # a label that the user has set
+    return stored if isinstance(stored, dict) and "source" in stored else None
+
+
+def adopts_tables(commit: Commit) -> bool:
+    """Whether a commit is a branch update that took over the tables of the parent, with their schema."""
+    if commit.writer != WriterKind.BRANCH_UPDATE:
+        return False
+    stored = stored_merge(commit)
+    return stored is None or "schema_changes" in stored
+
+
 def earlier_receipt(
     target: str, digest: str | None, commit: Commit, kind: WriterKind = WriterKind.BRANCH_MERGE
 ) -> MergeReceipt:
