@@ -100,7 +100,11 @@ class Snapshot:
         return self._untracked_pin(key).models
 
     def is_without(self, key: str, ids: pa.ChunkedArray) -> bool:
-        """Whether a type has no entities at all. Adds the ids to the read set of a write."""
+        """Whether a type has no entities at all.
+
+        In a write, the given ids become part of its read set: it conflicts with a write of another entity with one of
+        these ids.
+        """
         reads_of(self._manifest).add_lookup(key, "id", ids)
         return self._untracked_pin(key).row_count == 0
 

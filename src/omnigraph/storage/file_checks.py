@@ -79,7 +79,7 @@ class FileReport:
 
     @property
     def lost(self) -> bool:
-        """Whether data is damaged. A damaged index can be built again."""
+        """Whether a data file is damaged. Damaged indexes do not count, because they can be built again."""
         return any(damage.index is None for damage in self.damages)
 
     def to_json(self) -> dict[str, object]:

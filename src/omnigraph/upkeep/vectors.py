@@ -76,7 +76,7 @@ class EmbeddedType:
         type_name: the type.
         properties: its vector properties that were examined.
         unknown: the properties without a recorded model. Their vectors stay, unless `all` is requested.
-        counts: the counts.
+        counts: numbers of examined rows, changed and unchanged vectors, and computed and cached texts.
     """
 
     type_name: str

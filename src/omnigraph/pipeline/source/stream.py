@@ -299,7 +299,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The type in a snapshot, where it may have another name; None if it does not exist there.
 
         Raises:
-            InputError: there is a schema boundary between the columns of the type in this snapshot and the stream.
+            InputError: the columns of the type in this snapshot have other types than those of the stream, or are others,
+                so one stream cannot contain both.
         """
         found = types_of(graph.session.graph_state(view.manifest)).get(self._type)
         selected = None if self._options.columns is None else set(self._properties.numbers.values())

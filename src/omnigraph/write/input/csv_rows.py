@@ -36,7 +36,7 @@ RowOf = TypeVar("RowOf", covariant=True)
 
 
 class Cells(Protocol[RowOf]):
-    """Converts the cells of a file to rows of a type, or to another form."""
+    """Converts the cells of a CSV file: to rows of one type, or to the columns of a mapping."""
 
     @property
     def name(self) -> str:

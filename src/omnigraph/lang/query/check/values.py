@@ -159,7 +159,7 @@ def _fit_scalar(node: ast.Literal, target: ValueType, what: str) -> ir.ConstValu
 
 def _check_f32(number: float, what: str, node: ast.Literal | ast.ListLiteral) -> None:
     try:
-        struct.pack("<f", number)  # the prefix < makes this raise an error; without it, the result would be infinity
+        struct.pack("<f", number)  # with the format "f", a number that is too large would become infinity
     except OverflowError:
         raise fail("T3", f"{number} is too large for {what} (F32)", node.span) from None
 
