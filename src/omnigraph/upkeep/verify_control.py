@@ -159,7 +159,7 @@ def _check_start(store: Store, name: str) -> None:
     ref = find_branch(store.objects, name)
     if ref is None or store.has_version(ref.parent_ledger, ref.parent_version):
         return
-    if find_branch(store.objects, name) == ref:  # otherwise it was deleted meanwhile
+    if find_branch(store.objects, name) == ref:  # if not, it was deleted meanwhile
         raise _missing(store, ref.parent_ledger, ref.parent_version, f"branch '{name}' was created at this version")
 
 
@@ -168,7 +168,7 @@ def _check_tagged(store: Store, name: str) -> None:
     tag = find_tag(store.objects, name)
     if tag is None or store.has_version(tag.ledger, tag.manifest_version):
         return
-    if find_tag(store.objects, name) == tag:  # otherwise it was deleted meanwhile
+    if find_tag(store.objects, name) == tag:  # if not, it was deleted meanwhile
         raise _missing(store, tag.ledger, tag.manifest_version, f"tag '{name}' cannot be read")
 
 

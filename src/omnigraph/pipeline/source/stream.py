@@ -299,8 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The type in a snapshot, where it may have another name; None if it does not exist there.
 
         Raises:
-            InputError: the columns of the type in this snapshot have other types than those of the stream, or are others,
-                so one stream cannot contain both.
+            InputError: the type has other columns, or columns of other types, in this snapshot than in the stream.
         """
         found = types_of(graph.session.graph_state(view.manifest)).get(self._type)
         selected = None if self._options.columns is None else set(self._properties.numbers.values())
