@@ -334,7 +334,7 @@ def write_part(work: Work, stem: str, key: str, rows: pa.Table, part: PartRows) 
 
 
 def _stage_partitions(work: Work, stem: str, what: CompareKey, rows: pa.Table) -> Iterator[str]:
-    """Stage the compared columns in hash partitions. Yields the paths of the files, with up to `HASH_ROWS` rows each."""
+    """Stage the compared columns in hash partitions. Yields paths of files with up to `HASH_ROWS` rows each."""
     for start in range(0, rows.num_rows, HASH_ROWS):
         columns = what.compute(rows.select(what.columns).slice(start, HASH_ROWS))
         parts = hash_partition(columns, what.by, work.partitions)
