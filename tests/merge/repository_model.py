@@ -51,6 +51,7 @@ class Column:
         unique: whether no two rows have the same value. A type has at most one such property.
         most: its greatest value.
         values: the values of an enum: their names in the model, and in the schema.
+        filled: the value that existing rows got when the property was added.
     """
 
     id: str
@@ -61,10 +62,11 @@ class Column:
     unique: bool = False
     most: int | None = None
     values: tuple[tuple[str, str], ...] = ()
+    filled: Any = None
 
     @property
     def fill(self) -> Any:
-        """The value in rows from a schema without the property."""
+        """The value in rows that a merge brings from a schema without the property."""
         return self.default if self.required else None
 
     def shown(self, value: Any) -> Any:
@@ -309,7 +311,7 @@ def aligned(
             if not ours.has(column.id) and not theirs.has(column.id):
                 # The target may have changed an entity that the source has deleted.
                 for entity in bases[name].keys() - source[name].keys():
-                    bases[name][entity][column.id] = column.fill
+                    bases[name][entity][column.id] = column.filled
             if not ours.has(column.id) and theirs.has(column.id):
                 undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
     lacking = frozenset(
@@ -921,7 +923,7 @@ def update_counts(
         numbers = len(rows.keys() - both), len(changed), len(earlier.keys() - both)
         sums = found.get(newest.key, (0, 0, 0))
         found[newest.key] = sums[0] + numbers[0], sums[1] + numbers[1], sums[2] + numbers[2]
-        set_values = (any(rows[entity].get(c.id) != c.shown(c.fill) for c in fresh) for entity in both - changed)
+        set_values = (any(rows[entity].get(c.id) != c.filled for c in fresh) for entity in both - changed)
         added[newest.key] = added.get(newest.key, 0) + sum(set_values)
     return found, added
 

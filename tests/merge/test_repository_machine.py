@@ -407,7 +407,7 @@ class Machine:
         edit = _Edit(before, deepcopy(self.known.state("main")), self.random)
         for _ in range(self.random.randrange(1, 4)):
             edit.change()
-        if edit.shape == before:
+        if edit.shape.text() == before.text():
             return
         text = edit.shape.text(before)
         self.say(f"schema apply:\n{text}")
@@ -1063,7 +1063,8 @@ class _Edit:
         kind, default = self._random.choice((("I32", None), ("String", None), ("I64", 7), ("enum", None)))
         name = self._free(_PROPERTIES, self._property_names(one), f"p{number}")
         values = ((f"a{number}", f"a{number}"), (f"b{number}", f"b{number}")) if kind == "enum" else ()
-        column = Column(f"p{number}", name, kind, default, required=default is not None, values=values)
+        required = default is not None
+        column = Column(f"p{number}", name, kind, default, required=required, values=values, filled=default)
         self._touched.add((one.id, column.id))
         self._replace(one, replace(one, columns=(*one.columns, column)))
         for row in self.state[one.id].values():
@@ -1082,15 +1083,19 @@ class _Edit:
         one = self._one()
         if columns := self._untouched(one):
             column = self._random.choice(columns)
-            name = self._free(_PROPERTIES, self._property_names(one), f"r{self.shape.created}{len(self._touched)}")
+            name = self._free(_PROPERTIES, self._property_names(one), f"r{self._number()}")
             self._touched.add((one.id, column.id))
             renamed = tuple(replace(c, name=name) if c is column else c for c in one.columns)
             self._replace(one, replace(one, columns=renamed))
 
     def _any(self, fits: Callable[[Type, Column], bool]) -> tuple[Type, Column] | None:
         found = [(one, column) for one in self.shape.types for column in one.columns if fits(one, column)]
-        found = [(one, column) for one, column in found if column.id != "mail"]
+        found = [(one, column) for one, column in found if column.id != "mail" and self._is_old(one, column)]
         return self._random.choice(found) if found else None
+
+    def _is_old(self, one: Type, column: Column) -> bool:
+        before = self.before.find(one.id)
+        return before is not None and before.has(column.id)
 
     def _alter(self, fits: Callable[[Type, Column], bool], **changes: Any) -> None:
         """Change some property, if there is one that fits."""
@@ -1153,7 +1158,8 @@ class _Edit:
         one = self._one()
         if self.before.find(one.id) is not None and (one.id, "") not in self._touched:
             self._touched.add((one.id, ""))
-            self._replace(one, replace(one, name=self._free(_TYPES, self._type_names(), f"R{self.shape.created}")))
+            name = self._free(_TYPES, self._type_names(), f"R{self._number()}")
+            self._replace(one, replace(one, name=name))
 
     def _drop(self) -> None:
         one = self._one()
