@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
-from tests.merge.repository_model import EDGE, Known, Row, Shape, State, is_boundary, same
+from tests.merge.repository_model import EDGE, Known, Row, Shape, State, is_boundary, same, shown
 
 import omnigraph
 from omnigraph.changes.commit_page import EntityChange
@@ -177,11 +177,13 @@ def _entities(lines: list[bytes], shape: Shape) -> State:
 
 def _put(copy: State, name: str, entity: str, values: dict[str, Any], shape: Shape) -> None:
     one = shape.named(name)
-    names = {column.name: column.id for column in one.columns}
+    names = {column.name: column for column in one.columns}
     kept = ("id", "from", "to") if one.id == EDGE else ("k",)
     row: Row = {prop: values[prop] for prop in kept}
     assert set(values) == {"id", *kept, *names}
-    copy.setdefault(one.id, {})[entity] = row | {names[prop]: values[prop] for prop in names}
+    copy.setdefault(one.id, {})[entity] = row | {
+        column.id: column.known(values[prop]) for prop, column in names.items()
+    }
 
 
 def apply(copy: State, change: EntityChange, shape: Shape) -> None:
@@ -198,7 +200,7 @@ def _check_changes(found: list[EntityChange], before: Known, after: Known) -> No
     names = {one.name: one.id for one in after.shape.types}
     changes = [(change.op.value, names[change.type_name], change.id) for change in found]
     assert len(set(changes)) == len(changes)
-    assert set(changes) == _expected(before.state, after.state)
+    assert set(changes) == _expected(shown(before.state, before.shape), shown(after.state, after.shape))
 
 
 def _expected(before: State, after: State) -> set[Change]:

@@ -3,7 +3,8 @@
 It uses no code of the project. The merge base is computed naively: all common ancestors of both heads, except ancestors
 of other common ancestors. Several bases are merged into a virtual base, whose conflicts leave entities undecided.
 
-Types and properties have fixed names in the model, whatever the schema calls them. So a rename changes no row here.
+Types, properties and enum values have fixed names in the model, whatever the schema calls them. So a rename changes no
+row here.
 """
 
 from __future__ import annotations
@@ -39,12 +40,57 @@ def empty() -> State:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A property. It is required if it has a default."""
+    """A property.
+
+    Attributes:
+        id: its name in the model.
+        name: its name in the schema.
+        kind: its type, without the values of an enum.
+        default: its default.
+        required: whether it has a value in each row.
+        unique: whether no two rows have the same value. A type has at most one such property.
+        most: its greatest value.
+        values: the values of an enum: their names in the model, and in the schema.
+        filled: the value that existing rows got when the property was added.
+    """
 
     id: str
     name: str
     kind: str = "I64"
     default: Any = None
+    required: bool = False
+    unique: bool = False
+    most: int | None = None
+    values: tuple[tuple[str, str], ...] = ()
+    filled: Any = None
+
+    @property
+    def fill(self) -> Any:
+        """The value in rows that a merge brings from a schema without the property."""
+        return self.default if self.required else None
+
+    def shown(self, value: Any) -> Any:
+        """A value of the model as it is stored."""
+        return dict(self.values).get(value, value)
+
+    def known(self, value: Any) -> Any:
+        """A stored value as it is in the model."""
+        return {name: id for id, name in self.values}.get(value, value)
+
+    def allows(self, value: Any) -> bool:
+        if value is None:
+            return not self.required
+        if self.kind == "enum":
+            return value in dict(self.values)
+        return self.most is None or 0 <= value <= self.most
+
+    def type_text(self, before: Column | None) -> str:
+        """The type, with hints for the values that were renamed since another schema."""
+        if self.kind != "enum":
+            return self.kind
+        old = {} if before is None else dict(before.values)
+        hints = {id: f' @rename_from("{old[id]}")' for id, name in self.values if old.get(id, name) != name}
+        return f"enum({', '.join(name + hints.get(id, '') for id, name in self.values)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +155,19 @@ class Shape:
             old = None if before is None else before.find(one.id)
             hint = f' @rename_from("{old.name}")' if old is not None and old.name != one.name else ""
             hint += " @merge(property)" if one.by_property else ""
-            names = {} if old is None else {column.id: column.name for column in old.columns}
+            former = {} if old is None else {column.id: column for column in old.columns}
             members = [] if one.id == EDGE else ["k: String @key"]
             for column in one.columns:
-                text = f"{column.name}: {column.kind}"
-                text += "?" if column.default is None else f" @default({column.default})"
-                if names.get(column.id, column.name) != column.name:
-                    text += f' @rename_from("{names[column.id]}")'
+                earlier = former.get(column.id)
+                text = f"{column.name}: {column.type_text(earlier)}{'' if column.required else '?'}"
+                text += "" if column.default is None else f" @default({column.default})"
+                if earlier is not None and earlier.name != column.name:
+                    text += f' @rename_from("{earlier.name}")'
                 members.append(text)
-                if column.id == "mail":
+                if column.unique:
                     members.append(f"@unique({column.name})")
+                if column.most is not None:
+                    members.append(f"@range({column.name}, 0..{column.most})")
             if one.id == EDGE:
                 ends = f"{self.of('A').name} -> {self.of('B').name}"
                 head = f"edge {one.name}: {ends} @card(0..{MOST_EDGES}){hint}"
@@ -130,9 +179,9 @@ class Shape:
 
 FIRST_SHAPE = Shape(
     (
-        Type("A", "A", (Column("n", "n"), Column("mail", "mail", "String"))),
-        Type("B", "B", (Column("n", "n"),)),
-        Type(EDGE, EDGE, (Column("n", "n"),)),
+        Type("A", "A", (Column("n", "n", "I32"), Column("mail", "mail", "String", unique=True))),
+        Type("B", "B", (Column("n", "n"), Column("e", "e", "enum", values=(("low", "low"), ("high", "high"))))),
+        Type(EDGE, EDGE, (Column("n", "n", "I32"),)),
     )
 )
 
@@ -144,11 +193,19 @@ def is_boundary(before: Known, after: Known) -> bool:
         if old is None or new is None:
             if (before if new is None else after).state[name]:
                 return True
-        elif {(c.id, c.kind, c.default is None) for c in old.columns} != {
-            (c.id, c.kind, c.default is None) for c in new.columns
-        }:
+        elif {(c.id, c.kind, c.required) for c in old.columns} != {(c.id, c.kind, c.required) for c in new.columns}:
             return True
     return False
+
+
+def shown(state: State, shape: Shape) -> State:
+    """Rows with the stored names of enum values."""
+    found: State = {}
+    for one in shape.types:
+        enums = [column for column in one.columns if column.kind == "enum"]
+        rows = state[one.id].items()
+        found[one.id] = {id: row | {c.id: c.shown(row[c.id]) for c in enums} for id, row in rows}
+    return found
 
 
 class DroppedTypeError(Exception):
@@ -156,6 +213,18 @@ class DroppedTypeError(Exception):
 
     Args:
         certain: whether the source has changed them.
+    """
+
+    def __init__(self, name: str, *, certain: bool) -> None:
+        super().__init__(name)
+        self.certain = certain
+
+
+class NarrowTypeError(Exception):
+    """A number does not fit the type of the target.
+
+    Args:
+        certain: whether the source has changed it.
     """
 
     def __init__(self, name: str, *, certain: bool) -> None:
@@ -208,6 +277,7 @@ def aligned(
 
     Raises:
         DroppedTypeError: the source has changed entities of a type that the target has dropped.
+        NarrowTypeError: a number does not fit the type of the target.
     """
     if base_shape == source_shape == target_shape:
         return base, source
@@ -219,6 +289,7 @@ def aligned(
             changed = any(not same(before.get(entity), row) for entity, row in source[one.id].items())
             if changed or base_shape != source_shape:
                 raise DroppedTypeError(one.id, certain=changed)
+    _check_widths(base, base_shape, source, source_shape, target_shape)
     bases: State = {}
     sources: State = {}
     unknown: set[str] = set()
@@ -240,7 +311,7 @@ def aligned(
             if not ours.has(column.id) and not theirs.has(column.id):
                 # The target may have changed an entity that the source has deleted.
                 for entity in bases[name].keys() - source[name].keys():
-                    bases[name][entity][column.id] = column.default
+                    bases[name][entity][column.id] = column.filled
             if not ours.has(column.id) and theirs.has(column.id):
                 undecided |= {(name, entity) for entity in _unclear(bases[name], sources[name], rows, column.id)}
     lacking = frozenset(
@@ -251,6 +322,25 @@ def aligned(
         if not theirs.has(column.id)
     )
     return Base(bases, frozenset(undecided), frozenset(unknown), lacking), sources
+
+
+def _check_widths(base: Base, base_shape: Shape, source: State, source_shape: Shape, shape: Shape) -> None:
+    for one in shape.types:
+        theirs, ours = source_shape.find(one.id), base_shape.find(one.id)
+        for column in one.columns:
+            if column.kind != "I32" or theirs is None or not theirs.has(column.id):
+                continue
+            before = base.state[one.id] if ours is not None and ours.has(column.id) else {}
+            large = {id: row for id, row in source[one.id].items() if _is_large(row[column.id])}
+            if large or any(_is_large(row[column.id]) for row in before.values()):
+                certain = not base.is_unknown(one.id) and any(
+                    not same(before.get(id), row) for id, row in large.items()
+                )
+                raise NarrowTypeError(one.id, certain=certain)
+
+
+def _is_large(value: int | None) -> bool:
+    return value is not None and value >= 1 << 31
 
 
 def _unclear(base: dict[str, Row], source: dict[str, Row], target: dict[str, Row], column: str) -> Iterator[str]:
@@ -273,7 +363,7 @@ def _brought(rows: dict[str, Row], stored: Type, wanted: Type, *others: Mapping[
                 kept[column.id] = row[column.id]
             else:
                 values = [other[entity][column.id] for other in others if entity in other]
-                kept[column.id] = values[0] if values else column.default
+                kept[column.id] = values[0] if values else column.fill
         found[entity] = kept
     return found
 
@@ -335,6 +425,7 @@ class Merged:
         state: the rows afterwards; without a chosen side, those of the target.
         conflicts: the unresolved conflicts.
         undecided: the conflicts that exist because the base is undecided.
+        shape: the schema.
         kept: how many edges are kept or restored with a node, without those in conflict.
         omitted: how many edges a revert does not restore, because one of their nodes is missing.
         restored: the edges that were restored with a node, even if they are left out again.
@@ -343,6 +434,7 @@ class Merged:
     state: State
     conflicts: Found
     undecided: set[Entity]
+    shape: Shape
     kept: int = 0
     omitted: int = 0
     restored: set[str] = field(default_factory=set)
@@ -351,7 +443,7 @@ class Merged:
         """The entities that take part in a conflict: the merge does not write them."""
         found: set[Entity] = set()
         for kind, name, entity in self.conflicts:
-            found |= named(kind, name, entity, self.state)
+            found |= named(kind, name, entity, self.state, self.shape)
             if kind == "cardinality_violation":
                 found |= {(EDGE, edge) for edge, row in target[EDGE].items() if row["from"] == entity}
         return found
@@ -443,7 +535,7 @@ class Repository:
         base = Base(self.commits[best[0]].state)
         for i, name in enumerate(best[1:], 1):
             common = self.base(self.best(best[:i], [name]), level, shapes, by_property, inner=True)
-            base = virtual(common, base, self.commits[name].state, level, by_property)
+            base = virtual(common, base, self.commits[name].state, self.commits[name].shape, level, by_property)
         return base
 
     def is_up_to_date(self, source: str, target: str) -> bool:
@@ -459,25 +551,32 @@ class Repository:
 
 
 def virtual(
-    base: Base, source: Base, target: State, level: str | None = None, by_property: frozenset[str] = frozenset()
+    base: Base,
+    source: Base,
+    target: State,
+    shape: Shape,
+    level: str | None = None,
+    by_property: frozenset[str] = frozenset(),
 ) -> Base:
     """Merge two best common ancestors. Conflicting entities are undecided."""
-    found = merged(base, source.state, target, {}, None, blind=source.undecided, level=level, by_property=by_property)
+    states = base, source.state, target, shape
+    found = merged(*states, {}, None, blind=source.undecided, level=level, by_property=by_property)
     undecided = set(source.undecided) | found.undecided
     for kind, name, entity in found.conflicts:
-        undecided |= named(kind, name, entity, found.state)
+        undecided |= named(kind, name, entity, found.state, shape)
     return Base(found.state, frozenset(undecided))
 
 
-def named(kind: str, name: str, entity: str, state: State) -> set[Entity]:
+def named(kind: str, name: str, entity: str, state: State, shape: Shape) -> set[Entity]:
     """All entities of a conflict."""
     if kind == "orphan_edge":
         row = state[EDGE][entity]
         missing = {(node, row[end]) for end, node in ENDS.items() if row[end] not in state[node]}
         return {(EDGE, entity), *missing}
     if kind == "unique_violation":
-        mail = state["A"][entity]["mail"]
-        return {("A", other) for other, row in state["A"].items() if row["mail"] == mail}
+        (column,) = (column.id for column in shape.of(name).columns if column.unique)
+        value = state[name][entity][column]
+        return {(name, other) for other, row in state[name].items() if row[column] == value}
     if kind == "cardinality_violation":
         return {(EDGE, edge) for edge, row in state[EDGE].items() if row["from"] == entity}
     return {(name, entity)}
@@ -491,6 +590,7 @@ def merged(
     base: Base,
     source: State,
     target: State,
+    shape: Shape,
     choices: Choice,
     strategy: str | None,
     blind: frozenset[Entity] = frozenset(),
@@ -505,6 +605,7 @@ def merged(
         base: the common base.
         source: the state that is merged.
         target: the state that it is merged into.
+        shape: the schema of all of them.
         choices: the chosen side, by entity.
         strategy: the side for all other entities.
         blind: entities of the source without a known value; the target wins.
@@ -513,7 +614,7 @@ def merged(
         restoring: whether the merge is a revert.
     """
     result = deepcopy(target)
-    done = Merged(result, set(), set())
+    done = Merged(result, set(), set(), shape)
     settled = _Settled()
     for name in target:
         in_parts = level == "property" or (level is None and name in by_property)
@@ -556,7 +657,7 @@ def merged(
             settled.note(name, entity, s, t, side, by_name=(name, entity) in choices)
     in_parts = level == "property" or (level is None and EDGE in by_property)
     _settle(base, source, target, choices, strategy, done, settled, restoring=restoring, in_parts=in_parts)
-    done.conflicts |= broken(result)
+    done.conflicts |= broken(result, shape)
     in_conflict = {entity for name, entity in done.involved(target) if name == EDGE}
     done.kept = len(done.restored & result[EDGE].keys() - in_conflict)
     return done
@@ -753,14 +854,25 @@ def _orphan(
         result[EDGE].pop(edge, None)
 
 
-def broken(state: State) -> Found:
+def invalid(state: State, shape: Shape) -> Found:
+    """The entities with a value that the schema does not allow."""
+    return {
+        ("value_constraint_violation", one.id, entity)
+        for one in shape.types
+        for entity, row in state[one.id].items()
+        if not all(column.allows(row[column.id]) for column in one.columns)
+    }
+
+
+def broken(state: State, shape: Shape) -> Found:
     """The constraint violations of a state."""
-    found: Found = set()
-    holders: dict[str, list[str]] = {}
-    for entity, row in state["A"].items():
-        if row["mail"] is not None:
-            holders.setdefault(row["mail"], []).append(entity)
-    found |= {("unique_violation", "A", max(own)) for own in holders.values() if len(own) > 1}
+    found: Found = invalid(state, shape)
+    for name, unique in ((one.id, column.id) for one in shape.types for column in one.columns if column.unique):
+        holders: dict[Any, list[str]] = {}
+        for entity, row in state[name].items():
+            if row[unique] is not None:
+                holders.setdefault(row[unique], []).append(entity)
+        found |= {("unique_violation", name, max(own)) for own in holders.values() if len(own) > 1}
     edges: dict[str, int] = {}
     for entity, row in state[EDGE].items():
         if row["from"] not in state["A"] or row["to"] not in state["B"]:
@@ -796,6 +908,7 @@ def update_counts(
     """
     found: dict[str, tuple[int, int, int]] = {}
     added: dict[str, int] = {}
+    before, after = shown(before, old), shown(after, new)
     for name in before.keys() | after.keys():
         one, former = new.find(name), old.find(name)
         newest = one or former
@@ -810,7 +923,7 @@ def update_counts(
         numbers = len(rows.keys() - both), len(changed), len(earlier.keys() - both)
         sums = found.get(newest.key, (0, 0, 0))
         found[newest.key] = sums[0] + numbers[0], sums[1] + numbers[1], sums[2] + numbers[2]
-        set_values = (any(rows[entity].get(c.id) != c.default for c in fresh) for entity in both - changed)
+        set_values = (any(rows[entity].get(c.id) != c.filled for c in fresh) for entity in both - changed)
         added[newest.key] = added.get(newest.key, 0) + sum(set_values)
     return found, added
 

@@ -45,6 +45,7 @@ from tests.merge.repository_model import (
     Found,
     Known,
     MixedSchemasError,
+    NarrowTypeError,
     Repository,
     Row,
     Shape,
@@ -66,6 +67,7 @@ from omnigraph.errors import (
     MergeSchemaError,
     NotFoundError,
     OmnigraphError,
+    SchemaDataError,
     VersionReclaimedError,
 )
 from omnigraph.graph import Graph
@@ -81,7 +83,8 @@ ON_DISK = 5
 BRANCHES = ("dev", "release", "hotfix", "topic")
 CROSSING = "crossing"
 TAGS = ("v1", "v2")
-ARROW = {"I64": pa.int64(), "String": pa.utf8()}
+ARROW = {"I32": pa.int32(), "I64": pa.int64(), "String": pa.utf8(), "enum": pa.utf8()}
+LARGE = 1 << 40
 CRASHES = 0.08
 """The share of operations that are interrupted. They are repeated if they had no effect."""
 COMMIT_POINTS = (*WRITE_POINTS, Failpoint.TABLE_PACKED)
@@ -122,7 +125,7 @@ class Work:
             choices = {entity: _OTHER[side] for entity, side in choices.items()}
             strategy = None if strategy is None else _OTHER[strategy]
         by_property = self.shape.by_property
-        states = self.base, self.source, self.onto
+        states = self.base, self.source, self.onto, self.shape
         return model.merged(
             *states, choices, strategy, level=self.level, by_property=by_property, restoring=self.restoring
         )
@@ -182,7 +185,7 @@ class Machine:
             (self.optimize, 2),
             (self.travel, 5),
             (self.cleanup, 3 if self.on_disk else 0),
-            (self.change_schema, 9),
+            (self.change_schema, 12),
             (self.update, 9),
             (self.consume, 10),
         ]
@@ -321,7 +324,7 @@ class Machine:
         state = deepcopy(before)
         act = self.random.choice((self._put, self._put, self._put, self._drop_node, self._drop_node, self._drop_edges))
         do = act(state, branch)
-        if do is None or model.broken(state):
+        if do is None or model.broken(state, self.known.shape(branch)):
             return
         self._commit(branch, do)
         self._record_if_new(branch, state)
@@ -357,11 +360,20 @@ class Machine:
         return {"id": entity, "from": start, "to": end, **values}
 
     def _value(self, column: Column, entity: str) -> Any:
+        missing = () if column.required else (None,)
         if column.id == "mail":
             return self.random.choice((None, None, "m", f"m{entity}"))
         if column.default is not None:
             return self.random.choice((column.default, 1, 2))
-        return self.random.choice((None, "x", "y") if column.kind == "String" else (None, 1, 2, 3))
+        if column.unique:
+            own = f"m{entity}" if column.kind == "String" else 10 + int(entity)
+            return self.random.choice((*missing, *missing, own))
+        if column.kind in ("enum", "String"):
+            known = tuple(id for id, _ in column.values) if column.kind == "enum" else ("x", "y")
+            return self.random.choice((*missing, *known))
+        if column.kind == "I64" and column.most is None and self.random.random() < 0.04:
+            return LARGE
+        return self.random.choice((*missing, *(1, 2, 3)[: column.most]))
 
     def _drop_node(self, state: State, branch: str) -> Any:
         shape = self.known.shape(branch)
@@ -395,10 +407,16 @@ class Machine:
         edit = _Edit(before, deepcopy(self.known.state("main")), self.random)
         for _ in range(self.random.randrange(1, 4)):
             edit.change()
-        if edit.shape == before:
+        if edit.shape.text() == before.text():
             return
         text = edit.shape.text(before)
         self.say(f"schema apply:\n{text}")
+        if model.broken(edit.state, edit.shape):
+            with pytest.raises(SchemaDataError):
+                self.graph.schema.apply(text)
+            self.say("  refused")
+            self._check_branch("main")
+            return
         receipt = self._commit("main", lambda: self.graph.schema.apply(text))
         assert receipt is None or receipt.applied
         self._record("main", edit.state, edit.shape, self.known.heads["main"])
@@ -446,7 +464,7 @@ class Machine:
         else:
             try:
                 aligned = model.aligned(*states, *onto)
-            except DroppedTypeError as error:
+            except (DroppedTypeError, NarrowTypeError) as error:
                 if self._refused(run, name, certain=error.certain):
                     return
                 raise
@@ -666,7 +684,7 @@ class Machine:
 
         try:
             work = Work(target, *model.aligned(*states, *onto), *onto, parents, level)
-        except DroppedTypeError as error:
+        except (DroppedTypeError, NarrowTypeError) as error:
             self._refused(run, target, certain=error.certain)
             return
         self._act(run, work, strategy)
@@ -709,6 +727,9 @@ class Machine:
 
     def _act(self, run: Callable[..., Any], work: Work, strategy: str | None) -> None:
         """Run a merge, revert or cherry-pick: its preview, then itself, with choices if there are conflicts."""
+        invalid = model.invalid(work.source, work.shape)
+        if invalid and strategy == ("theirs" if work.is_update else "ours"):
+            strategy = None  # the model does not resolve values that the schema does not allow
         wanted = work.merged({}, strategy)
         preview = run(preview=True, strategy=strategy)
         self._same(preview, wanted, work)
@@ -720,7 +741,8 @@ class Machine:
             run(strategy=strategy)
         assert caught.value.conflicts == preview.conflicts
         assert self.graph.branch(work.target).head.id == self.known.heads[work.target]
-        self._resolve(run, work, preview.conflicts, strategy)
+        if not invalid:
+            self._resolve(run, work, preview.conflicts, strategy)
 
     def _resolve(
         self, run: Callable[..., Any], work: Work, conflicts: tuple[Conflict, ...], strategy: str | None
@@ -829,7 +851,7 @@ class Machine:
 
         try:
             states = model.aligned(model.Base(base.state), base.shape, source.state, source.shape, *onto)
-        except DroppedTypeError as error:
+        except (DroppedTypeError, NarrowTypeError) as error:
             self._refused(run, target, certain=error.certain)
             return
         heads = (self.known.heads[target],)
@@ -871,7 +893,11 @@ class Machine:
         branch, name = self._any_branch(), self.random.choice((*NODES, EDGE))
         commit = self.random.choice(self._listed(self._any_branch())[:8])
         now, shape, old = self.known.state(branch), self.known.shape(branch), self.known.commits[commit]
-        _, before = model.aligned(model.Base(now), shape, old.state, old.shape, now, shape)
+        try:
+            kept = replace(old.shape, types=tuple(one for one in old.shape.types if shape.find(one.id) is not None))
+            _, before = model.aligned(model.Base(now), shape, old.state, kept, now, shape)
+        except NarrowTypeError:
+            return
         known = sorted(now[name].keys() | before[name].keys())
         if not known:
             return
@@ -888,7 +914,7 @@ class Machine:
                 run()
             return
         wanted, omitted = model.restored(before, now, name, ids, edges=edges)
-        if model.broken(wanted):
+        if model.broken(wanted, shape):
             with pytest.raises(ConstraintError):
                 run(preview=True)
             with pytest.raises(ConstraintError):
@@ -915,13 +941,14 @@ class Machine:
             declared, entity = work.shape.named(one.type_name), one.entity_id
             name = declared.id
             columns = {"from": "src", "to": "dst", **{column.id: column.name for column in declared.columns}}
+            shown = {column.id: column.shown for column in declared.columns}
             for values, state in ((one.base, work.base.state), (one.ours, sides[0]), (one.theirs, sides[1])):
                 row = state.get(name, {}).get(entity)
                 if (values is one.base and one.base_undecided) or row is None:
                     assert values is None
                 else:
                     assert values
-                    stored = {columns.get(prop, prop): value for prop, value in row.items()}
+                    stored = {columns.get(p, p): shown[p](value) if p in shown else value for p, value in row.items()}
                     assert values.items() <= stored.items()
             rows = [state.get(name, {}).get(entity) for state in (work.base.state, work.source, work.onto)]
             if work.in_parts(name) and None not in rows and not one.base_undecided:
@@ -941,7 +968,7 @@ def stored(view: Snapshot, shape: Shape) -> State:
     found: State = {}
     assert set(view.manifest.tables) == {one.key for one in shape.types}
     for one in shape.types:
-        names = {column.name: column.id for column in one.columns}
+        names = {column.name: column for column in one.columns}
         rows = found[one.id] = {}
         for row in view.scan(one.key).to_pylist():
             entity = row.pop("id")
@@ -951,7 +978,7 @@ def stored(view: Snapshot, shape: Shape) -> State:
             else:
                 kept = {"k": row.pop("k")}
             assert row.keys() == names.keys()
-            rows[entity] = kept | {names[name]: value for name, value in row.items()}
+            rows[entity] = kept | {names[name].id: names[name].known(value) for name, value in row.items()}
     return found
 
 
@@ -960,14 +987,10 @@ def tables(rows: State, shape: Shape) -> dict[str, pa.Table]:
     found = {}
     for name, some in rows.items():
         if some:
-            ends = {"id": "String", "from": "String", "to": "String"} if name == EDGE else {"k": "String"}
-            columns = {prop: (prop, kind) for prop, kind in ends.items()}
-            columns |= {column.id: (column.name, column.kind) for column in shape.of(name).columns}
+            columns = [Column(prop, prop, "String") for prop in (("id", "from", "to") if name == EDGE else ("k",))]
+            columns += shape.of(name).columns
             found[shape.of(name).name] = pa.table(
-                {
-                    named: pa.array([row[c] for row in some.values()], ARROW[kind])
-                    for c, (named, kind) in columns.items()
-                }
+                {c.name: pa.array([c.shown(row[c.id]) for row in some.values()], ARROW[c.kind]) for c in columns}
             )
     return found
 
@@ -1014,7 +1037,8 @@ class _Edit:
 
     def change(self) -> None:
         acts = (self._add, self._add, self._rename, self._rename_type, self._drop, self._add_type, self._drop_type)
-        self._random.choice(acts)()
+        changes = (self._widen, self._change_enum, self._require, self._allow_null, self._limit, self._make_unique)
+        self._random.choice((*acts, *changes))()
 
     def _replace(self, old: Type, new: Type) -> None:
         self.shape = replace(self.shape, types=tuple(new if one is old else one for one in self.shape.types))
@@ -1036,9 +1060,11 @@ class _Edit:
         one = self._one()
         number = self._number()
         one = self.shape.of(one.id)
-        kind, default = self._random.choice((("I64", None), ("String", None), ("I64", 7)))
+        kind, default = self._random.choice((("I32", None), ("String", None), ("I64", 7), ("enum", None)))
         name = self._free(_PROPERTIES, self._property_names(one), f"p{number}")
-        column = Column(f"p{number}", name, kind, default)
+        values = ((f"a{number}", f"a{number}"), (f"b{number}", f"b{number}")) if kind == "enum" else ()
+        required = default is not None
+        column = Column(f"p{number}", name, kind, default, required=required, values=values, filled=default)
         self._touched.add((one.id, column.id))
         self._replace(one, replace(one, columns=(*one.columns, column)))
         for row in self.state[one.id].values():
@@ -1057,10 +1083,73 @@ class _Edit:
         one = self._one()
         if columns := self._untouched(one):
             column = self._random.choice(columns)
-            name = self._free(_PROPERTIES, self._property_names(one), f"r{self.shape.created}{len(self._touched)}")
+            name = self._free(_PROPERTIES, self._property_names(one), f"r{self._number()}")
             self._touched.add((one.id, column.id))
             renamed = tuple(replace(c, name=name) if c is column else c for c in one.columns)
             self._replace(one, replace(one, columns=renamed))
+
+    def _any(self, fits: Callable[[Type, Column], bool]) -> tuple[Type, Column] | None:
+        found = [(one, column) for one in self.shape.types for column in one.columns if fits(one, column)]
+        found = [(one, column) for one, column in found if column.id != "mail" and self._is_old(one, column)]
+        return self._random.choice(found) if found else None
+
+    def _is_old(self, one: Type, column: Column) -> bool:
+        before = self.before.find(one.id)
+        return before is not None and before.has(column.id)
+
+    def _alter(self, fits: Callable[[Type, Column], bool], **changes: Any) -> None:
+        """Change some property, if there is one that fits."""
+        if found := self._any(fits):
+            one, column = found
+            altered = tuple(replace(c, **changes) if c is column else c for c in one.columns)
+            self._replace(one, replace(one, columns=altered))
+
+    def _widen(self) -> None:
+        self._alter(lambda _, column: column.kind == "I32", kind="I64")
+
+    def _require(self) -> None:
+        """Forbid null. Rows that have no value stop the change."""
+        self._alter(lambda _, column: not column.required, required=True)
+
+    def _allow_null(self) -> None:
+        self._alter(lambda _, column: column.required, required=False)
+
+    def _limit(self) -> None:
+        """Add, change or remove a range. Rows with other values stop the change."""
+        most = self._random.choice((2, 3, None))
+        numbers = ("I32", "I64")
+        self._alter(lambda _, c: c.kind in numbers and not c.unique and c.default is None and c.most != most, most=most)
+
+    def _make_unique(self) -> None:
+        """Add or remove `@unique`. Rows with equal values stop the change."""
+
+        def fits(one: Type, column: Column) -> bool:
+            other = any(c.unique for c in one.columns)
+            return one.id != EDGE and not other and column.kind != "enum" and column.default is column.most is None
+
+        if self._random.random() < 0.3:
+            self._alter(lambda _, column: column.unique, unique=False)
+        else:
+            self._alter(fits, unique=True)
+
+    def _change_enum(self) -> None:
+        """Add, rename or remove a value. Rows with a removed value stop the change."""
+        found = self._any(lambda _, column: column.kind == "enum")
+        if found is None:
+            return
+        one, column = found
+        name, values = f"w{self._number()}", list(column.values)
+        one = self.shape.of(one.id)
+        chosen = self._random.randrange(len(values))
+        act = self._random.choice(("add", "rename", "rename", "remove"))
+        if act == "add":
+            values.append((name, name))
+        elif act == "rename":
+            values[chosen] = values[chosen][0], name
+        elif len(values) > 1:
+            del values[chosen]
+        altered = tuple(replace(c, values=tuple(values)) if c is column else c for c in one.columns)
+        self._replace(one, replace(one, columns=altered))
 
     def _type_names(self) -> set[str]:
         return {one.name for shape in (self.before, self.shape) for one in shape.types}
@@ -1069,7 +1158,8 @@ class _Edit:
         one = self._one()
         if self.before.find(one.id) is not None and (one.id, "") not in self._touched:
             self._touched.add((one.id, ""))
-            self._replace(one, replace(one, name=self._free(_TYPES, self._type_names(), f"R{self.shape.created}")))
+            name = self._free(_TYPES, self._type_names(), f"R{self._number()}")
+            self._replace(one, replace(one, name=name))
 
     def _drop(self) -> None:
         one = self._one()

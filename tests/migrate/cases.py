@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.migrate.garden import Content, Model, each
 
 
@@ -48,6 +50,37 @@ def without(*names: str) -> Model:
     return model
 
 
+class ApplyTime:
+    """The time of the change: a few minutes old at most, and the same for all rows."""
+
+    def __init__(self) -> None:
+        self._earliest = _now()
+        self._value: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self._value is None and isinstance(other, int) and self._earliest - MINUTES <= other <= _now():
+            self._value = other
+        return type(other) is int and other == self._value
+
+    __hash__ = object.__hash__
+
+
+def _now() -> int:
+    return int(datetime.now(UTC).timestamp() * 1_000)
+
+
+MINUTES = 5 * 60 * 1_000
+"""The oldest time that counts, in milliseconds before the model."""
+
+
+def timed(name: str, prop: str) -> Model:
+    def model(found: Content) -> None:
+        at = ApplyTime()
+        each(name, lambda row: row.update({prop: at}))(found)
+
+    return model
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A schema change.
@@ -58,6 +91,7 @@ class Case:
         model: its effect on the rows.
         metadata_only: whether it neither reads nor writes rows.
         untouched: whether no table gets a new version.
+        quick: whether quick runs test it.
     """
 
     edits: tuple[tuple[str, str], ...]
@@ -65,6 +99,7 @@ class Case:
     model: Model = nothing
     metadata_only: bool = True
     untouched: bool = False
+    quick: bool = True
 
     def schema(self, source: str) -> str:
         for old, new in self.edits:
@@ -295,6 +330,109 @@ CASES = {
         ("update_type_metadata", "update_property_metadata"),
         untouched=True,
     ),
+    "rename an interface": Case(
+        (("interface Owned", "interface Held"), ("implements Owned", "implements Held")),
+        ("add_type", "drop_type", "change_implements", "change_property_origin"),
+        untouched=True,
+        quick=False,
+    ),
+    "drop an interface": Case(
+        (("interface Owned { owner: String? }\n", ""), (" implements Owned", ""), ("mark:", "owner: String?  mark:")),
+        ("drop_type", "change_implements", "change_property_origin"),
+        untouched=True,
+        quick=False,
+    ),
+    "newly implements an interface": Case(
+        edit("node Bed {", "node Bed implements Owned {"),
+        ("change_implements", "add_property"),
+        setting("Bed", "owner", lambda row: None),
+    ),
+    "newly implements an interface whose property it has": Case(
+        (
+            ("node Bed {", "node Bed implements Sized {"),
+            ("interface Owned", "interface Sized { size: I64? }\ninterface Owned"),
+        ),
+        ("add_type", "change_implements", "change_property_origin"),
+        untouched=True,
+        quick=False,
+    ),
+    "remove @unique": Case(
+        (("mark: String? @unique", "mark: String?"), ("@unique(maker, made)", "")),
+        ("remove_constraint", "remove_constraint"),
+        untouched=True,
+        quick=False,
+    ),
+    "add @unique of several properties": Case(
+        edit("@unique(maker, made)", "@unique(maker, made)\n@unique(batch, maker, other)"),
+        ("add_constraint",),
+        metadata_only=False,
+        untouched=True,
+        quick=False,
+    ),
+    "remove and change a default": Case(
+        (('maker: String? @default("acme")', "maker: String?"), ("batch: I64?", "batch: I64? @default(3)")),
+        ("change_default", "change_default"),
+        untouched=True,
+        quick=False,
+    ),
+    "add a required property with the current time": Case(
+        edit("batch: I64?", "batch: I64?  at: DateTime @default(now())"),
+        ("add_property",),
+        timed("Tool", "at"),
+        metadata_only=False,
+    ),
+    "add a nullable property with the current time": Case(
+        edit("batch: I64?", "batch: I64?  at: DateTime? @default(now())"),
+        ("add_property",),
+        setting("Tool", "at", lambda row: None),
+        quick=False,
+    ),
+    "merge by property": Case(
+        edit("@merge(row)", "@merge(property)"), ("update_type_metadata",), untouched=True, quick=False
+    ),
+    "remove @card and @card_in": Case(
+        edit(" @card(0..2) @card_in(0..4)", ""),
+        ("change_cardinality", "change_cardinality"),
+        untouched=True,
+        quick=False,
+    ),
+    "remove constraints of an edge": Case(
+        (("@unique(slot)", ""), ("@range(grade, 0..10)", "")),
+        ("remove_constraint", "remove_constraint"),
+        untouched=True,
+        quick=False,
+    ),
+    "add and tighten constraints of an edge": Case(
+        (("@unique(slot)", '@unique(slot)\n@unique(grade, note2)\n@check(note2, "^[xy]$")'), ("0..10)", "1..10)")),
+        ("add_constraint", "add_constraint", "change_constraint"),
+        metadata_only=False,
+        untouched=True,
+    ),
+    "drop constrained properties of an edge": Case(
+        (("slot: String?", ""), ("@unique(slot)", ""), ("grade: I64?", ""), ("@range(grade, 0..10)", "")),
+        ("drop_property", "drop_property", "remove_constraint", "remove_constraint"),
+        several(dropping("Fits", "slot"), dropping("Fits", "grade")),
+        quick=False,
+    ),
+    "another source of @embed": Case(edit('@embed("text")', '@embed("other")'), ("change_embed",), untouched=True),
+    "another model of @embed": Case(
+        edit('@embed("text")', '@embed("text", model="mock")'), ("change_embed",), untouched=True, quick=False
+    ),
+    "remove and add @embed": Case(
+        ((' @embed("text")', ""), ("vector: Vector(4)?", 'vector: Vector(4)? @embed("note")')),
+        ("change_embed", "change_embed"),
+        untouched=True,
+        quick=False,
+    ),
+    "rename the source of @embed": Case(
+        (("text: String?", 'words: String? @rename_from("text")'), ('@embed("text")', '@embed("words")')),
+        ("rename_property",),
+        renaming("Tool", "text", "words"),
+        quick=False,
+    ),
+    "add a value to the enum of a key": Case(
+        edit("enum(axe, hoe, rake)", "enum(axe, hoe, rake, saw)"), ("extend_enum",), untouched=True, quick=False
+    ),
     "everything at once": Case(
         (
             ("node Plant", 'node Tree @rename_from("Plant")'),
@@ -319,3 +457,8 @@ CASES = {
         metadata_only=False,
     ),
 }
+
+
+def parameters() -> list[object]:
+    """The cases as parameters of a test. Quick runs have some of them."""
+    return [pytest.param(case, id=name, marks=() if case.quick else pytest.mark.slow) for name, case in CASES.items()]

@@ -11,14 +11,15 @@ from tests.commit.child import Children, running
 from tests.migrate.garden import create
 
 from omnigraph.graph import Graph, open
-from omnigraph.settings import FSYNC
+from omnigraph.settings import EMBEDDINGS_MOCK, FSYNC
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fsync() -> Iterator[None]:
-    """Skip fsync: these tests kill processes and never the machine."""
+    """Skip fsync: these tests kill processes and never the machine. Vectors need no provider."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FSYNC.name, "0")
+        patch.setenv(EMBEDDINGS_MOCK.name, "1")
         yield
 
 

@@ -42,6 +42,25 @@ node Plant implements Named {
 }
 node Bed { name: String @key  size: I64?  kind: String? }
 edge In: Plant -> Bed @card(0..3) { since: I32? }
+interface Owned { owner: String? }
+node Tool @merge(row) implements Owned {
+    sort: enum(axe, hoe, rake) @key
+    mark: String? @unique
+    maker: String? @default("acme")
+    made: String?
+    batch: I64?
+    text: String?
+    other: String?
+    sense: Vector(8)? @embed("text")
+    @unique(maker, made)
+}
+edge Fits: Tool -> Tool @card(0..2) @card_in(0..4) {
+    grade: I64?
+    slot: String?
+    note2: String?
+    @unique(slot)
+    @range(grade, 0..10)
+}
 """
 
 PLANTS = 40
@@ -77,6 +96,9 @@ def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph
     graph.load({"Bed": pa.table(beds)}, mode="append")
     ends = {"from": ["p01", "p01", "p02", "p05"], "to": ["north", "south", "north", "west"]}
     graph.load({"In": pa.table({**ends, "since": pa.array([2001, None, 2003, 2004], pa.int32())})}, mode="append")
+    graph.load({"Tool": tools()}, mode="append")
+    fits = {"from": ["axe", "axe", "hoe"], "to": ["hoe", "rake", "rake"], "grade": [1, 10, None]}
+    graph.load({"Fits": pa.table({**fits, "slot": ["a", "b", None], "note2": ["x", "y", "x"]})}, mode="append")
     graph.ensure_indexes()
     graph.mutate('query drop() { delete Plant where code = "p03" }')
     graph.mutate('query grow() { update Plant set { height: 99 } where code = "p20" }')
@@ -84,6 +106,15 @@ def create(place: Path | str, options: Mapping[str, str] | None = None) -> Graph
     graph.branches.create("busy")
     graph.mutate('query grow() { update Plant set { height: 7 } where code = "p21" }', branch="busy")
     return graph
+
+
+def tools() -> pa.Table:
+    texts = {"text": ["to cut", None, "to gather"], "other": ["steel", "wood", "steel"]}
+    texts |= {"maker": ["acme", "acme", "smith"], "made": ["1990", "1991", None], "mark": ["m1", None, "m3"]}
+    vectors = pa.array([[1.0] * 8, None, [0.5] * 8], pa.list_(pa.float32(), 8))
+    return pa.table(
+        {"sort": ["axe", "hoe", "rake"], "batch": [1, 1, 2], "owner": ["ann", None, "bob"], **texts}
+    ).append_column("sense", vectors)
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commit.child import Children
 from tests.commit.graphs import assert_whole, sidecars
-from tests.commit.matrix import Kill, Outcome, kills, outcome
+from tests.commit.matrix import WRITE_POINTS, Kill, Outcome, kills, outcome
 from tests.migrate.cases import CASES, Case
 from tests.migrate.changes import Applying, schema_changes
 from tests.migrate.garden import SCHEMA, content, modelled
@@ -108,6 +108,76 @@ def test_every_row_of_the_migration_tables_survives_a_kill(
         assert content(reopened) == after
         assert reopened.branches.update("idle").is_clean
         assert content(reopened, branch="idle") == after
+        assert reopened.verify().ok
+        assert_whole(reopened)
+
+
+UPDATED = (
+    "rename a node type",
+    "rename properties with an index, a blob and a vector",
+    "drop a property with its constraints",
+    "drop a node type with its edges",
+    "widen I32, U32 and F32",
+    "rename an enum value",
+    "add a required property with a default",
+    "add an edge type",
+    "nullable to required",
+    "add and tighten constraints of an edge",
+    "another source of @embed",
+    "everything at once",
+)
+
+
+def _updates() -> list[object]:
+    """Kinds of schema changes with every failpoint of a branch update. A run of slow tests has one failpoint each."""
+    found: list[object] = []
+    for number, name in enumerate(UPDATED):
+        for place, point in enumerate(WRITE_POINTS):
+            mark = pytest.mark.slow if number % len(WRITE_POINTS) == place else pytest.mark.soak
+            found.append(pytest.param(CASES[name], point, id=f"{name}-{point.value}", marks=mark))
+    return found
+
+
+@pytest.mark.parametrize(("case", "point"), _updates())
+def test_a_killed_update_of_a_branch_to_another_schema_is_visible_completely_or_not_at_all(
+    children: Children, place: Path, case: Case, point: Failpoint
+) -> None:
+    new = case.schema(SCHEMA)
+    with open(place) as graph:
+        # A change of the branch that no schema change makes void, so that a table is written.
+        graph.mutate('query q() { update Plant set { note: "own note" } where code = "p22" }', branch="busy")
+        before, busy = content(graph), content(graph, branch="busy")
+        heads = graph.branch("busy").head.id, graph.snapshot().commit.id
+        graph.schema.apply(new)
+        head = graph.snapshot().commit.id
+        ending = children.run("update_branch", failpoint=f"{point.value}=kill", uri=str(place), branch="busy")
+        assert ending.signal == signal.SIGKILL, f"{point} was not reached: {ending}"
+    main, after = modelled(before, case.model), modelled(busy, case.model)
+    visible = WRITE_POINTS.index(point) >= WRITE_POINTS.index(Failpoint.TABLE_COMMITTED)
+    with open(place) as reopened:
+        made = reopened.branch("busy").head
+        done = reopened.schema.show(branch="busy") == new
+        assert done is visible
+        assert not done or (made.parent, made.merged_parent) == (heads[0], head)
+        assert content(reopened, branch="busy") == (after if done else busy)
+        assert reopened.schema.show(branch="busy") == (new if done else SCHEMA)
+        assert_whole(reopened)
+        again = reopened.branches.update("busy")
+        assert again.is_clean
+        assert (again.outcome == "already_up_to_date") is done
+        assert content(reopened, branch="busy") == after
+        assert content(reopened) == main
+        assert (reopened.schema.source, reopened.snapshot().commit.id) == (new, head)
+        # Commits from before the change, and another branch, keep their schema and rows.
+        for at, rows in zip(heads, (busy, before), strict=True):
+            assert content(reopened, at=at) == rows
+            assert reopened.schema.show(at=at) == SCHEMA
+        assert content(reopened, branch="idle") == before
+        reopened.ensure_indexes(branch="busy")
+        assert content(reopened, branch="busy") == after
+        assert reopened.merge("busy").is_clean
+        assert content(reopened) == after
+        assert reopened.verify(branch="busy").ok
         assert reopened.verify().ok
         assert_whole(reopened)
 

@@ -48,6 +48,19 @@ REFUSED = {
     "another key": (("code: String @key", "code: String"), "OG-BC-101"),
     "another end of an edge": (("In: Plant -> Bed", "In: Plant -> Plant"), "OG-ED-101"),
     "unknown former name": (("old: String?", 'new: String? @rename_from("ancient")'), "OG-NM-101"),
+    "another value in the enum of a key": (
+        ("enum(axe, hoe, rake)", 'enum(axe, hack @rename_from("hoe"), rake)'),
+        "OG-BC-102",
+    ),
+    "former name of another kind": (("node Bed", 'node Pot @rename_from("In") { s: I64? }\nnode Bed'), "OG-NM-102"),
+    "former name of a type that is kept": (("node Bed", 'node Pot @rename_from("Bed") {}\nnode Bed'), "OG-NM-103"),
+    "former name of a property that is kept": (
+        ("old: String?", 'old: String?  x: String? @rename_from("old")'),
+        "OG-NM-103",
+    ),
+    "former name in a new type": (("node Bed", 'node Pot { s: I64? @rename_from("size") }\nnode Bed'), "OG-OW-102"),
+    "another dimension of vectors that are computed": (("Vector(8)", "Vector(16)"), "OG-MF-106"),
+    "key of an edge": (("note2: String?", "note2: String?\n@key(src, dst)"), "OG-BC-101"),
     "former property of another type": (("old: String?", 'old: String?  s: I64? @rename_from("size")'), "OG-OW-101"),
 }
 
