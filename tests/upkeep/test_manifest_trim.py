@@ -25,7 +25,7 @@ from tests.upkeep.test_cleanup_concurrency import graph as concurrent_graph
 from ulid_transform import ulid_now
 
 from omnigraph.commit import manifest_successor
-from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
 from omnigraph.commit.lineage import commits, find_in
 from omnigraph.commit.manifest import Change, Commit, Manifest
 from omnigraph.commit.manifest_successor import successor
@@ -527,3 +527,27 @@ def test_manifest_versions_are_removed_in_s3_and_late_publishes_are_refused(s3_r
             assert fresh.snapshot().commit == head.head
             people(fresh, "after")
             assert fresh.verify().ok
+
+
+@pytest.mark.parametrize("point", [Failpoint.BRANCH_CLOSED, Failpoint.BRANCH_RESET_CLOSED])
+def test_the_start_of_a_branch_whose_delete_or_reset_was_interrupted_is_not_missing(
+    tmp_path: Path, point: Failpoint
+) -> None:
+    with init(tmp_path / "graph", "node A { k: String @key  n: I64? }\nnode B { k: String @key  n: I64? }") as graph:
+        graph.branches.create("dev")
+        add(graph, "a", branch="dev")
+        for name in "bcde":
+            add(graph, name)
+        middle = graph.branch("main").head.id
+        with armed(point, "crash"), pytest.raises(SimulatedCrashError):
+            if point is Failpoint.BRANCH_CLOSED:
+                graph.branches.delete("dev")
+            else:
+                graph.branches.reset("dev", middle)
+        for tag in graph.tags:
+            graph.tags.delete(tag.name)
+        add(graph, "f")
+        graph.cleanup(keep=1, orphans_older_than=NOW)
+        assert graph.verify().ok
+    with open(tmp_path / "graph") as fresh:
+        assert fresh.verify().ok

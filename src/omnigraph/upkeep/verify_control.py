@@ -159,8 +159,16 @@ def _check_start(store: Store, name: str) -> None:
     ref = find_branch(store.objects, name)
     if ref is None or store.has_version(ref.parent_ledger, ref.parent_version):
         return
-    if find_branch(store.objects, name) == ref:  # if not, it was deleted meanwhile
-        raise _missing(store, ref.parent_ledger, ref.parent_version, f"branch '{name}' was created at this version")
+    current = store.current(ref)  # an interrupted reset has not replaced the reference
+    if current != ref and store.has_version(current.parent_ledger, current.parent_version):
+        return
+    if find_branch(store.objects, name) != ref:
+        return  # it was deleted meanwhile
+    try:
+        store.capture(name)
+    except BranchNotFoundError:
+        return  # an interrupted delete has closed the branch, but has not removed its reference
+    raise _missing(store, current.parent_ledger, current.parent_version, f"branch '{name}' was created at this version")
 
 
 def _check_tagged(store: Store, name: str) -> None:
