@@ -11,12 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.merge.repository_model import (
+    EDGE,
     NODES,
+    Column,
     Found,
     Known,
     Repository,
     Row,
+    Shape,
     State,
+    Type,
     broken,
     counts,
     empty,
@@ -32,6 +36,11 @@ node A { k: String @key  n: F64?  s: String?  tags: [String]?  mail: String?  da
 node B { k: String @key  n: I64? }
 edge AB: A -> B @card(0..3) { n: I64? }
 """
+_SHAPE = Shape(
+    (Type("A", "A", (Column("mail", "mail", "String", unique=True),)), Type("B", "B", ()), Type(EDGE, EDGE, ()))
+)
+"""The schema, as far as it has constraints on values."""
+
 _COLUMNS = {
     "A": {"k": pa.utf8(), "n": pa.float64(), "s": pa.utf8(), "tags": pa.list_(pa.utf8()), "mail": pa.utf8()},
     "B": {"k": pa.utf8(), "n": pa.int64()},
@@ -62,7 +71,7 @@ class World:
         """Make a random change of a branch, or none if it would violate a constraint."""
         state = deepcopy(self.state(branch))
         done = random.choice((_put_nodes, _put_nodes, _put_edges, _put_edges, _drop_nodes, _drop_edges))(state, random)
-        if done is None or broken(state) or all(same_rows(state[t], self.state(branch)[t]) for t in state):
+        if done is None or broken(state, _SHAPE) or all(same_rows(state[t], self.state(branch)[t]) for t in state):
             return
         before = self.known.heads[branch]
         done(self.graph, branch)
@@ -71,7 +80,7 @@ class World:
     def merge(self, source: str, target: str, strategy: str | None = None, **options: Any) -> Found | None:
         """Merge, and compare with the model. Returns the conflicts, or None."""
         best, base = self.known.merge_base(source, target)
-        found = merged(base, self.state(source), self.state(target), {}, strategy)
+        found = merged(base, self.state(source), self.state(target), _SHAPE, {}, strategy)
         wanted, conflicts = found.state, found.conflicts
         heads = self.known.heads[target], self.known.heads[source]
         options["strategy"] = strategy

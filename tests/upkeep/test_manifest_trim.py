@@ -539,11 +539,12 @@ def test_the_start_of_a_branch_whose_delete_or_reset_was_interrupted_is_not_miss
         for name in "bcde":
             add(graph, name)
         middle = graph.branch("main").head.id
+        interrupted: dict[Failpoint, Callable[[], object]] = {
+            Failpoint.BRANCH_CLOSED: lambda: graph.branches.delete("dev"),
+            Failpoint.BRANCH_RESET_CLOSED: lambda: graph.branches.reset("dev", middle),
+        }
         with armed(point, "crash"), pytest.raises(SimulatedCrashError):
-            if point is Failpoint.BRANCH_CLOSED:
-                graph.branches.delete("dev")
-            else:
-                graph.branches.reset("dev", middle)
+            interrupted[point]()
         for tag in graph.tags:
             graph.tags.delete(tag.name)
         add(graph, "f")
