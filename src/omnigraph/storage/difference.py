@@ -24,7 +24,7 @@ from lance.fragment import LanceFragment
 from omnigraph.errors import VersionReclaimedError
 from omnigraph.storage.base_paths import MovedDataset
 from omnigraph.storage.blobs import with_content
-from omnigraph.storage.files.scratch import spilled
+from omnigraph.storage.files.scratch import RowCollector
 from omnigraph.storage.row_changes import LOOKUP_LIMIT, ROW_ID, RowSource, matching
 from omnigraph.storage.row_id_set import RowIdSet
 from omnigraph.storage.scans import scanner
@@ -200,7 +200,7 @@ def _recorded_row_ids(
             yield batch
 
     written = counted(_scan(end, new, _CREATED_IDS.names, f"{_UPDATED} > {begin.version}"))
-    found = spilled(_of_part(written, part), _CREATED_IDS)
+    found = _collected(_of_part(written, part), _CREATED_IDS)
     after = found.select(_IDS.names)
     # Rows with the same row id have the same id in both versions, so the ids of replaced rows are not read again.
     replaced = after.filter(pc.less_equal(found[_CREATED], begin.version))
@@ -293,7 +293,7 @@ def count_written(begin: LanceDataset, end: LanceDataset) -> int:
 def row_ids_of(dataset: LanceDataset, fragments: Collection[int], part: Part | None = None) -> pa.Table:
     """`id` and `_rowid` of all rows of some fragments, or of those of a part."""
     chosen = [f for f in dataset.get_fragments() if f.fragment_id in fragments]
-    return spilled(_of_part(_scan(dataset, chosen, _IDS.names), part), _IDS)
+    return _collected(_of_part(_scan(dataset, chosen, _IDS.names), part), _IDS)
 
 
 def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -315,7 +315,7 @@ def rows_of(dataset: LanceDataset, row_ids: pa.Array, columns: Sequence[str]) ->
 
 def _restored_row_ids(begin: LanceDataset, end: LanceDataset, part: Part | None) -> ChangedRowIds:
     sides = [
-        spilled(_of_part(_scan(dataset, fragments, _UPDATED_IDS.names), part), _UPDATED_IDS)
+        _collected(_of_part(_scan(dataset, fragments, _UPDATED_IDS.names), part), _UPDATED_IDS)
         for dataset, fragments in zip((begin, end), _differing_fragments(begin, end), strict=True)
     ]
     # The same row with the same values has the same id, too, so it is in the same part.
@@ -338,7 +338,7 @@ def _existing(
         return _IDS.empty_table(), 0
     if len(wanted) <= LOOKUP_LIMIT:
         taken = dataset._take_rows(wanted, columns=_IDS.names).select(_IDS.names).cast(_IDS)
-        return spilled(_of_part(iter(taken.to_batches()), part), _IDS), taken.num_rows
+        return _collected(_of_part(iter(taken.to_batches()), part), _IDS), taken.num_rows
     changed, _ = _differing_fragments(dataset, other)
     rows, count = RowIdSet(wanted), 0
 
@@ -349,7 +349,7 @@ def _existing(
             count += found.num_rows
             yield found
 
-    return spilled(_of_part(matching_rows(), part), _IDS), count
+    return _collected(_of_part(matching_rows(), part), _IDS), count
 
 
 def _scan(
@@ -358,6 +358,14 @@ def _scan(
     """Scan some fragments, batch by batch."""
     if fragments:
         yield from scanner(dataset, columns=columns, fragments=fragments, filter=filter).to_reader()
+
+
+def _collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """A stream of rows as one table, in a temporary file if it is large."""
+    with RowCollector(schema) as rows:
+        for batch in batches:
+            rows.add(batch)
+        return rows.table()
 
 
 def _of_part(batches: Iterator[pa.RecordBatch], part: Part | None) -> Iterator[pa.RecordBatch]:

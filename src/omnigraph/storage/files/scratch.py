@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.errors import StorageError, StorageErrorKind
 
 SPILL_BYTES = 64 << 20
-"""Maximum size of the rows that `spilled` keeps in memory."""
+"""Maximum size of the rows that `RowCollector` keeps in memory."""
 
 _ADVICE = "free disk space in this directory, set TMPDIR to another directory, or raise the memory budget"
 
@@ -143,11 +143,3 @@ class RowCollector:
         if self._scratch is None:
             return pa.concat_tables([self._schema.empty_table(), *self._held])
         return self._scratch.table()
-
-
-def spilled(parts: Iterable[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Collect a stream of rows as one table (see `RowCollector`)."""
-    with RowCollector(schema) as rows:
-        for part in parts:
-            rows.add(part)
-        return rows.table()
