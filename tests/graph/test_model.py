@@ -54,7 +54,7 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 
 BRANCHES = ("b", "c", "r/x", "r/y", "r")
-TAGS = ("v1", "v2", "b")
+TAGS = ("v1", "v2", "v3")
 HANDLES = (0, 1)
 
 BEFORE_THE_SIDECAR = (Failpoint.CAPTURED, Failpoint.STAGED, Failpoint.FORKED, Failpoint.LEASED)
