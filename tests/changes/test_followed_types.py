@@ -74,6 +74,7 @@ def test_a_renamed_type_stays_followed_and_its_old_name_is_another_type(graph: G
     assert ids(graph.changes.poll(cursor=cursor, types=["Ship"])) == ["argo", "beagle"]
 
 
+@pytest.mark.slow
 def test_every_position_delivers_the_changes_of_the_same_type(graph: Graph) -> None:
     """All cursors of a feed with a filter agree with the whole feed, filtered by the id of the type."""
     start = graph.changes.poll(types="Ship").cursor

@@ -205,6 +205,7 @@ def test_blobs_are_read_only_of_rows_that_may_differ(place: Path, monkeypatch: p
     assert graph.entity("Note", "n1") == {"id": "n1", "name": "n1", "text": BlobInfo(100), "n": 2}
 
 
+@pytest.mark.slow
 def test_cleanup_and_optimize_between_merges_do_not_increase_the_comparison(
     graph: Graph, compared: list[tuple[int, int, int]]
 ) -> None:

@@ -61,8 +61,9 @@ def _check(graph: Graph, merging: Merging, expected: Outcome, heads: tuple[str, 
 def _every_pick() -> Iterator[object]:
     for picking in picks():
         widest = len(picking.types) == 5 and picking.forks
+        mark = pytest.mark.slow if widest else pytest.mark.soak
         for kill in kills(picking):
-            yield pytest.param(picking, kill, id=f"{picking}-{kill}", marks=() if widest else pytest.mark.slow)
+            yield pytest.param(picking, kill, id=f"{picking}-{kill}", marks=mark)
 
 
 @pytest.mark.parametrize(("picking", "kill"), list(_every_pick()))
@@ -99,8 +100,9 @@ def test_a_killed_revert_or_cherry_pick_is_visible_completely_or_not_at_all(
 def _every_update() -> Iterator[object]:
     for updating in updates():
         widest = len(updating.types) == 5
+        mark = pytest.mark.slow if widest else pytest.mark.soak
         for kill in kills(updating):
-            yield pytest.param(updating, kill, id=f"{updating}-{kill}", marks=() if widest else pytest.mark.slow)
+            yield pytest.param(updating, kill, id=f"{updating}-{kill}", marks=mark)
 
 
 @pytest.mark.parametrize(("updating", "kill"), list(_every_update()))

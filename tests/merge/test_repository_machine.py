@@ -1231,7 +1231,7 @@ def _run(number: int, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=() if number < FIRST + 2 else pytest.mark.slow) for number in HISTORIES]
+    "number", [pytest.param(number, marks=() if number == FIRST else pytest.mark.slow) for number in HISTORIES]
 )
 def test_random_histories_agree_with_the_model(number: int, place: Path) -> None:
     _run(number, place)

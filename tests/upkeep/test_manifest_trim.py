@@ -186,6 +186,7 @@ def test_deleted_branches_keep_only_the_merge_bases_that_are_needed(graph: Graph
 # Cost
 
 
+@pytest.mark.slow
 def test_files_and_bytes_of_the_manifest_do_not_grow_with_the_number_of_commits(
     graph: Graph, thresholds: Thresholds
 ) -> None:
