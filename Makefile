@@ -9,8 +9,9 @@ ARGS ?=
 # The tests start hundreds of Python processes. Without cached bytecode each of them compiles every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# `worksteal` gives each process one part of the tests and moves tests over when a process runs out.
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+# Many tests wait for other processes, so three processes keep two cores busy. `worksteal` gives each process one part of
+# the tests and moves tests over when a process runs out.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target what; do printf '  make %-7s %s\n' "$$target" "$$what"; done

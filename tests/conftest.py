@@ -45,13 +45,13 @@ settings.load_profile("few" if CASES else "judge" if os.environ.get("CI") else "
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep some cases of each test when `OMNIGRAPH_CASES` is set, and order the tests for two processes."""
+    """Keep some cases of each test when `OMNIGRAPH_CASES` is set, and order the tests for the processes."""
     if CASES:
         kept = _some_cases(items, CASES)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items[:] = _balanced(items)
+        items[:] = _balanced(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 def _some_cases(items: list[pytest.Item], most: int) -> set[pytest.Item]:
@@ -66,23 +66,29 @@ def _some_cases(items: list[pytest.Item], most: int) -> set[pytest.Item]:
     return kept
 
 
-def _balanced(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Order modules so that two processes finish at the same time, and one of them runs all Spark tests.
+def _balanced(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Order modules so that all processes finish at the same time, and one of them runs all Spark tests.
 
-    `--dist worksteal` gives the first half of the tests to one process and the second half to the other. When one of
-    them has no tests left, it takes some from the end of the other half. So the first half begins with Spark tests,
-    the second half begins with other slow tests, and both end with quick tests.
+    `--dist worksteal` gives each process one part of the tests, of equal length. A process that has no tests left takes
+    some from the end of another part. So the first part begins with Spark tests, the other parts begin with other slow
+    tests, and all parts end with quick tests.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.path, []).append(item)
-    parts: dict[str, list[pytest.Item]] = {"spark": [], "slow": [], "quick": []}
+    spark: list[pytest.Item] = []
+    slow: list[list[pytest.Item]] = [[] for _ in range(max(processes - 1, 1))]
+    quick: list[pytest.Item] = []
     for members in modules.values():
         marks = {mark.name for item in members for mark in item.iter_markers()}
-        parts["spark" if "spark" in marks else "slow" if "slow" in marks else "quick"] += members
-    spark, slow, quick = parts.values()
-    beside_spark = max(0, len(items) // 2 - len(spark))
-    return [*spark, *quick[:beside_spark], *slow, *quick[beside_spark:]]
+        part = spark if "spark" in marks else min(slow, key=len) if "slow" in marks else quick
+        part += members
+    ordered: list[pytest.Item] = []
+    for part in (spark, *slow):
+        beside = max(len(items) // processes - len(part), 0)
+        ordered += part + quick[:beside]
+        quick = quick[beside:]
+    return ordered + quick
 
 
 def pytest_collection_finish() -> None:

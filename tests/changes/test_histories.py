@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.changes.histories import SCHEMA, History, Key, State, expected_changes, records, same, state_of
+from tests.sampling import every_nth
 from tests.thresholds import Thresholds
 
 import omnigraph
@@ -51,7 +52,7 @@ def few_rows_at_a_time(thresholds: Thresholds, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("history", "number"), [(i, i) for i in HISTORIES], indirect=["history"])
+@pytest.mark.parametrize(("history", "number"), every_nth([(i, i) for i in HISTORIES], 2), indirect=["history"])
 def test_the_diff_of_any_two_commits_is_the_difference_of_their_states(
     history: History, number: int, thresholds: Thresholds
 ) -> None:

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pytest
 from tests.commit.graphs import SCHEMA, SEED, assert_whole, create, ids, put, sidecars
+from tests.sampling import every_nth
 from tests.storage.faults import FaultyStore, Operation
 
 from omnigraph.commit import store as store_module
@@ -105,7 +106,8 @@ def calls_of(act: Act, place: Path) -> list[tuple[Operation, str]]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("act", [*ACTS, pytest.param(TRANSACTION, marks=pytest.mark.slow)], ids=lambda act: act.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("act", every_nth([*ACTS, TRANSACTION], 2), ids=lambda act: act.name)
 def test_any_failed_storage_call_gives_a_typed_error_and_the_graph_stays_usable(
     tmp_path: Path, act: Act, when: str
 ) -> None:

@@ -226,7 +226,7 @@ def check(place: Place, store: str, name: str, answer: Answer) -> None:
 
 
 DISK = dict.fromkeys(DO, (Answer.LATE,)) | {"append to 2 tables": tuple(Answer)}
-S3 = {"append to 2 tables": (Answer.LATE,), "append to 1 table, first on a branch": (Answer.LATE,)}
+S3 = {"append to 2 tables": (Answer.LATE,)}
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from tests.commit.child import Children, end, read_log
 from tests.commit.graphs import SEED, assert_chain, assert_whole, create, ids, put
 from tests.patience import until
 from tests.s3_server import S3Root
+from tests.sampling import every_nth
 
 from omnigraph.graph import Graph, open
 
@@ -199,7 +200,7 @@ def test_killed_writers_lose_no_acknowledged_write(
 
 @pytest.mark.s3
 @pytest.mark.slow
-@pytest.mark.parametrize("apart", [False, True], ids=["one branch", "four branches"])
+@pytest.mark.parametrize("apart", every_nth([False, True], 2), ids=["one branch", "four branches"])
 def test_processes_on_an_object_store_lose_no_acknowledged_write(
     children: Children, s3_root: S3Root, tmp_path: Path, apart: bool
 ) -> None:

@@ -24,6 +24,7 @@ from tests.commit.child import Children, Ending, end
 from tests.commit.graphs import NODES, SCHEMA, SEED, assert_whole, create, evolve_to, ids, put
 from tests.commit.matrix import BRANCH_CREATION_POINTS, BRANCH_RESET_POINTS, PAUSES
 from tests.patience import PATIENCE, until
+from tests.sampling import every_nth
 
 import omnigraph
 from omnigraph.commit import audit
@@ -333,7 +334,7 @@ SCHEMA_POINTS = (
 )
 
 
-@pytest.mark.parametrize("point", SCHEMA_POINTS)
+@pytest.mark.parametrize("point", every_nth(SCHEMA_POINTS, 2))
 def test_a_paused_schema_change_keeps_the_schema_change_of_another_process(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:
@@ -357,7 +358,7 @@ CHANGED = SCHEMA.replace(
 )
 
 
-@pytest.mark.parametrize("point", [Failpoint.TABLE_COMMITTED, *SCHEMA_POINTS])
+@pytest.mark.parametrize("point", every_nth([Failpoint.TABLE_COMMITTED, *SCHEMA_POINTS], 2))
 def test_a_paused_column_change_keeps_later_writes_of_another_process(
     paused: Callable[..., Paused], graph: Graph, point: Failpoint
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.sampling import every_nth
 
 import omnigraph
 from omnigraph.errors import InputError
@@ -54,7 +55,7 @@ ALGORITHMS: dict[str, Callable[[Analysis], Outcome]] = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", every_nth(ALGORITHMS, 2))
 def test_spark_and_local_analytics_agree(session: Session, graph: Graph, name: str) -> None:
     weight = "w" if "weight" in name else None
     run = ALGORITHMS[name]

@@ -30,6 +30,7 @@ from tests.pipeline.test_same_graph import (
     _typed,
 )
 from tests.pipeline.worlds import graph_at, numbered, outcome, rows, write
+from tests.sampling import every_nth
 from tests.upkeep.reached import listing, pins, unreached, views
 
 from omnigraph.engine.engines import SparkOptions
@@ -68,9 +69,10 @@ def _cases(mode: str) -> list[tuple[Change, str, int]]:
     return changed + [(_as_it_is, format, PARTS[(i + 1) % 3]) for i, format in enumerate(FORMATS[2:]) if i % 3 == shift]
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)], ids=["some cases", "all cases"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_cluster_gives_the_same_graph_and_errors(cluster: Session, tmp_path: Path, mode: str) -> None:
-    for number, (change, format, parts) in enumerate(_cases(mode)):
+def test_a_cluster_gives_the_same_graph_and_errors(cluster: Session, tmp_path: Path, mode: str, step: int) -> None:
+    for number, (change, format, parts) in enumerate(_cases(mode)[MODES.index(mode) % step :: step]):
         place = tmp_path / str(number)
         content = rows(3, first=100)
         change(content)
@@ -92,7 +94,7 @@ def _loaded(graph: Graph, source: Any, mode: str, cluster: Session, parts: int =
 MOMENTS = ["reading", "written", "routing", "comparing", "worker", "slow"]
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", every_nth(MOMENTS, 2))
 def test_a_load_survives_the_loss_of_an_executor_or_worker(
     cluster: Session, processes: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -227,7 +229,7 @@ class Beside:
             assert self.enough.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize("mode", every_nth(["append", "merge"], 2, first=1))
 def test_concurrent_mutations_and_a_load_keep_all_writes(
     cluster: Session, children: Children, tmp_path: Path, mode: str
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.pipeline.in_process import InProcess
 from tests.pipeline.worlds import Rows, graph_at, outcome, rows, write
+from tests.sampling import every_nth
 
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.graph import Graph
@@ -130,7 +131,7 @@ def _on_spark() -> list[tuple[str, Change, str, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "change", "format", "parts"),
-    _on_spark(),
+    every_nth(_on_spark(), 2),
     ids=_name,
 )
 def test_a_load_on_spark_gives_the_same_result(
