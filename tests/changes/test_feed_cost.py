@@ -86,6 +86,7 @@ def test_a_poll_reads_only_its_commits(graph: Graph, monkeypatch: pytest.MonkeyP
     assert max(costs) <= 16, "the cost of a poll does not depend on the length of the history"
 
 
+@pytest.mark.slow
 def test_every_cursor_is_found_in_every_later_history(graph: Graph) -> None:
     """With merges, whose commits are also rows of the manifest, and parts that are merged meanwhile."""
     random = Random(7)

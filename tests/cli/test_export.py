@@ -98,6 +98,7 @@ def test_a_dash_means_stdout(shell: Shell, filled: str) -> None:
     assert not Path("-").exists()
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_reported(filled: str) -> None:
     run = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "omnigraph.cli.main", "export", filled]
     ended = subprocess.run(run, stderr=subprocess.PIPE, text=True, check=False)

@@ -219,6 +219,7 @@ def test_query_prints_json(shell: Shell, people: str) -> None:
     assert found == shell.json("query", "--uri", people, "-e", PEOPLE, "--format", "csv")  # --json wins
 
 
+@pytest.mark.slow
 def test_rows_are_written_as_an_arrow_stream(shell: Shell, people: str) -> None:
     command = [sys.executable, "-m", "omnigraph.cli.main", "query", "--uri", people, "-e", PEOPLE, "--format", "arrow"]
     done = subprocess.run(command, capture_output=True, check=True)

@@ -60,6 +60,7 @@ def people(shell: Shell, graph: str) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_only_commands_that_need_spark_report_a_missing_package(shell: Shell, graph: str, people: str) -> None:
     declared = shell.write(
         "p.yaml", f"pipeline: p\ngraph: {graph}\nsources: {{rows: {{files: {people}}}}}\nload: {{rows: rows}}\n"
@@ -97,6 +98,7 @@ def test_only_commands_that_need_spark_report_a_missing_package(shell: Shell, gr
         assert "internal error" not in said, (args, error)
 
 
+@pytest.mark.slow
 def test_a_handle_reports_the_missing_package(graph: str, people: str) -> None:
     program = [sys.executable, "-c", _HANDLE, graph, people]
     ran = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE)

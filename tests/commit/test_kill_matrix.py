@@ -110,6 +110,7 @@ def _check(graph: Graph, write: Write, expected: Outcome) -> None:
     assert contents(graph, branch) == {key: sorted([*shown[key], "next"]) for key in TABLES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("write", "kill"), _every())
 def test_a_killed_write_is_visible_completely_or_not_at_all(
     children: Children, place: Path, write: Write, kill: Kill

@@ -66,6 +66,7 @@ def said(place: Path | str, options: dict[str, str] | None = None) -> dict[str, 
         return told(graph)
 
 
+@pytest.mark.slow
 def test_a_backup_is_a_graph(world: World, tmp_path: Path) -> None:
     place, before = world
     with omnigraph.open(place) as graph:
@@ -173,6 +174,7 @@ def test_an_interrupted_write_is_not_in_the_backup(world: World, tmp_path: Path)
         work(kept)
 
 
+@pytest.mark.slow
 def test_a_merge_in_a_backup_finds_its_base_on_a_deleted_branch(tmp_path: Path) -> None:
     """The best common ancestor lies on a deleted branch. Without it, a merge would restore rows or conflict."""
     place, target = tmp_path / "g", tmp_path / "b"

@@ -66,6 +66,7 @@ def paths_on_disk(place: Path) -> set[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", ["removed", "poisoned", "moved"])
 def test_a_moved_graph_reads_and_writes_only_at_the_new_location(world: World, tmp_path: Path, fate: str) -> None:
     place, before = world

@@ -335,6 +335,7 @@ def test_schema_changes_do_not_hide_changes(graph: Graph) -> None:
     assert second in [one[0] for one in log_of(graph, "ann")]
 
 
+@pytest.mark.slow
 def test_the_cost_depends_on_the_changes_of_the_entity(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on the number of commits: they are searched by bisection."""
     put(graph, "ann", age=1)

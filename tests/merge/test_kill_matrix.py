@@ -26,6 +26,7 @@ def _every() -> Iterator[object]:
             yield pytest.param(merging, kill, id=f"{merging}-{kill}", marks=() if widest else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("merging", "kill"), list(_every()))
 def test_a_killed_merge_is_visible_completely_or_not_at_all(
     children: Children, place: Path, merging: Merging, kill: Kill

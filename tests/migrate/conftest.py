@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,28 @@ from tests.commit.child import Children, running
 from tests.migrate.garden import create
 
 from omnigraph.graph import Graph, open
-from omnigraph.settings import EMBEDDINGS_MOCK, FSYNC
+from omnigraph.settings import EMBEDDINGS_MOCK
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _no_fsync() -> Iterator[None]:
-    """Skip fsync: these tests kill processes and never the machine. Vectors need no provider."""
+@contextmanager
+def _mock_vectors() -> Iterator[None]:
+    """Vectors need no provider. Tests of other packages must not see this setting."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FSYNC.name, "0")
         patch.setenv(EMBEDDINGS_MOCK.name, "1")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _settings() -> Iterator[None]:
+    with _mock_vectors():
         yield
 
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("template") / "garden"
-    create(place).close()
+    with _mock_vectors():
+        create(place).close()
     return place
 
 
@@ -46,7 +53,9 @@ def graph(place: Path) -> Iterator[Graph]:
 
 @pytest.fixture(scope="session")
 def _children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
-    with running(tmp_path_factory.mktemp("children")) as children:
+    with ExitStack() as started:
+        with _mock_vectors():  # child processes inherit the environment
+            children = started.enter_context(running(tmp_path_factory.mktemp("children")))
         yield children
 
 

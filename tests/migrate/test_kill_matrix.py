@@ -36,6 +36,7 @@ def _outcome(change: Applying, kill: Kill) -> Outcome:
     return Outcome.UNDONE if kill.point is Failpoint.TABLE_PACKED else outcome(change, kill)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "kill"), _every())
 def test_a_killed_schema_change_is_visible_completely_or_not_at_all(
     children: Children, place: Path, change: Applying, kill: Kill

@@ -11,6 +11,7 @@ from tests.migrate.garden import SCHEMA, content, modelled
 from omnigraph.graph import Graph, open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", parameters())
 def test_a_schema_change_has_the_effect_of_its_model(graph: Graph, case: Case) -> None:
     new = case.schema(SCHEMA)

@@ -238,6 +238,7 @@ def _fast() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_changes_agree_with_the_model(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path / "t", random.Random(seed))

@@ -37,6 +37,7 @@ def test_equal_values_are_in_the_same_partition_of_every_table() -> None:
     assert len([part for part in left if part.num_rows]) > 1
 
 
+@pytest.mark.slow
 def test_a_load_into_an_empty_graph_needs_no_shuffle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[str] = []
     repartition = Frame.repartitionById

@@ -127,6 +127,7 @@ def test_an_outdated_expected_head_is_refused(graph: Graph, source: Any) -> None
         pipeline(graph).load(source, mode="append", expect_head=head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "draft"])
 @pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_concurrent_commit_causes_a_retry(graph: Graph, source: Any, branch: str, mode: str) -> None:

@@ -164,6 +164,7 @@ def test_a_concurrent_commit_discards_the_matched_rows(tmp_path: Path, branch: s
     assert len(graph.session.store.tables.forks(snapshot.pin("node:Person").ref.path)) == (branch != "main")
 
 
+@pytest.mark.slow
 def test_the_merge_method_depends_on_the_size_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "input", _both(rows(3, first=100)), "ndjson")
     graph = graph_at(tmp_path / "graph")

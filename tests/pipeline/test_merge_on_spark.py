@@ -135,6 +135,7 @@ def _fleet(place: Path) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])
 def test_tasks_write_large_changes(tmp_path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also rows that conflict resolution reverts, restores and removes; existing row ids stay."""
@@ -263,6 +264,7 @@ def test_properties_and_blobs_of_both_sides_are_combined_by_tasks(tmp_path: Path
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])
 def test_orphan_edges_with_properties_of_both_sides_are_written_by_tasks(tmp_path: Path, strategy: str) -> None:
     """Conflict resolution changes the endpoints of staged rows."""

@@ -197,6 +197,7 @@ def pairs(world: World, seed: int) -> Iterator[tuple[int, Query, Reader, duckdb.
         database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [PAIRS, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_duckdb_gives_the_same_rows_in_the_same_order(wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_FSYNC", "0")

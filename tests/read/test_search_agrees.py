@@ -217,6 +217,7 @@ def pairs(library: Library, seed: int) -> Iterator[tuple[int, Query, Reader]]:
                 yield number, query, reader
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [PAIRS, pytest.param(20_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("share", range(SHARES))
 def test_searching_agrees_with_the_oracle(share: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,6 +298,7 @@ def _agree(said: pa.Table | OmnigraphError, usual: pa.Table | OmnigraphError) ->
         assert said.equals(usual), f"this way\n{said.to_pylist()}\nas it comes\n{usual.to_pylist()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [PAIRS, pytest.param(1_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", WAYS)
 def test_each_execution_strategy_agrees_with_the_oracle(name: str, wanted: int, monkeypatch: Patch) -> None:

@@ -308,6 +308,7 @@ class Tour:
         assert set(before) & both == set(after) & both, "a row that both versions have is told in both"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forked", [False, True], ids=["trunk", "fork"])
 @pytest.mark.parametrize("indexed", [False, True], ids=["bare", "indexed"])
 @given(steps=st.lists(Step, max_size=7), first=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 9)))

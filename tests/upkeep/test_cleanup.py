@@ -532,6 +532,7 @@ def table_files(graph: Graph) -> tuple[int, int]:
     return sum(file.suffix == ".manifest" for file in files), sum(file.stat().st_size for file in files)
 
 
+@pytest.mark.slow
 def test_removed_versions_are_counted_with_those_of_removed_forks_and_tables(graph: Graph, tmp_path: Path) -> None:
     for step in range(4):
         people(graph, f"p{step}")

@@ -128,6 +128,7 @@ def test_optimize_changes_only_files(graph: Graph, indexed: str) -> None:
     assert seen(graph) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 7])
 def test_optimize_between_random_writes_keeps_answers(graph: Graph, seed: int) -> None:
     """Random writes between optimizations: indexes never return old values."""

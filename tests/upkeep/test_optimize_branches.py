@@ -40,6 +40,7 @@ def fragments(graph: Graph, branch: str) -> int:
     return len(graph.snapshot(branch=branch).table("node:Person").fragments())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indexed", [False, True], ids=["no index", "inherited indexes"])
 def test_a_branch_is_compacted_and_indexed_without_a_change_of_answers(graph: Graph, indexed: bool) -> None:
     fill(graph)

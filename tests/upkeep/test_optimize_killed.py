@@ -29,6 +29,7 @@ def _fragments(graph: Graph) -> set[int]:
     return {len(graph.session.store.tables.at(graph.snapshot().pin(key).ref).fragments()) for key in TABLES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", _kills(), ids=str)
 def test_a_killed_optimize_is_visible_completely_or_not_at_all(children: Children, tmp_path: Path, kill: Kill) -> None:
     place = tmp_path / "graph"

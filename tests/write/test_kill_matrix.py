@@ -83,6 +83,7 @@ def _check_next(graph: Graph, request: Request) -> None:
     assert_whole(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("request_", "kill"), [*_every(), *_forking()])
 def test_a_killed_request_is_complete_or_undone(children: Children, place: Path, request_: Request, kill: Kill) -> None:
     expected = outcome(request_, kill) if kill.point in WRITE_POINTS else Outcome.NOTHING

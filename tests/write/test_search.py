@@ -70,6 +70,7 @@ def test_shared_values_are_found_with_any_memory_limit(ways: str, limit: int) ->
     assert said == expected[:100]
 
 
+@pytest.mark.slow
 def test_rows_that_all_share_a_value_with_another_do_not_stay_in_memory() -> None:
     stored = Generated([f"a value of some length, number {i % (ROWS // 2)}" for i in range(ROWS)])
     limit = 1 << 19

@@ -121,6 +121,7 @@ def run_everything(text: str) -> None:
     assert lint_queries(text, CATALOG).to_json({}, "q.gq")["status"] in ("ok", "error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", WIDE)
 def test_a_wide_text_compiles_or_fails_quickly(shape: str) -> None:
     text = WIDE[shape](10_000 if shape in ("or", "and", "clauses", "projections", "numbers", "queries") else 3_000)
