@@ -11,7 +11,7 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 from tests.lance_guards.small import append, create, ids, newest, rows
 
-from omnigraph.storage.table_files import versions
+from omnigraph.storage.table_files import data_file_name, versions
 from omnigraph.storage.table_ref import manifest_name
 
 
@@ -23,6 +23,11 @@ def tracked(dataset: LanceDataset, version: int) -> set[str]:
 def on_disk(place: Path) -> set[str]:
     skipped = ("_refs", "latest_version_hint.json")
     return {str(file) for file in place.rglob("*") if file.is_file() and not set(file.parts) & set(skipped)}
+
+
+def test_the_name_of_a_data_file_is_its_path(tmp_path: Path) -> None:
+    (file,) = append(create(tmp_path), "a").get_fragments()[0].metadata.files
+    assert data_file_name(file) == file.path
 
 
 def test_every_file_of_a_version_is_listed(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from omnigraph.storage.ledger import LedgerVersion
 TAIL_COMMITS = 64
 """Maximum number of commits and ancestors in the state. If there are more, they move to a new part."""
 
-FAN_IN = 8
+FAN_IN = 4
 """Number of parts that are merged into one larger part."""
 
 

@@ -51,7 +51,7 @@ from omnigraph.storage.latest_version import (
 )
 from omnigraph.storage.ledger_seal import Parts, read_seal, sealed_schema
 from omnigraph.storage.staged import TableConflictError
-from omnigraph.storage.table_files import Needs, below, needs, versions
+from omnigraph.storage.table_files import Needs, below, data_file_name, needs, versions
 from omnigraph.storage.table_ref import branch_ref_path, manifest_name, table_directory
 from omnigraph.storage.tables import Sync
 
@@ -119,7 +119,7 @@ class LedgerVersion:
     @property
     def part_names(self) -> tuple[str, ...]:
         """Name of each part. Parts of different versions or branches with the same name have the same rows."""
-        return tuple(fragment.files[0].path for fragment in self._fragments)
+        return tuple(data_file_name(fragment.files[0]) for fragment in self._fragments)
 
     def read(self, *, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> pa.Table:
         """The rows of all parts.
@@ -352,7 +352,9 @@ class Ledger:
         sums = read_seal(dataset, self._root, path, found, fragments) or {}
         shared = self._parts.on_disk and any(part.files[0].base_id is not None for part in fragments)
         bases = base_directories(dataset) if shared else {}
-        files = tuple((self._part_path(branch, bases, part), sums.get(part.files[0].path)) for part in fragments)
+        files = tuple(
+            (self._part_path(branch, bases, part), sums.get(data_file_name(part.files[0]))) for part in fragments
+        )
         rows = tuple(int(fragment.num_rows) for fragment in fragments)
         again = partial(self._find, branch, found)
         return LedgerVersion(branch, found, rows, path, dataset, fragments, files, self._parts, again)
@@ -363,7 +365,7 @@ class Ledger:
         directory = table_directory(self.path, branch)
         if file.base_id is not None and file.base_id in bases:
             directory = below(bases[file.base_id], self.path)
-        return f"{directory}/data/{file.path}"
+        return f"{directory}/data/{data_file_name(file)}"
 
     def versions(self, branch: str | None = None) -> list[int]:
         """All versions, oldest first; empty if the ledger or branch does not exist."""
@@ -431,7 +433,7 @@ class Ledger:
                 for fragment in write_fragments(rows, base._dataset, schema=base.schema, mode="append")
             ]
         fragments = [base._fragments[i] for i in keep] + added
-        recorded = {part.files[0].path: base._files[i][1] for i, part in enumerate(base._fragments)}
+        recorded = {data_file_name(part.files[0]): base._files[i][1] for i, part in enumerate(base._fragments)}
         sums = recorded | self._parts.sums(table_directory(self.path, base.branch), added)
         sealed = sealed_schema(schema or base.schema, base.version + 1, fragments, sums)
         # Overwrite without retries is the only operation that Lance commits only if the base is the newest version.
@@ -470,7 +472,7 @@ class Ledger:
         directory = table_directory(self.path, branch)
         # Parts from before the branch was created are in the directory of its parent, and were flushed there.
         own = [file for part in parts for file in part.files if file.base_id is None]
-        files = [f"{directory}/data/{file.path}" for file in own]
+        files = [f"{directory}/data/{data_file_name(file)}" for file in own]
         files += [f"{directory}/_versions/{manifest_name(version)}" for version in versions]
         self._sync(files, levels=None if created else 2)
 

@@ -21,6 +21,7 @@ from omnigraph.errors import DamagedFileError
 from omnigraph.storage.checksums import file_checksum
 from omnigraph.storage.latest_version import latest_damage
 from omnigraph.storage.objects.os_failures import refuse_forbidden
+from omnigraph.storage.table_files import data_file_name
 
 SEAL = b"omnigraph:parts"
 
@@ -42,7 +43,7 @@ class Parts:
 
     def sums(self, directory: str, added: Sequence[FragmentMetadata]) -> dict[str, str | None]:
         """Checksums of new parts by file name. None in an object store, where the files would have to be read again."""
-        files = [file.path for part in added for file in part.files]
+        files = [data_file_name(file) for part in added for file in part.files]
         if not self.on_disk:
             return dict.fromkeys(files)
         found = {name: f"{file_checksum(f'{self.root}/{directory}/data/{name}').crc:08x}" for name in files}
@@ -139,8 +140,8 @@ def _columns(schema: pa.Schema) -> list[list[str]]:
 
 def _part_entry(part: FragmentMetadata) -> list[object]:
     file = part.files[0]
-    return [file.path, file.file_size_bytes, part.num_rows]
+    return [data_file_name(file), file.file_size_bytes, part.num_rows]
 
 
 def _sum(part: FragmentMetadata, sums: Mapping[str, str | None]) -> str | None:
-    return sums.get(part.files[0].path)
+    return sums.get(data_file_name(part.files[0]))
