@@ -25,7 +25,7 @@ from omnigraph.storage.table_ref import TableRef, table_directory
 from omnigraph.storage.uri import Scheme
 
 _READERS = 8
-_MOVES = (None, WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE, WriterKind.REPAIR)
+MOVES = (None, WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE, WriterKind.REPAIR)
 """Writes after which a branch may have other tables, or lower version numbers. Unknown ones count as such."""
 
 
@@ -153,7 +153,7 @@ class _Search:
         self._breaks = [
             i
             for i, (one, following) in pairs
-            if following.writer in _MOVES or following.manifest_version != one.manifest_version + 1
+            if following.writer in MOVES or following.manifest_version != one.manifest_version + 1
         ]
 
     def removed(self) -> list[str]:
