@@ -312,7 +312,7 @@ def test_the_cost_of_a_status_after_a_hard_drop_does_not_depend_on_the_number_of
     reads: list[object] = []
     read, files = Store.manifest_in, TableStorage.needs
 
-    def counted(store: Store, *at: Any) -> Manifest:
+    def counted(store: Store, *at: Any) -> Manifest | None:
         reads.append(at)
         return read(store, *at)
 
