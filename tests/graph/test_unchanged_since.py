@@ -240,3 +240,66 @@ def test_the_commit_can_be_a_merged_commit(graph: Graph) -> None:
         run(graph, "age", since=read, name="dee", age=3)
     with pytest.raises(ChangedSinceError, match="Bern"):
         run(graph, "city", since=read, name="Bern")
+
+
+OTHER_SCHEMA = SCHEMA.replace("age: I64?", "age: I64?  email: String?")
+
+
+@pytest.fixture
+def side(graph: Graph) -> Graph:
+    """A branch with a change of its own. On `main`, the schema and the age of ann are different."""
+    graph.branches.create("side")
+    run(graph.branch("side"), "add", name="own", age=1)
+    graph.schema.apply(OTHER_SCHEMA)
+    run(graph, "age", name="ann", age=7)
+    return graph
+
+
+def test_a_branch_update_to_another_schema_checks_the_rows_that_it_changes(side: Graph) -> None:
+    seen = side.branch("side").head.id
+    run(side.branch("side"), "age", name="ann", age=5)
+    with pytest.raises(ChangedSinceError, match="node:Person 'ann'"):
+        side.branches.update("side", strategy="theirs", unchanged_since=seen)
+    run(side.branch("side"), "age", name="ann", age=10)
+    assert side.branches.update("side", unchanged_since=seen).commit is not None
+
+
+def test_a_branch_update_to_another_schema_ignores_changes_of_other_rows(side: Graph) -> None:
+    seen = side.branch("side").head.id
+    run(side.branch("side"), "age", name="own", age=2)
+    run(side.branch("side"), "age", name="bob", age=2)
+    run(side.branch("side"), "age", name="ann", age=7)  # as on main, so the update does not change it
+    assert side.branches.update("side", unchanged_since=seen).commit is not None
+
+
+def test_a_branch_update_checks_entities_that_it_inserts(side: Graph) -> None:
+    run(side, "add", name="dan", age=4)
+    seen = side.branch("side").head.id
+    run(side.branch("side"), "add", name="dan", age=9)
+    with pytest.raises(ChangedSinceError, match="node:Person 'dan'"):
+        side.branches.update("side", strategy="theirs", unchanged_since=seen)
+
+
+def test_a_branch_update_checks_all_entities_of_a_dropped_type(graph: Graph) -> None:
+    graph.branches.create("side")
+    run(graph.branch("side"), "lives", p="ann", c="Oslo")
+    first = graph.branch("side").head.id
+    graph.mutate('query q() { delete Lives where from = "ann" }', branch="side")
+    graph.schema.apply("node Person { name: String @key  age: I64?  photo: Blob? }", allow="drops")
+    with pytest.raises(ChangedSinceError, match="edge:Lives"):
+        graph.branches.update("side", unchanged_since=first)
+    assert graph.branches.update("side", unchanged_since=graph.branch("side").head.id).commit is not None
+
+
+def test_a_branch_update_after_a_rename_of_a_type_is_accepted(graph: Graph) -> None:
+    graph.branches.create("side")
+    run(graph.branch("side"), "add", name="own", age=1)
+    renamed = SCHEMA.replace("Person ", "Human ").replace("node Human {", 'node Human @rename_from("Person") {')
+    graph.schema.apply(renamed)
+    graph.mutate('query q() { update Human set { age: 7 } where name = "ann" }')
+    seen = graph.branch("side").head.id
+    run(graph.branch("side"), "age", name="ann", age=1)
+    with pytest.raises(ChangedSinceError, match="node:Person 'ann'"):
+        graph.branches.update("side", strategy="theirs", unchanged_since=seen)
+    run(graph.branch("side"), "age", name="ann", age=10)
+    assert graph.branches.update("side", unchanged_since=seen).commit is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph import MergeReceipt
 from omnigraph.errors import MergeConflictsError
 from omnigraph.graph import Graph
 from omnigraph.storage.table_ref import manifest_name
@@ -285,6 +287,34 @@ def test_an_unreadable_table_of_the_base_leaves_only_its_rows_undecided(graph: G
     assert found.changes["node:City"].inserted == 1
     assert graph.merge("side", resolutions={("Person", "a"): "theirs", ("Person", "b"): "ours"}).commit is not None
     assert _ages(graph) == {"a": 2, "b": 3, "c": 1, "d": 1}
+
+
+@pytest.mark.parametrize("verb", ["merge", "update"])
+def test_an_unreadable_table_of_the_base_does_not_block_states_with_different_schemas(graph: Graph, verb: str) -> None:
+    _do(graph, 'insert Knows { from: "a", to: "b", since: 1 }')
+    graph.branches.create("side")
+    begun = [graph.snapshot().pin(key).ref for key in ("node:Person", "edge:Knows")]
+    _set(graph, "a", 2, "side")
+    _do(graph, 'insert Knows { from: "c", to: "d", since: 2 }', "side")
+    _set(graph, "b", 3)
+    _do(graph, 'delete Person where name = "a"')
+    graph.schema.apply(graph.schema.source.replace("age: I64?", "age: I64?  email: String?"))
+    for ref in begun:
+        (Path(graph.uri) / ref.path / "_versions" / manifest_name(ref.version)).unlink()
+    graph = omnigraph.open(graph.uri)
+
+    def run(**options: Any) -> MergeReceipt:
+        return graph.merge("side", **options) if verb == "merge" else graph.branches.update("side", **options)
+
+    branch, main, side = ("main", "ours", "theirs") if verb == "merge" else ("side", "theirs", "ours")
+    found = run(preview=True).conflicts
+    assert [one.type_name for one in found] == ["Person", "Person", "Knows", "Knows"]
+    assert [one.entity_id for one in found[:2]] == ["a", "b"]
+    assert all(one.base_undecided for one in found)
+    choices = {(one.type_name, one.entity_id): main if one.entity_id == "b" else side for one in found}
+    assert run(resolutions=choices).commit is not None
+    assert _ages(graph, branch) == {"a": 2, "b": 3, "c": 1, "d": 1}
+    assert graph.snapshot(branch=branch).scan("edge:Knows").num_rows == 2
 
 
 def test_a_preview_of_a_virtual_base_writes_nothing(graph: Graph) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commit.child import Children
@@ -14,10 +15,14 @@ from tests.commit.test_failed_flush import Flushes
 from tests.migrate.garden import SCHEMA, content, create
 
 from omnigraph.commit.failpoints import Failpoint, SimulatedCrashError, armed
+from omnigraph.commit.manifest import Manifest
+from omnigraph.commit.store import Store
 from omnigraph.errors import ConflictError, VersionReclaimedError, WriteUndoneError
 from omnigraph.graph import Graph, init, open
 from omnigraph.migrate import hard_drops
 from omnigraph.settings import FSYNC
+from omnigraph.storage.table_files import Needs
+from omnigraph.storage.tables import TableStorage
 
 NO_OLD = SCHEMA.replace("    old: String?\n", "")
 NO_BEDS = SCHEMA.replace("node Bed { name: String @key  size: I64?  kind: String? }\n", "").replace(
@@ -255,6 +260,77 @@ def test_upkeep_completes_a_hard_drop_that_a_tag_prevented(small: Graph) -> None
     assert [(drop.type_key, drop.versions_kept) for drop in done] == [(key, 0) for key in TYPES]
     assert not any(_is_readable(small, key, one) for key in TYPES for one in earlier)
     assert small.upkeep().is_idle
+
+
+def _add(graph: Graph, name: str, branch: str = "main") -> None:
+    graph.mutate(f'query add() {{ insert Person {{ name: "{name}" }} }}', branch=branch)
+
+
+def test_later_versions_do_not_make_a_finished_hard_drop_unfinished(small: Graph) -> None:
+    small.tags.create("v1")
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    for number in range(6):
+        _add(small, f"p{number}")
+    assert small.optimize().commit is not None
+    assert small.status().unfinished_drops == ()
+    small.branches.create("work")
+    _add(small, "new", "work")
+    small.branches.delete("work")
+    assert small.status().unfinished_drops == ()
+    assert small.upkeep().hard_drops == ()
+
+
+@pytest.mark.parametrize("need", ["a branch", "a merge base", "an updated branch"])
+def test_a_hard_drop_is_unfinished_when_nothing_needs_its_data_any_more(small: Graph, need: str) -> None:
+    small.branches.create("work")
+    _add(small, "new", "work")
+    if need == "a merge base":
+        _add(small, "merged")
+        small.merge("main", "work")
+        _add(small, "later")
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    if need == "an updated branch":
+        small.branches.update("work")
+    small.optimize(branch="work")
+    assert small.status().unfinished_drops == ()
+    _add(small, "more")
+    _add(small, "more", "work")
+    assert small.status().unfinished_drops == ()
+    small.branches.delete("work")
+    assert small.status().unfinished_drops == TYPES
+    assert [(one.type_key, one.versions_kept) for one in small.upkeep().hard_drops] == [(key, 0) for key in TYPES]
+    assert small.status().unfinished_drops == ()
+
+
+@pytest.mark.parametrize("branch", ["main", "work"])
+def test_the_cost_of_a_status_after_a_hard_drop_does_not_depend_on_the_number_of_commits(
+    small: Graph, monkeypatch: pytest.MonkeyPatch, branch: str
+) -> None:
+    small.tags.create("v1")
+    small.branches.create("work")
+    small.schema.apply(NO_SECRETS, allow="data_loss")
+    reads: list[object] = []
+    read, files = Store.manifest_in, TableStorage.needs
+
+    def counted(store: Store, *at: Any) -> Manifest | None:
+        reads.append(at)
+        return read(store, *at)
+
+    def counted_files(tables: TableStorage, *at: Any) -> Needs:
+        reads.append(at)
+        return files(tables, *at)
+
+    monkeypatch.setattr(Store, "manifest_in", counted)
+    monkeypatch.setattr(TableStorage, "needs", counted_files)
+    counts = []
+    for number in range(0, 24, 12):
+        for each in range(12):
+            _add(small, f"p{number + each}", branch)
+        with open(small.uri) as graph:
+            reads.clear()
+            assert graph.status().unfinished_drops == ()
+            counts.append(len(reads))
+    assert counts[0] == counts[1] <= 8
 
 
 def test_a_branch_that_is_created_after_a_hard_drop_has_no_dropped_data(small: Graph) -> None:

@@ -16,6 +16,7 @@ import omnigraph
 from omnigraph.engine.engines import SparkOptions
 from omnigraph.graph import Graph
 from omnigraph.pipeline.spark.session import Session
+from omnigraph.storage.table_ref import manifest_name
 
 OLD = """
 node Pot { name: String @key  size: I32?  glaze: enum(red, blue)?  note: String?  photo: Blob? }
@@ -159,6 +160,21 @@ def test_tasks_fill_and_convert_the_values_of_the_older_schema(renamed: Place) -
         "p30": (30, "blue", "kept", 7),
         "p35": None,
     }
+
+
+def test_tasks_find_undecided_conflicts_without_a_readable_base(renamed: Place) -> None:
+    listed = []
+    for how in ({"engine": "local"}, {"engine": "spark", "spark": SparkOptions(InProcess(), tasks=2)}):
+        with renamed.fresh() as graph:
+            commits = [one.id for one in graph.commits]
+            base = graph.snapshot(commit=commits[commits.index(renamed.early) + 1]).pin("node:Pot").ref
+        (Path(renamed.uri) / base.path / "_versions" / manifest_name(base.version)).unlink()
+        with omnigraph.open(renamed.uri) as graph:
+            done = graph.merge("old", preview=True, **how)
+            listed.append({one.entity_id for one in done.conflicts if one.type_name == "Pot"})
+            assert all(one.base_undecided for one in done.conflicts if one.type_name == "Pot")
+            assert done.changes["edge:Beside"].updated == 1
+    assert listed[0] == listed[1] >= {"p05", "p20", "p30", "p41"}
 
 
 @pytest.mark.spark

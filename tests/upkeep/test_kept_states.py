@@ -83,6 +83,44 @@ def test_a_schema_change_that_removed_data_marks_no_commit(tmp_path: Path) -> No
             before.scan("node:B")
 
 
+NO_NUMBER = "node A { k: String @key  n: I64? }\nnode B { k: String @key }"
+
+
+@pytest.mark.parametrize("created", ["before", "after"])
+def test_a_schema_change_that_removed_data_does_not_hide_removed_states_of_branches(
+    tmp_path: Path, created: str
+) -> None:
+    with omnigraph.init(tmp_path / "g", SCHEMA.replace("n: I64? }\nnode B", "n: I64?  m: I64? }\nnode B")) as graph:
+        put(graph, "A", 1)
+        if created == "before":
+            graph.branches.create("dev")
+        graph.schema.apply(SCHEMA, allow="data_loss")
+        if created == "after":
+            graph.branches.create("dev")
+        for number in range(4):
+            put(graph, "A", number, "dev")
+        graph.cleanup(keep=1, orphans_older_than=NOW)
+        own = [one for one in graph.commits.list(branch="dev").commits if one.branch == "dev"]
+        assert [is_readable(graph, one.id) for one in own] == [True, False, False, False]
+        assert graph.commits.list(branch="dev").removed >= {one.id for one in own[1:]}
+
+
+def test_a_schema_change_that_removed_data_marks_no_commit_from_before_a_reset(tmp_path: Path) -> None:
+    with omnigraph.init(tmp_path / "g", SCHEMA) as graph:
+        put(graph, "A", 1)
+        graph.branches.create("dev")
+        for name in "BAB":
+            put(graph, name, 2, "dev")
+        commit = graph.commits.list(branch="dev").commits[1].id
+        graph.tags.create("t", branch="dev")
+        graph.branches.reset("dev", graph.branch("main").head.id)
+        graph.schema.apply(NO_NUMBER, allow="data_loss")
+        before = graph.snapshot(commit=commit)
+        assert before.scan("node:A").num_rows == 1
+        with pytest.raises(VersionReclaimedError, match="version"):
+            before.scan("node:B")
+
+
 def test_a_backup_marks_the_commits_whose_tables_it_leaves_out(tmp_path: Path) -> None:
     with omnigraph.init(tmp_path / "g", SCHEMA) as graph:
         for number in range(6):

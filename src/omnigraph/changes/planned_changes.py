@@ -135,6 +135,24 @@ class PlannedChanges:
             found[one.key] = earlier[0] + inserted, earlier[1] + updated, earlier[2] + deleted
         return tuple(TypeCounts(key, *numbers) for key, numbers in sorted(found.items()) if any(numbers))
 
+    def touched(self) -> dict[str, pa.Array | None]:
+        """The ids of the entities that change, by type key of the old state; None for all entities of a dropped type.
+
+        Reads the rows that may differ.
+        """
+        found: dict[str, pa.Array | None] = {}
+        for one in self._types:
+            before = one.pair.before
+            if before is None or one.pair.is_same_version:
+                continue
+            if one.pair.after is None:
+                found[before.key] = None
+                continue
+            changes = [changed.ids for changed in changes_of(self._tables, one.pair, one.rows)]
+            if changes:
+                found[before.key] = pa.concat_arrays(changes)
+        return found
+
     def previewed(self, limit: int = MOST_CHANGES) -> tuple[PreviewedChange, ...]:
         """The first changes with their values, by type key and id."""
         changes: list[PreviewedChange] = []

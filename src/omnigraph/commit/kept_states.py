@@ -25,7 +25,7 @@ from omnigraph.storage.table_ref import TableRef, table_directory
 from omnigraph.storage.uri import Scheme
 
 _READERS = 8
-_MOVES = (None, WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE, WriterKind.REPAIR)
+MOVES = (None, WriterKind.SCHEMA_APPLY, WriterKind.BRANCH_UPDATE, WriterKind.REPAIR)
 """Writes after which a branch may have other tables, or lower version numbers. Unknown ones count as such."""
 
 
@@ -51,11 +51,12 @@ def checked_state(store: Store, view: Manifest) -> Manifest:
 
 def has_tables(store: Store, view: Manifest) -> bool:
     """Whether all table versions of a state exist, except those that a schema change with data loss has removed."""
-    refs = {pin.ref for pin in view.tables.values()} - _newest_refs(store, view.branch)
+    newest = _newest(store, view.branch)
+    refs = _refs(view) - _refs(newest)
     if are_present(store.objects, refs):
         return True
-    drops = _drops(store)
-    rest = {ref for ref in refs if not _is_dropped(ref, drops)}
+    drops, is_live = _drops(store), _is_of(newest, view.ledger.branch)
+    rest = {ref for ref in refs if not _is_dropped(ref, view, drops, is_live=is_live)}
     return len(rest) < len(refs) and are_present(store.objects, rest)
 
 
@@ -66,17 +67,39 @@ def _drops(store: Store) -> tuple[DroppedData, ...]:
     return ()
 
 
-def _is_dropped(ref: TableRef, drops: Iterable[DroppedData]) -> bool:
-    """Whether a table version has data that a schema change with data loss removes."""
+def _is_dropped(ref: TableRef, view: Manifest, drops: Iterable[DroppedData], *, is_live: bool) -> bool:
+    """Whether a schema change with data loss may have removed a table version of a state.
+
+    It keeps all states of the existing branches other than `main`. So it removes versions of a fork only if the branch
+    of the fork was deleted or reset.
+
+    Args:
+        ref: the table version.
+        view: the state.
+        drops: the hard drops of the graph.
+        is_live: whether the branch of the state exists, and was not reset since.
+    """
     mine = (one for one in drops if one.path == ref.path)
-    return any(one.version is None or ref.branch is not None or ref.version < one.version for one in mine)
+    if ref.branch is None:
+        return any(one.version is None or ref.version < one.version for one in mine)
+    # A branch that was created after a hard drop has its record, and none of its data.
+    return not is_live and any(one not in view.dropped_data for one in mine)
 
 
-def _newest_refs(store: Store, branch: str) -> set[TableRef]:
-    """The table versions of the newest state of a branch, which cleanup never removes; empty if it is not readable."""
+def _newest(store: Store, branch: str) -> Manifest | None:
+    """The newest state of a branch, whose table versions cleanup never removes; None if it is not readable."""
     with suppress(OmnigraphError):  # deleted, damaged, or the hidden branch of a transaction
-        return {pin.ref for pin in store.capture(branch).tables.values()}
-    return set()
+        return store.capture(branch)
+    return None
+
+
+def _refs(view: Manifest | None) -> set[TableRef]:
+    return set() if view is None else {pin.ref for pin in view.tables.values()}
+
+
+def _is_of(newest: Manifest | None, ledger: str | None) -> bool:
+    """Whether the newest state of a branch is in the given Lance branch of the manifest."""
+    return newest is not None and newest.ledger.branch == ledger
 
 
 def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
@@ -95,7 +118,8 @@ def removed_of(store: Store, commits: Iterable[Commit]) -> frozenset[str]:
         kept = sorted((one for one in listed if one.manifest_version in versions), key=lambda one: one.manifest_version)
         removed.update(one.id for one in listed if one.manifest_version not in versions)
         if kept and store.objects.uri.scheme is not Scheme.MEMORY:  # cleanup does not support graphs in memory
-            removed.update(_Search(store, kept, _newest_refs(store, kept[-1].branch), drops).removed())
+            newest = _newest(store, kept[-1].branch)
+            removed.update(_Search(store, kept, _refs(newest), drops, _is_of(newest, ledger)).removed())
     return frozenset(removed)
 
 
@@ -111,12 +135,14 @@ class _Search:
         commits: commits whose manifest versions exist, oldest first.
         newest: table versions that exist for sure.
         drops: the hard drops of the graph. The table versions that they remove do not count.
+        is_live: whether the branch of the commits exists, and was not reset since.
     """
 
     store: Store
     commits: Sequence[Commit]
     newest: Collection[TableRef] = ()
     drops: Sequence[DroppedData] = ()
+    is_live: bool = True
     _pins: dict[int, dict[_Place, int] | None] = field(default_factory=dict)
     _versions: dict[_Place, list[int]] = field(default_factory=dict)
     _breaks: list[int] = field(default_factory=list)
@@ -127,7 +153,7 @@ class _Search:
         self._breaks = [
             i
             for i, (one, following) in pairs
-            if following.writer in _MOVES or following.manifest_version != one.manifest_version + 1
+            if following.writer in MOVES or following.manifest_version != one.manifest_version + 1
         ]
 
     def removed(self) -> list[str]:
@@ -170,9 +196,11 @@ class _Search:
         """The table versions of a state; None if it was removed."""
         if number not in self._pins:
             try:
-                refs = [pin.ref for pin in self.store.manifest_of(self.commits[number]).tables.values()]
+                view = self.store.manifest_of(self.commits[number])
                 self._pins[number] = {
-                    (ref.path, ref.branch): ref.version for ref in refs if not _is_dropped(ref, self.drops)
+                    (ref.path, ref.branch): ref.version
+                    for ref in _refs(view)
+                    if not _is_dropped(ref, view, self.drops, is_live=self.is_live)
                 }
             except VersionReclaimedError:
                 self._pins[number] = None

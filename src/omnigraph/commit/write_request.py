@@ -37,6 +37,8 @@ class Prepared:
         counts: the number of changed entities by type, for the commit; None if they are those of the writes.
         on_head: the writes are valid only for the head that they were prepared on.
         matched: evaluates the conditions of the write on a snapshot. Returns type keys with matching entity ids.
+        touched: for a branch update, finds the ids of the entities of the branch that change, by their type key in the
+            branch; None for all entities of a type. The writes do not tell: they apply to the tables of the parent.
     """
 
     writes: Sequence[TableWrite]
@@ -49,6 +51,7 @@ class Prepared:
     counts: tuple[TypeCounts, ...] | None = None
     on_head: bool = False
     matched: Callable[[Snapshot], list[tuple[str, pa.Array]]] | None = None
+    touched: Callable[[], Mapping[str, pa.Array | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,7 @@ class PrepareUpdate:
             state_refs(parent) | merged.base_refs,
             adopt=parent,
             counts=planned.counts,
+            touched=planned.touched,
         )
 
     def _planned(self, view: Manifest, merged: Merged) -> PlannedChanges:

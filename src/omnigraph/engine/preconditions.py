@@ -9,7 +9,7 @@ the publish, both the write and the check run again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -118,17 +118,24 @@ class _Check:
 
     def run(self, prepared: Prepared) -> None:
         ids: dict[str, list[pa.Array]] = {}
-        for write in prepared.writes:
-            _, now = self._pins(write.key)
-            found = write.touched_ids(self._tables.at(now.ref))
+        for key, found in self._touched(prepared):
             if found is None:
-                self._compare_all(write.key)
+                self._compare_all(key)
             else:
-                ids.setdefault(write.key, []).append(found)
+                ids.setdefault(key, []).append(found)
         if prepared.matched is not None:
             self._compare_matches(prepared, ids)
         for key, parts in sorted(ids.items()):
             self._compare(key, pa.concat_arrays([_NONE, *parts]).unique())
+
+    def _touched(self, prepared: Prepared) -> Iterator[tuple[str, pa.Array | None]]:
+        """The ids of the rows that the write touches, by type key; None for all rows of a type."""
+        if prepared.touched is not None:
+            yield from prepared.touched().items()
+            return
+        for write in prepared.writes:
+            _, now = self._pins(write.key)
+            yield write.key, write.touched_ids(self._tables.at(now.ref))
 
     def _compare_matches(self, prepared: Prepared, ids: dict[str, list[pa.Array]]) -> None:
         """Check that the conditions of the write match the same entities in both states."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, cast
 
 import numpy as np
@@ -322,10 +322,17 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class AlignedView:
-    """One table version, read with the columns of the target. Provides the read methods of `TableView` for a merge."""
+    """One table version, read with the columns of the target. Provides the read methods of `TableView` for a merge.
+
+    The conversion is made when rows are read, because it needs the stored columns: the version may not exist.
+    """
 
     _view: TableView
-    _conversion: Conversion
+    _convert: Callable[[], Conversion]
+
+    @property
+    def _conversion(self) -> Conversion:
+        return self._convert()
 
     def schema(self) -> pa.Schema:
         return self._conversion.schema
@@ -406,7 +413,7 @@ class AlignedTables:
             self._stored_enums.setdefault(ref, enums)
 
     def at(self, ref: TableRef) -> AlignedView:
-        return AlignedView(self._tables.at(ref), self.conversion(ref))
+        return AlignedView(self._tables.at(ref), partial(self.conversion, ref))
 
     def lacking(self, ref: TableRef) -> frozenset[str]:
         """The columns of the target that a version does not have."""

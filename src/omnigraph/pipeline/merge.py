@@ -292,8 +292,9 @@ class VersionRows:
 
     def at(self, ref: TableRef) -> AlignedView:
         """The version with the columns of the target. So this object replaces the table storage in a task."""
-        assert self.conversion is not None
-        return AlignedView(self.staging.tables.at(ref), self.conversion)
+        conversion = self.conversion
+        assert conversion is not None
+        return AlignedView(self.staging.tables.at(ref), lambda: conversion)
 
 
 def _comparison(staging: Staging, versions: Versions, order: list[int], choice: Choice) -> Callable[..., pa.Table]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -183,20 +183,67 @@ def cleanup(store: Store, policy: Policy, *, preview: bool = False) -> CleanupRe
         disk_space.keep_reserve(store.objects)
 
 
-def tables_to_clean(store: Store, policy: Policy) -> set[str]:
-    """The paths of the tables of which a cleanup would remove versions now. Changes nothing.
+def removable_versions(store: Store, tables: Collection[str]) -> dict[str, TableRemovals]:
+    """The versions of some tables that neither branches nor tags, merge bases or running jobs need. Changes nothing.
 
-    Writes in flight do not prevent this: the versions that they start from are not counted.
+    Of `main`, only the newest state counts. A fork of an existing branch counts as needed if one of its commits needs a
+    version of it. So the cost does not depend on the number of commits. Writes in flight do not prevent this: the
+    versions that they start from are not counted.
+
+    Args:
+        store: the graph.
+        tables: the paths of the tables.
     """
     for attempt in range(_ATTEMPTS):
         try:
-            plan = _Plan.of(store, policy, now(), now(), only_alive=True)
+            return _removable_versions(store, tables)
         except VersionReclaimedError:  # another cleanup has removed a version that was being read
             if attempt == _ATTEMPTS - 1:
                 raise
-            continue
-        return {sweep.path for sweep in plan.sweeps if sweep.version_count or sweep.path in sweep.directories}
     raise AssertionError("unreachable")
+
+
+def _removable_versions(store: Store, tables: Collection[str]) -> dict[str, TableRemovals]:
+    policy = Policy(1, None, ORPHANS_OLDER_THAN, tables=frozenset(tables), only_forks=True)
+    # As in a plan: first the files, then running work, then the references to files.
+    listed = {path: infos for path in sorted(tables) if (infos := store.objects.list(path))}
+    records = [record for record in read_records(store.leases) if watch.is_alive(record, store.timeouts.ttl)]
+    sidecars = pending(store.objects)
+    found = reachable.reach(store, policy, now(), records, sidecars)
+    pins, cutoff = found.versions(), _cutoff(now() - policy.orphans, records)
+    planner = TablePlanner(store.tables, found.identifiers, cutoff, _tables_in_flight(sidecars), tables)
+    removable = {}
+    for path, infos in listed.items():
+        sweep = _planned(planner.plan_versions, store, path, infos, pins.get(path, {}))
+        if sweep.error is None:
+            forks = [fork for fork in sweep.versions if fork is None or planner.is_deleted(fork)]
+            removable[path] = replace(sweep, versions={fork: sweep.versions[fork] for fork in forks}).removals
+    return removable
+
+
+def _planned(
+    plan: Callable[[str, Sequence[ObjectInfo], Mapping[str | None, set[int]]], TableSweep],
+    store: Store,
+    path: str,
+    infos: Sequence[ObjectInfo],
+    pins: Mapping[str | None, set[int]],
+) -> TableSweep:
+    """The plan for a table, by a method of `TablePlanner`. An error becomes part of the plan."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return plan(path, infos, pins)
+        except OmnigraphError as error:
+            if attempt == _ATTEMPTS - 1:
+                return TableSweep(path, error=str(error))
+            # Another process may have removed a fork during the scan.
+            existing = {info.path for info in store.objects.list(path)}
+            infos = [info for info in infos if info.path in existing]
+    raise AssertionError("unreachable")
+
+
+def _cutoff(limit: datetime, records: Iterable[WorkRecord]) -> datetime:
+    """Orphan files older than this are removed: no running work can have created them."""
+    return min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
 
 
 def _clean(store: Store, policy: Policy) -> CleanupReport:
@@ -304,23 +351,13 @@ class _Plan:
         found = reachable.reach(store, policy, now, records, sidecars)
         pins = found.versions()
         limit = began - policy.orphans
-        cutoff = min([limit, *(record.began - _CLOCK_SKEW for record in records if record.writes)])
+        cutoff = _cutoff(limit, records)
         busy = _tables_in_flight(sidecars)
         dropped = {path for path in listed if identity_in(path) in found.dropped} | set(policy.tables or ())
         planner = TablePlanner(store.tables, found.identifiers, cutoff, busy, dropped)
 
         def plan(path: str) -> TableSweep:
-            infos = listed[path]
-            for attempt in range(_ATTEMPTS):
-                try:
-                    return planner.plan(path, infos, pins.get(path, {}))
-                except OmnigraphError as error:
-                    if attempt == _ATTEMPTS - 1:
-                        return TableSweep(path, error=str(error))
-                    # Another process may have removed a fork during the scan.
-                    existing = {info.path for info in store.objects.list(path)}
-                    infos = [info for info in infos if info.path in existing]
-            raise AssertionError("unreachable")
+            return _planned(planner.plan, store, path, listed[path], pins.get(path, {}))
 
         # A merge in flight has staged a file that recovery needs to complete the merge.
         names = {record.name for record in records} | {one.operation_id.lower() for one in sidecars}

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from omnigraph.commit.manifest import MAIN, DroppedData, Manifest
+from omnigraph.commit.removal_list import TableRemovals
 from omnigraph.commit.store import Store
 from omnigraph.errors import CorruptionError
 from omnigraph.storage.table_ref import TableRef
 from omnigraph.storage.uri import Scheme
-from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, tables_to_clean
+from omnigraph.upkeep.cleanup import ORPHANS_OLDER_THAN, removable_versions
 from omnigraph.upkeep.reachable import Policy
 
 TableVersion = tuple[str | None, int]
@@ -40,11 +41,18 @@ def unfinished_drops(store: Store) -> list[DroppedData]:
     if store.objects.uri.scheme is Scheme.MEMORY:
         return []  # cleanup does not support graphs in memory
     drops = [one for one in newest_drops(store.capture(MAIN)) if has_data(store, one)]
+    if not drops:
+        return []
     try:
-        left = {path for policy in policies(drops) for path in tables_to_clean(store, policy)}
+        removable = removable_versions(store, {one.path for one in drops})
     except CorruptionError:
         return drops  # a sidecar cannot be read, so it is unknown which versions its write needs
-    return [one for one in drops if one.path in left]
+    return [one for one in drops if one.path in removable and _is_left(store, one, removable[one.path])]
+
+
+def _is_left(store: Store, drop: DroppedData, removable: TableRemovals) -> bool:
+    """Whether a version with dropped data, or the files of a dropped type, can be removed."""
+    return removable.whole or any(removable.removes(*version) for version in versions_with_data(store, drop))
 
 
 def has_data(store: Store, drop: DroppedData) -> bool:

@@ -10,9 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 from omnigraph.commit.ancestors import lineage_of
+from omnigraph.commit.kept_states import MOVES
 from omnigraph.commit.lineage import commits
 from omnigraph.commit.manifest import MAIN, MANIFEST_PATH, Commit, Manifest
 from omnigraph.commit.manifest_rows import read_manifest
@@ -47,6 +49,9 @@ class Policy:
             a table that nothing needs belongs to a dropped type and is removed at any age, and the other rules apply
             to `main` only.
         since: the commits of `main` from this manifest version on stay; None for no such rule.
+        only_forks: with `tables`, read only some commits of other branches than `main`. They suffice to find all forks
+            that these branches need, and all their needed versions of the tables themselves and of other forks, but
+            not all needed versions of their own forks.
     """
 
     keep: int | None
@@ -54,6 +59,7 @@ class Policy:
     orphans: timedelta
     tables: frozenset[str] | None = field(default=None, kw_only=True)
     since: int | None = field(default=None, kw_only=True)
+    only_forks: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Validate the policy.
@@ -316,7 +322,11 @@ def _retained(view: Manifest, policy: Policy, now: datetime) -> list[Commit]:
         if not policy.stays(distance, commit, now) and not (keeps_own and commit.branch == view.branch):
             break
         found.append(commit)
-    return found
+    if not (keeps_own and policy.only_forks):
+        return found
+    # Until a branch moves to other tables, each of its tables stays at the version that it started from, or moves to
+    # one fork. So the first and the last of these states are enough.
+    return found[:1] + [older for newer, older in pairwise(found) if newer.writer in MOVES or older.writer in MOVES]
 
 
 def _bases(

@@ -194,6 +194,29 @@ class TablePlanner:
             listed: all its files.
             pins: the reachable versions, by fork.
         """
+        sweep, stay = self._versions(path, listed, pins)
+        needed = Needs()
+        for fork, versions in stay.items():
+            needed.add(self._tables.needs(path, fork, versions, list(sweep.versions.get(fork, ()))))
+        for fork, infos in by_fork(path, listed).items():
+            if fork in stay:
+                sweep.add_files(fork, infos, needed, lambda info: self._is_old(path, info))
+        return sweep
+
+    def plan_versions(self, path: str, listed: Sequence[ObjectInfo], pins: Mapping[str | None, set[int]]) -> TableSweep:
+        """Plan the removals of a table, but leave out single files. So it does not read the files of each version.
+
+        Args:
+            path: the path of the table below the root.
+            listed: all its files.
+            pins: the reachable versions, by fork.
+        """
+        return self._versions(path, listed, pins)[0]
+
+    def _versions(
+        self, path: str, listed: Sequence[ObjectInfo], pins: Mapping[str | None, set[int]]
+    ) -> tuple[TableSweep, dict[str | None, set[int]]]:
+        """The versions, forks and directories to remove, and the versions that stay, by fork."""
         sweep = TableSweep(path)
         if not pins:
             dropped = path in self._dropped and path not in self._busy
@@ -202,7 +225,7 @@ class TablePlanner:
             elif all(self._is_old(path, info) for info in listed):
                 # The creation of the table never completed.
                 sweep.directories[path] = RemovedFiles(sum(info.size for info in listed), len(listed))
-            return sweep
+            return sweep, {}
         files_by_fork = by_fork(path, listed)
         points = self._tables.fork_points(path)
         # Forks that are newer than the file listing stay: their branches may be newer than the references read before.
@@ -222,14 +245,11 @@ class TablePlanner:
         fork_points = {
             (of, point.version) for fork, point in points.items() if fork in live for of in (point.branch, fork)
         }
-        needed = Needs()
+        stay = {}
         for fork in sorted(live, key=str):
-            pinned = pins.get(fork, set())
-            needed.add(self._versions(sweep, fork, pinned, {version for of, version in fork_points if of == fork}))
-        for fork, infos in files_by_fork.items():
-            if fork not in sweep.forks:
-                sweep.add_files(fork, infos, needed, lambda info: self._is_old(path, info))
-        return sweep
+            needed = {version for of, version in fork_points if of == fork}
+            stay[fork] = self._staying(sweep, fork, pins.get(fork, set()), needed)
+        return sweep, stay
 
     def _dead_forks(
         self,
@@ -264,7 +284,7 @@ class TablePlanner:
             return True
         return all(self._is_old(path, info) for info in infos)
 
-    def _is_deleted(self, fork: str | None) -> bool:
+    def is_deleted(self, fork: str | None) -> bool:
         """Whether a fork belongs to a deleted branch."""
         named = _FORK.fullmatch(fork or "")
         return named is not None and named[1] not in self._identifiers
@@ -273,15 +293,15 @@ class TablePlanner:
         """Whether an orphan file is too old to belong to a running write."""
         return path not in self._busy and info.modified < self._cutoff
 
-    def _versions(self, sweep: TableSweep, fork: str | None, pins: set[int], fork_points: set[int]) -> Needs:
-        """Plan the versions of a table or fork to remove. Returns the files of the versions that stay.
+    def _staying(self, sweep: TableSweep, fork: str | None, pins: set[int], fork_points: set[int]) -> set[int]:
+        """Plan the versions of a table or fork to remove. Returns the versions that stay.
 
         Versions newer than the newest reachable one stay: a running write may have created them. All versions of a fork
         without pins stay. A fork of a deleted branch has no writers, so of its unreachable versions only the newest one
         stays, because Lance identifies the fork by it.
         """
         existing = self._tables.versions(sweep.path, fork)
-        if pins and self._is_deleted(fork):
+        if pins and self.is_deleted(fork):
             stay = {version for version in existing if version in pins | fork_points or version == existing[-1]}
         elif pins:
             stay = {version for version in existing if version in pins | fork_points or version >= max(pins)}
@@ -290,7 +310,7 @@ class TablePlanner:
         removed_files = [version for version in existing if version not in stay]
         if removed_files:
             sweep.versions[fork] = dict.fromkeys(removed_files, 0)
-        return self._tables.needs(sweep.path, fork, stay, removed_files)
+        return stay
 
 
 def by_fork(path: str, listed: Sequence[ObjectInfo]) -> dict[str | None, list[ObjectInfo]]:
