@@ -54,6 +54,28 @@ def made(edges: list[tuple[int, int]]) -> Adjacency:
     return Adjacency(firsts(near, 10), far[order], np.arange(len(edges))[order], 7)
 
 
+PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 6)), max_size=80)
+
+
+@given(
+    EDGES,
+    PAIRS,
+    st.booleans(),
+    st.sampled_from([1, 3, 1 << 19]),
+    st.sampled_from([0, 4, 1000]),
+    st.sampled_from([1, 5, 24]),
+)
+def test_joins_finds_the_pairs_with_an_edge(
+    edges: list[tuple[int, int]], pairs: list[tuple[int, int]], grouped: bool, chunk: int, walked: int, bits: int
+) -> None:
+    """With any order of the pairs, and also if most hashes collide."""
+    pairs = sorted(pairs) if grouped else pairs
+    near, far = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
+    choices = {"CHUNK_PAIRS": chunk, "MIN_MARKED_PAIRS": 0, "MAX_MARKED_EDGES_PER_PAIR": walked, "MAX_MARK_BITS": bits}
+    with testing.thresholds(module, **choices):
+        assert made(edges).joins(near, far).tolist() == [pair in set(edges) for pair in pairs]
+
+
 @given(EDGES)
 def test_adjacency_agrees_with_the_edge_list(edges: list[tuple[int, int]]) -> None:
     found = made(edges)

@@ -65,8 +65,12 @@ NAMED = {
         f"match {{ {ONE}  $p follows $f }} return {{ $f.name }}",
         ["lookup", "scan", "expand", "sort", "project"],
     ),
-    "membership": (
+    "close": (
         "match { $p: Person  $p follows $f  $f follows $p } return { $p.name }",
+        ["scan", "close", "sort", "project"],
+    ),
+    "membership": (
+        "match { $p: Person  $p follows $f  $f $e:follows $p } return { $p.name }",
         ["scan", "expand", "membership", "sort", "project"],
     ),
     "reach": (

@@ -76,6 +76,10 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         "match { $x: P  $x knows $y  $y knows $x } return { $x, $y }",
         [["a", "b"], ["b", "a"], ["c", "c"]],
     ),
+    "a triangle with edges of several types": (
+        "match { $x: P  $x knows $y  $y likes $z  $x owns $q  $z owns $q } return { $x, $y, $z, $q }",
+        [["a", "b", "c", "q"]],
+    ),
     "from the right end": ('match { $y: Q { id: "q" }  $x owns $y } return { $x }', [["a"], ["c"]]),
     "not": ("match { $x: P  not { $x owns $y } } return { $x }", [["b"]]),
     "nested not": ("match { $x: P  not { $x knows $y  not { $y owns $z } } } return { $x }", [["b"], ["c"]]),
@@ -105,6 +109,12 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
 def test_each_operator_gives_the_expected_rows(graph: Graph, name: str) -> None:
     body, expected = ASKED[name]
     assert rows(graph, body) == expected
+
+
+def test_closing_edges_are_tested_while_edges_are_walked(graph: Graph) -> None:
+    plan = graph.explain("query q() { match { $x: P  $x knows $y  $y knows $x } return { $x, $y } }")
+    assert "close" in str(plan)
+    assert "membership" not in str(plan)
 
 
 def test_a_cross_product_is_warned_about(graph: Graph) -> None:

@@ -10,7 +10,14 @@ from random import Random
 from omnigraph.testing import thresholds
 
 CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    "topology.adjacency": {"CHUNK_EDGES": (1, 3, 1 << 18), "LOOP_SEARCH_COST_EDGES": (0, 20_000)},
+    "topology.adjacency": {
+        "CHUNK_EDGES": (1, 3, 1 << 18),
+        "CHUNK_PAIRS": (1, 7, 1 << 19),
+        "MIN_MARKED_PAIRS": (0, 512),
+        "MAX_MARKED_EDGES_PER_PAIR": (0, 4, 10**9),
+        "MAX_MARK_BITS": (1, 24),
+        "LOOP_SEARCH_COST_EDGES": (0, 20_000),
+    },
     "topology.edge_lookup": {
         "LOOKUP_COST_EDGES": (-(10**9), -(10**9), 10_000),
         "LOOKUP_COST_EDGES_PER_NODE": (0, 1_000),

@@ -20,6 +20,8 @@ class OperatorName(StrEnum):
     """Cross product: bind a variable that no edge connects with the variables that are already bound."""
     EXPAND = "expand"
     """Walk edges from one end to the other."""
+    CLOSE = "close"
+    """Walk edges, and keep only nodes that other edges join with nodes that are already bound."""
     MEMBER = "membership"
     """Semi-join: keep rows whose two nodes are joined by an edge."""
     REACH = "reach"

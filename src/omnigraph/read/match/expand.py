@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,6 +30,9 @@ Chunks are small, so that a read can stop soon, and large enough that the checks
 
 _NUMBERS_PER_NODE = 6
 """Number of array elements that each reached node needs in memory."""
+
+KeepNodes = Callable[[Frame, Numbers, Numbers], Numbers]
+"""Chooses reached nodes. Gets the input rows, the row of each node, and the nodes; returns the positions to keep."""
 
 _REVERSED = {
     ir.Direction.OUT: ir.Direction.IN,
@@ -88,6 +91,13 @@ class Expand(Operator):
         return candidates.own(self.far) if self.late else ()
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
+        return self.execute_filtered(frame, run, None)
+
+    def execute_filtered(self, frame: Frame, run: BlockRun, keep: KeepNodes | None) -> Frame:
+        """Like `execute`. `keep` removes reached nodes before rows are produced for them.
+
+        With `keep`, the traversal must be plain (see `is_plain`).
+        """
         context, candidates, far = run.context, run.candidates, self.far
         late = self.late and not candidates.is_chosen(far)
         tables = candidates.tables(far)
@@ -96,20 +106,34 @@ class Expand(Operator):
         parts = []
         for chunk in [None] if frame.paths else _row_chunks(context, start, self.edge_steps):
             part = frame if chunk is None else frame.take(chunk)
-            parts.append(self._extend(part, tables, allowed, context))
+            parts.append(self._extend(part, tables, allowed, context, keep))
         found = parts[0] if len(parts) == 1 else concat_frames(parts)
         if late:
             for condition in candidates.own(far):
                 found = filter_rows(condition, found, context)
         return found
 
+    @property
+    def near(self) -> str:
+        """The bound variable from which edges are walked."""
+        return self.expand.left if self.forward else self.expand.right
+
+    def is_plain(self, frame: Frame, run: BlockRun) -> bool:
+        """Whether one edge type is walked in one direction, between two node types, without an edge variable."""
+        return _is_plain(self.expand, frame.bindings[self.near], run.candidates.tables(self.far))
+
     def _extend(
-        self, frame: Frame, tables: tuple[EntityTable, ...], allowed: Sequence[Mask | None], context: Context
+        self,
+        frame: Frame,
+        tables: tuple[EntityTable, ...],
+        allowed: Sequence[Mask | None],
+        context: Context,
+        keep: KeepNodes | None,
     ) -> Frame:
-        expand, steps, far = self.expand, self.edge_steps, self.far
-        near = expand.left if self.forward else expand.right
+        expand, steps, far, near = self.expand, self.edge_steps, self.far, self.near
         if _is_plain(expand, frame.bindings[near], tables):
-            return _extend_plain(context, frame, steps[0], near, far, tables, allowed[0])
+            return self._extend_plain(context, frame, tables, allowed[0], keep)
+        assert keep is None
         edges = edge_types(expand)
         reached = neighbours(context, frame.bindings[near], steps, [table.type_name for table in tables], edges)
         reached = _filter_candidates(reached, allowed)
@@ -120,6 +144,36 @@ class Expand(Operator):
         if expand.edge_var is None:
             return wide
         return wide.bind(expand.edge_var.name, edge_binding(context, edges, reached))
+
+    def _extend_plain(
+        self,
+        context: Context,
+        frame: Frame,
+        tables: tuple[EntityTable, ...],
+        allowed: Mask | None,
+        keep: KeepNodes | None,
+    ) -> Frame:
+        start = frame.bindings[self.near].numbers
+        there = start != NOTHING
+        rows = np.arange(frame.count) if there.all() else np.flatnonzero(there)
+        (adjacency,) = adjacencies(context, self.edge_steps[0])
+        degree, places = adjacency.walk(start if len(rows) == len(start) else start.take(rows))
+        context.budget.spend(len(places))
+        numbers, row = adjacency.far(places), np.repeat(rows, degree)
+        kept = None if allowed is None else allowed.take(numbers)
+        again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
+        if again.any():
+            # Parallel edges count once, because there is no edge variable.
+            kept = np.ones(len(numbers), bool) if kept is None else kept
+            kept[1:][again] = False
+        if kept is not None:
+            places = np.flatnonzero(kept)
+            numbers, row = numbers.take(places), row.take(places)
+        if keep is not None:
+            places = keep(frame, row, numbers)
+            numbers, row = numbers.take(places), row.take(places)
+        context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
+        return frame.take(row).bind(self.far, Binding(tables, numbers))
 
 
 def edge_types(expand: ir.Expand) -> tuple[str, ...]:
@@ -194,11 +248,16 @@ def neighbours(
 
 def rows_of(start: Binding, type_name: str) -> Numbers:
     """Rows in which a binding has a node of the given type."""
-    for number, table in enumerate(start.tables):
+    return np.flatnonzero(is_of_type(start, type_name))
+
+
+def is_of_type(binding: Binding, type_name: str) -> Mask:
+    """Mask of the rows in which a binding has a node of the given type."""
+    for number, table in enumerate(binding.tables):
         if table.type_name == type_name:
-            here = start.numbers != NOTHING
-            return np.flatnonzero(here if start.type_index is None else here & (start.type_index == number))
-    return np.array([], np.int64)
+            here: Mask = binding.numbers != NOTHING
+            return here if binding.type_index is None else here & (binding.type_index == number)
+    return np.zeros(len(binding.numbers), bool)
 
 
 def _walk(start: Binding, rows: Numbers, adjacency: Edges, type_index: int, edge_type_index: int) -> Reached:
@@ -268,35 +327,6 @@ def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]
         and len(tables) == 1
         and len(start.tables) == 1
     )
-
-
-def _extend_plain(
-    context: Context,
-    frame: Frame,
-    step: ir.Step,
-    near: str,
-    far: str,
-    tables: tuple[EntityTable, ...],
-    allowed: Mask | None,
-) -> Frame:
-    start = frame.bindings[near].numbers
-    there = start != NOTHING
-    rows = np.arange(frame.count) if there.all() else np.flatnonzero(there)
-    (adjacency,) = adjacencies(context, step)
-    degree, places = adjacency.walk(start if len(rows) == len(start) else start.take(rows))
-    context.budget.spend(len(places))
-    numbers, row = adjacency.far(places), np.repeat(rows, degree)
-    kept = None if allowed is None else allowed.take(numbers)
-    again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
-    if again.any():
-        # Parallel edges count once, because there is no edge variable.
-        kept = np.ones(len(numbers), bool) if kept is None else kept
-        kept[1:][again] = False
-    if kept is not None:
-        places = np.flatnonzero(kept)
-        numbers, row = numbers.take(places), row.take(places)
-    context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
-    return frame.take(row).bind(far, Binding(tables, numbers))
 
 
 def _filter_candidates(reached: Reached, allowed: Sequence[Mask | None]) -> Reached:

@@ -10,7 +10,7 @@ import numpy as np
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.context.operator_name import OperatorName
-from omnigraph.read.match.expand import Reached, adjacencies, edge_binding, edge_types, joined, rows_of
+from omnigraph.read.match.expand import Reached, adjacencies, edge_binding, edge_types, is_of_type, joined
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.rows.frame import Frame
@@ -50,16 +50,17 @@ class Membership(Operator):
         met = np.zeros(frame.count, bool)
         context.budget.spend(frame.count)
         for step in expand.steps:
-            both = np.intersect1d(rows_of(left, step.left_type), rows_of(right, step.right_type), assume_unique=True)
+            both = np.flatnonzero(is_of_type(left, step.left_type) & is_of_type(right, step.right_type))
             for turn, adjacency in enumerate(adjacencies(context, step)):
                 rows = both
                 if turn:
                     # A self-loop is found in both directions. It counts once, because it is one edge.
                     rows = rows[left.numbers[rows] != right.numbers[rows]]
-                degree, begin = adjacency.between(left.numbers[rows], right.numbers[rows])
+                near, far = left.numbers[rows], right.numbers[rows]
                 if expand.edge_var is None:
-                    met[rows[degree > 0]] = True
+                    met[rows[adjacency.joins(near, far)]] = True
                     continue
+                degree, begin = adjacency.between(near, far)
                 at = np.repeat(begin - (np.cumsum(degree) - degree), degree) + np.arange(int(degree.sum()))
                 unused = np.zeros(len(at), np.int64)
                 edge_type_index = np.full(len(at), edges.index(step.edge), np.int64)

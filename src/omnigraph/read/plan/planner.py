@@ -8,6 +8,7 @@ from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.close import Close, can_close
 from omnigraph.read.match.count import Count, Leaf
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
@@ -163,6 +164,7 @@ class Planner:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
+        operators, estimates = _with_closing_edges(operators, estimates)
         return Pipeline(
             block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
         )
@@ -170,6 +172,25 @@ class Planner:
     def estimate(self, candidates: Candidates, name: str) -> float:
         """Estimated number of candidates of a variable."""
         return estimated_size(candidates, name, self._context)
+
+
+def _with_closing_edges(
+    operators: list[Operator], estimates: tuple[float, ...]
+) -> tuple[list[Operator], tuple[float, ...]]:
+    """Replace each expand and the membership tests that directly follow it by one operator, where this is possible."""
+    found: list[Operator] = []
+    kept: list[float] = []
+    for place, operator in enumerate(operators):
+        last = found[-1] if found else None
+        walk = last.walk if isinstance(last, Close) else last
+        if isinstance(operator, Membership) and isinstance(walk, Expand) and can_close(walk, operator.expand):
+            closing = last.closing if isinstance(last, Close) else ()
+            found[-1] = Close(walk, (*closing, operator.expand))
+            kept[-1:] = estimates[place : place + 1]
+        else:
+            found.append(operator)
+            kept += estimates[place : place + 1]
+    return found, tuple(kept)
 
 
 def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:

@@ -20,6 +20,21 @@ _NUMBERS_PER_EDGE = 5
 CHUNK_EDGES = 1 << 18
 """Number of edges per chunk when values are summed over edges."""
 
+CHUNK_PAIRS = 1 << 19
+"""Number of pairs of nodes per chunk when their edges are searched."""
+
+MIN_MARKED_PAIRS = 512
+"""Fewer pairs of nodes than this are searched one by one."""
+
+MAX_MARKED_EDGES_PER_PAIR = 4
+"""If the near nodes have more edges than this per pair of nodes, the pairs are searched one by one."""
+
+_MARKS_PER_EDGE = 32
+"""Minimum number of marks per marked edge. About one in this many pairs without an edge finds a mark."""
+
+MIN_MARK_BITS, MAX_MARK_BITS = 16, 24
+"""Smallest and largest number of bits of a hash: 2 to this power is the number of marks."""
+
 LOOP_SEARCH_COST_EDGES = 20_000
 """Fixed cost of one search for the self-loops of given nodes. The unit is the cost of scanning one edge."""
 
@@ -77,6 +92,49 @@ class EdgeLists:
             low[open_[less]] = middle[less] + 1
             high[open_[~less]] = middle[~less]
         return low
+
+    def joins(self, near: Numbers, far: Numbers) -> Mask:
+        """Mask of the pairs of nodes that at least one edge joins. It is faster if equal near nodes are adjacent."""
+        found = np.empty(len(near), bool)
+        for first in range(0, len(near), CHUNK_PAIRS):
+            checkpoint()
+            part = slice(first, first + CHUNK_PAIRS)
+            found[part] = self._joins(near[part], far[part])
+        return found
+
+    def _joins(self, near: Numbers, far: Numbers) -> Mask:
+        """Like `joins`, with a hash filter: edges of the near nodes set marks, and pairs without a mark have no edge.
+
+        The few pairs that find a mark are searched in the sorted edges.
+        """
+        if len(near) < MIN_MARKED_PAIRS:
+            return self.between(near, far)[0] > 0
+        changes = np.empty(len(near), bool)
+        changes[0] = True
+        np.not_equal(near[1:], near[:-1], out=changes[1:])
+        nodes = near[changes]
+        begin, end = self.ranges(nodes)
+        edges = int((end - begin).sum())
+        if edges > MAX_MARKED_EDGES_PER_PAIR * len(near):
+            return self.between(near, far)[0] > 0
+        degree, places = self.walk(nodes)
+        known = self.far(places)
+        # A run is a range of adjacent pairs with the same near node.
+        run = np.cumsum(changes)
+        edge_run = np.repeat(np.arange(1, len(nodes) + 1), degree)
+        bits = min(max((_MARKS_PER_EDGE * edges).bit_length(), MIN_MARK_BITS), MAX_MARK_BITS)
+        marks = np.zeros(1 << bits, bool)
+        marks[_hashes(edge_run, known, bits)] = True
+        maybe = np.flatnonzero(marks.take(_hashes(run, far, bits)))
+        # Edges are sorted by run and far node, so their keys are sorted.
+        size = max(int(known.max(initial=0)), int(far.max(initial=0))) + 1
+        keys = edge_run * size + known
+        wanted = run.take(maybe) * size + far.take(maybe)
+        at = np.searchsorted(keys, wanted)
+        found: Mask = np.zeros(len(near), bool)
+        if len(keys):
+            found[maybe] = keys.take(at, mode="clip") == wanted
+        return found
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
@@ -195,6 +253,15 @@ class Adjacency(EdgeLists):
         found = np.zeros(self.nodes, bool)
         found[owner[owner == self.neighbour]] = True
         return found
+
+
+def _hashes(run: Numbers, far: Numbers, bits: int) -> npt.NDArray[np.uint32]:
+    """A hash of each pair of numbers, with the given number of bits."""
+    found = run.astype(np.uint32)
+    found *= np.uint32(0x9E3779B1)
+    found ^= far.astype(np.uint32) * np.uint32(0x85EBCA77)
+    found >>= np.uint32(32 - bits)
+    return found
 
 
 def firsts(owner: Integers, nodes: int) -> Numbers:

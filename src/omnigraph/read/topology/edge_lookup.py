@@ -215,6 +215,10 @@ class IndexedEdges:
         count, place = self._few.between(near, far)
         return count, place + _LOOKUP_OFFSET
 
+    def joins(self, near: Numbers, far: Numbers) -> Mask:
+        """Like `Adjacency.joins`: mask of the pairs of nodes that at least one edge joins."""
+        return self._few.joins(near, far) if self._knows(near) else self.whole.joins(near, far)
+
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
         return (
