@@ -117,7 +117,7 @@ def fill_lacking(
         fill: the values for entities that no other side has.
     """
     base, source, target = (side.combine_chunks() for side in sides)
-    for name in sorted(lacking[0] | lacking[1] | lacking[2]):
+    for name in _texts_first(lacking[0] | lacking[1] | lacking[2], fill):
         base_lacks, source_lacks, target_lacks = (name in some for some in lacking)
         if base_lacks and not source_lacks and not target_lacks:
             base = _with(base, name, _copied(base, name, [source, target], fill))
@@ -146,7 +146,7 @@ def with_target_values(source: pa.Table, target: pa.Table, lacking: frozenset[st
         lacking: the columns that only the source lacks.
         fill: the texts that vectors are computed from.
     """
-    for name in sorted(lacking):
+    for name in _texts_first(lacking, fill):
         source = _with(source, name, _copied(source, name, [target, source], fill))
     return source
 
@@ -185,6 +185,11 @@ def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking, 
         values = [_array(side, name).take(at) for side, at in zip((source, target), places, strict=True)]
         undecided[both] |= ~identical(*values)
     return pa.concat_arrays([ids.filter(pa.array(undecided)), unknown]).unique()
+
+
+def _texts_first(names: frozenset[str], fill: Fill) -> list[str]:
+    """The columns in the order in which they are filled: a vector is copied only if its text is the same."""
+    return sorted(names, key=lambda name: (name in fill.embedded, name))
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
