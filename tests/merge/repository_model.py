@@ -144,6 +144,16 @@ class Shape:
         """A type by its name in the schema."""
         return next(one for one in self.types if one.name == name)
 
+    def members(self) -> set[tuple[str, str]]:
+        """All types, and all properties of types."""
+        return {(one.id, column) for one in self.types for column in ("", *(c.id for c in one.columns))}
+
+    def member(self, text: str) -> tuple[str, str]:
+        """A type or a property, as a receipt names it."""
+        name, _, column = text.partition(" ")[0].partition(".")
+        one = self.named(name)
+        return one.id, next((c.id for c in one.columns if c.name == column), "")
+
     @property
     def by_property(self) -> frozenset[str]:
         return frozenset(one.id for one in self.types if one.by_property)
@@ -410,11 +420,18 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A commit."""
+    """A commit.
+
+    Attributes:
+        left_out: types and properties (empty for the whole type) that a merge or a branch update has left out.
+        incomplete: the parent that had them.
+    """
 
     parents: tuple[str, ...]
     state: State
     shape: Shape = FIRST_SHAPE
+    left_out: frozenset[tuple[str, str]] = frozenset()
+    incomplete: str | None = None
 
 
 @dataclass(slots=True)
@@ -537,6 +554,13 @@ class Repository:
             common = self.base(self.best(best[:i], [name]), level, shapes, by_property, inner=True)
             base = virtual(common, base, self.commits[name].state, self.commits[name].shape, level, by_property)
         return base
+
+    def lacks_left_out(self, source: str, target: str) -> bool:
+        """Whether a source has left out something of a commit that the target lacks, but whose properties it has."""
+        own = self.ancestors(self.heads[source]) - self.ancestors(self.heads[target])
+        lost = self.shape(target).members() - self.shape(source).members()
+        merges = (self.commits[name] for name in own)
+        return any(one.incomplete in own and one.left_out & lost for one in merges)
 
     def is_up_to_date(self, source: str, target: str) -> bool:
         return self.heads[source] in self.ancestors(self.heads[target])
