@@ -331,7 +331,23 @@ def aligned(
         for column in one.columns
         if not theirs.has(column.id)
     )
-    return Base(bases, frozenset(undecided), frozenset(unknown), lacking), sources
+    shapes = base_shape, source_shape, target_shape
+    left_out = frozenset(_changed_left_out(base.state, source, target, shapes))
+    return Base(bases, frozenset(undecided), frozenset(unknown), lacking, left_out), sources
+
+
+def _changed_left_out(
+    base: State, source: State, target: State, shapes: tuple[Shape, Shape, Shape]
+) -> Iterator[Entity]:
+    """The entities that the target has deleted, and the source has changed in properties that the target lacks."""
+    for one in shapes[2].types:
+        ours, theirs = shapes[0].find(one.id), shapes[1].find(one.id)
+        if ours is not None and theirs is not None:
+            columns = [column for column in theirs.columns if not one.has(column.id)]
+            for entity in (base[one.id].keys() & source[one.id].keys()) - target[one.id].keys():
+                old, new = base[one.id][entity], source[one.id][entity]
+                if any(not _alike(old.get(column.id, column.filled), new[column.id]) for column in columns):
+                    yield one.id, entity
 
 
 def _check_widths(base: Base, base_shape: Shape, source: State, source_shape: Shape, shape: Shape) -> None:
@@ -404,12 +420,14 @@ class Base:
     Attributes:
         unknown: types that cannot be read in the base; `*` stands for all.
         lacking: types and properties that the schema of the source lacks. The target keeps their values.
+        changed: entities that the target has deleted, and the source has changed in properties that the target lacks.
     """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
     unknown: frozenset[str] = frozenset()
     lacking: frozenset[tuple[str, str]] = frozenset()
+    changed: frozenset[Entity] = frozenset()
 
     def is_unknown(self, name: str) -> bool:
         return "*" in self.unknown or name in self.unknown
@@ -651,7 +669,8 @@ def merged(
             taken = s
             if s is not None and t is not None:
                 taken = s | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
-            if same(taken, t) or (same(s, b) and not undecided):
+            unchanged = same(s, b) and (name, entity) not in base.changed
+            if same(taken, t) or (unchanged and not undecided):
                 continue
             # The source cannot disagree about properties that it lacks.
             known = b

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph import Graph, MergeSchemaError
+from omnigraph import Graph, MergeConflictsError, MergeSchemaError
 
 OLD = "node P { k: String @key  n: I64? }"
 NEW = "node P { k: String @key  n: I64?  p: String? }"
@@ -123,3 +123,74 @@ def test_an_update_does_not_hide_the_values_that_a_branch_had_before(graph: Grap
     graph.merge("kept", into="third")
     graph.merge("new", into="third")
     assert rows(graph, "third")["a"]["p"] == "x"
+
+
+_ADDED = {
+    "nullable": ("q: String?", 'q: "red"'),
+    "default": ("q: I32 @default(7)", "q: 8"),
+    "time": ("q: DateTime @default(now())", 'q: datetime("2020-01-01T00:00:00Z")'),
+    "enum": ("q: enum(calm, wild) @default(calm)", 'q: "wild"'),
+    "list": ("q: [String]?", 'q: ["x"]'),
+}
+"""New properties, and how `main` changes them."""
+
+
+@pytest.fixture(params=_ADDED)
+def deleting(tmp_path: Path, request: pytest.FixtureRequest) -> Graph:
+    """`main` sets a new property of 'a'. `old`, which lacks the property, deletes 'a' and 'b'."""
+    column, change = _ADDED[request.param]
+    made = omnigraph.init(tmp_path / "graph", OLD)
+    made.load([{"type": "P", "data": {"k": key, "n": 1}} for key in ("a", "b", "c")], mode="append")
+    made.branches.create("old")
+    made.schema.apply(f"node P {{ k: String @key  n: I64?  {column} }}")
+    write(made, f'update P set {{ {change} }} where k = "a"')
+    for key in ("a", "b"):
+        write(made, f'delete P where k = "{key}"', "old")
+    return made
+
+
+@pytest.mark.parametrize("level", ["row", "property"])
+def test_a_delete_conflicts_with_a_change_of_a_property_that_the_target_lacks(deleting: Graph, level: str) -> None:
+    found = deleting.merge("main", into="old", preview=True, level=level)
+    assert [(one.kind.value, one.entity_id) for one in found.conflicts] == [("delete_vs_update", "a")]
+    with pytest.raises(MergeConflictsError):
+        deleting.merge("main", into="old", level=level)
+    before = rows(deleting)["a"]
+    deleting.merge("main", into="old", strategy="theirs", level=level)
+    assert rows(deleting, "old").keys() == {"a", "c"}
+    deleting.merge("old", level=level)
+    assert rows(deleting).keys() == {"a", "c"}
+    assert rows(deleting)["a"] == before
+
+
+def test_a_delete_that_wins_over_a_change_of_a_property_that_the_target_lacks(deleting: Graph) -> None:
+    assert deleting.merge("main", into="old", resolutions={("P", "a"): "ours"}).resolved == 1
+    assert rows(deleting, "old").keys() == {"c"}
+    deleting.merge("old")
+    assert rows(deleting).keys() == {"c"}
+
+
+def test_a_delete_does_not_conflict_with_the_filled_value_of_a_property_that_the_target_lacks(graph: Graph) -> None:
+    graph.schema.apply(NEW.replace("}", "q: I32 @default(7)  t: DateTime @default(now()) }"))
+    write(graph, 'update P set { n: 2 } where k = "b"')
+    write(graph, 'delete P where k = "a"', "old")
+    graph.optimize()
+    graph.merge("main", into="old")
+    graph.merge("old")
+    assert rows(graph).keys() == {"b"}
+
+
+def test_a_delete_does_not_conflict_with_a_renamed_enum_value_that_the_target_lacks(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "enums", OLD)
+    graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b", "c")], mode="append")
+    graph.branches.create("old")
+    graph.schema.apply("node P { k: String @key  n: I64?  e: enum(x, y) @default(x) }")
+    write(graph, 'update P set { e: "y" } where k = "b"')
+    graph.merge("main", into="old")
+    graph.schema.apply('node P { k: String @key  n: I64?  e: enum(x, z @rename_from("y")) @default(x) }')
+    write(graph, 'update P set { e: "x" } where k = "c"')
+    write(graph, 'update P set { e: "z" } where k = "a"')
+    for key in "abc":
+        write(graph, f'delete P where k = "{key}"', "old")
+    found = graph.merge("main", into="old", preview=True)
+    assert [one.entity_id for one in found.conflicts] == ["a"]

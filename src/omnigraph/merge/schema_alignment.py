@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, cast
 
 import numpy as np
@@ -68,6 +68,9 @@ class Schemas(Protocol):
         """How a schema change before a state filled a new property; None if it cannot be known."""
         ...
 
+
+State = tuple[Manifest, AcceptedSchema]
+"""A state of the graph with its schema."""
 
 Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
@@ -524,10 +527,7 @@ def alignment_of(
         return None
     states = [(view, schemas.version_at(Snapshot(store, view))[1]) for view in others]
 
-    def filled(table: TableId, name: str, number: int) -> Filled | None:
-        return schemas.filled(target, table, name, number)
-
-    return Alignment(store.tables, target, schemas.of(target), states, now, filled)
+    return Alignment(store.tables, target, schemas.of(target), states, now, schemas.filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,7 +576,7 @@ class Alignment:
         accepted: the schema of the target.
         others: the other states with their schemas.
         now: the value of `now()` in defaults, in milliseconds.
-        filled: how a schema change before the target filled a new property. Args: the type, the name and the number.
+        filled: how a schema change before a state filled a new property (see `Schemas.filled`).
     """
 
     def __init__(
@@ -586,9 +586,11 @@ class Alignment:
         accepted: AcceptedSchema,
         others: Sequence[tuple[Manifest, AcceptedSchema]],
         now: int,
-        filled: Callable[[TableId, str, int], Filled | None],
+        filled: Callable[[Manifest, TableId, str, int], Filled | None],
     ) -> None:
-        self._filled = lru_cache(maxsize=None)(filled)
+        self._filled_at = filled
+        self._filled = lru_cache(maxsize=None)(partial(filled, target))
+        self._states = {view.head.id: (view, schema) for view, schema in [(target, accepted), *others]}
         self._target = target
         self._accepted = accepted
         self._now = now
@@ -606,7 +608,20 @@ class Alignment:
 
     def include(self, view: Manifest, accepted: AcceptedSchema) -> None:
         """Add another state, so that its tables can be read."""
+        self._states.setdefault(view.head.id, (view, accepted))
         self._aligned.include(view, accepted)
+
+    def state(self, view: Manifest) -> State:
+        """The original of an aligned state, with its schema."""
+        return self._states[view.head.id]
+
+    def left_out_columns(self, ref: TableRef) -> list[str]:
+        """The stored columns of a version that the target does not have."""
+        return self._aligned.left_out(ref)
+
+    def filled_before(self, view: Manifest, table: TableId, name: str, number: int) -> Filled | None:
+        """How a schema change before a state filled a new property; None if it cannot be known."""
+        return self._filled_at(view, table, name, number)
 
     def view(self, view: Manifest) -> Manifest:
         """A state with types named as in the target. Types that the target does not have are left out."""
