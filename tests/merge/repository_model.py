@@ -144,6 +144,16 @@ class Shape:
         """A type by its name in the schema."""
         return next(one for one in self.types if one.name == name)
 
+    def members(self) -> set[tuple[str, str]]:
+        """All types, and all properties of types."""
+        return {(one.id, column) for one in self.types for column in ("", *(c.id for c in one.columns))}
+
+    def member(self, text: str) -> tuple[str, str]:
+        """A type or a property, as a receipt names it."""
+        name, _, column = text.partition(" ")[0].partition(".")
+        one = self.named(name)
+        return one.id, next((c.id for c in one.columns if c.name == column), "")
+
     @property
     def by_property(self) -> frozenset[str]:
         return frozenset(one.id for one in self.types if one.by_property)
@@ -321,7 +331,23 @@ def aligned(
         for column in one.columns
         if not theirs.has(column.id)
     )
-    return Base(bases, frozenset(undecided), frozenset(unknown), lacking), sources
+    shapes = base_shape, source_shape, target_shape
+    left_out = frozenset(_changed_left_out(base.state, source, target, shapes))
+    return Base(bases, frozenset(undecided), frozenset(unknown), lacking, left_out), sources
+
+
+def _changed_left_out(
+    base: State, source: State, target: State, shapes: tuple[Shape, Shape, Shape]
+) -> Iterator[Entity]:
+    """The entities that the target has deleted, and the source has changed in properties that the target lacks."""
+    for one in shapes[2].types:
+        ours, theirs = shapes[0].find(one.id), shapes[1].find(one.id)
+        if ours is not None and theirs is not None:
+            columns = [column for column in theirs.columns if not one.has(column.id)]
+            for entity in (base[one.id].keys() & source[one.id].keys()) - target[one.id].keys():
+                old, new = base[one.id][entity], source[one.id][entity]
+                if any(not _alike(old.get(column.id, column.filled), new[column.id]) for column in columns):
+                    yield one.id, entity
 
 
 def _check_widths(base: Base, base_shape: Shape, source: State, source_shape: Shape, shape: Shape) -> None:
@@ -394,12 +420,14 @@ class Base:
     Attributes:
         unknown: types that cannot be read in the base; `*` stands for all.
         lacking: types and properties that the schema of the source lacks. The target keeps their values.
+        changed: entities that the target has deleted, and the source has changed in properties that the target lacks.
     """
 
     state: State
     undecided: frozenset[Entity] = frozenset()
     unknown: frozenset[str] = frozenset()
     lacking: frozenset[tuple[str, str]] = frozenset()
+    changed: frozenset[Entity] = frozenset()
 
     def is_unknown(self, name: str) -> bool:
         return "*" in self.unknown or name in self.unknown
@@ -410,11 +438,18 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A commit."""
+    """A commit.
+
+    Attributes:
+        left_out: types and properties (empty for the whole type) that a merge or a branch update has left out.
+        incomplete: the parent that had them.
+    """
 
     parents: tuple[str, ...]
     state: State
     shape: Shape = FIRST_SHAPE
+    left_out: frozenset[tuple[str, str]] = frozenset()
+    incomplete: str | None = None
 
 
 @dataclass(slots=True)
@@ -538,6 +573,13 @@ class Repository:
             base = virtual(common, base, self.commits[name].state, self.commits[name].shape, level, by_property)
         return base
 
+    def lacks_left_out(self, source: str, target: str) -> bool:
+        """Whether a source has left out something of a commit that the target lacks, but whose properties it has."""
+        own = self.ancestors(self.heads[source]) - self.ancestors(self.heads[target])
+        lost = self.shape(target).members() - self.shape(source).members()
+        merges = (self.commits[name] for name in own)
+        return any(one.incomplete in own and one.left_out & lost for one in merges)
+
     def is_up_to_date(self, source: str, target: str) -> bool:
         return self.heads[source] in self.ancestors(self.heads[target])
 
@@ -627,7 +669,8 @@ def merged(
             taken = s
             if s is not None and t is not None:
                 taken = s | {prop: t[prop] for prop in t if (name, prop) in base.lacking}
-            if same(taken, t) or (same(s, b) and not undecided):
+            unchanged = same(s, b) and (name, entity) not in base.changed
+            if same(taken, t) or (unchanged and not undecided):
                 continue
             # The source cannot disagree about properties that it lacks.
             known = b

@@ -614,6 +614,20 @@ def test_a_delete_does_not_conflict_with_the_filled_value_of_a_property_that_the
     assert _keys(graph) == ["c"]
 
 
+def test_a_delete_does_not_conflict_with_a_new_text_and_the_vectors_of_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b")], mode="append")
+    graph.branches.create("old")
+    new = 'summary: String @default("none")  embedding: Vector(4)? @embed(summary)'
+    graph.schema.apply(f"node P {{ k: String @key  {new} }}")
+    graph.mutate('query q() { delete P where k = "a" }', branch="old")
+    assert graph.merge("old").changes["node:P"].deleted == 1
+    assert _keys(graph) == ["b"]
+
+
 def test_a_delete_is_undecided_if_the_filled_value_is_unknown(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
     graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b")], mode="append")

@@ -9,6 +9,7 @@ the first one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -229,7 +230,14 @@ class Machine:
         head = self.graph.branch(branch).head
         assert head.id not in self.known.commits
         self.made[head.id] = head
-        self.known.commits[head.id] = Known(parents, state, shape)
+        left_out: frozenset[tuple[str, str]] = frozenset()
+        incomplete = None
+        if len(parents) > 1:
+            # A branch update takes the schema of the parent branch, and leaves out values of the branch itself.
+            incomplete = parents[self.known.commits[parents[0]].shape == shape]
+            names = json.loads(dict(head.labels)["merge"]).get("left_out", ())
+            left_out = frozenset(self.known.commits[incomplete].shape.member(name) for name in names)
+        self.known.commits[head.id] = Known(parents, state, shape, left_out, incomplete)
         self.known.heads[branch] = head.id
 
     def line(self, branch: str) -> list[str]:
@@ -459,6 +467,9 @@ class Machine:
                 self._check_counts(receipt)
             return receipt
 
+        if self.known.lacks_left_out(name, parent):
+            self._refused(run, name, certain=True)
+            return
         if forward:
             work = Work(name, model.Base(onto[0]), *(onto[0], *onto), heads, level, is_update=True, former=former)
         else:
@@ -682,6 +693,9 @@ class Machine:
             assert left_out[0] <= set(receipt.left_out) <= left_out[1]
             return receipt
 
+        if self.known.lacks_left_out(source, target):
+            self._refused(run, target, certain=True)
+            return
         try:
             work = Work(target, *model.aligned(*states, *onto), *onto, parents, level)
         except (DroppedTypeError, NarrowTypeError) as error:
@@ -707,6 +721,7 @@ class Machine:
         except MergeSchemaError:
             self.say("  refused")
             return
+        assert not self.known.lacks_left_out(source, target)
         if preview.conflicts:
             with pytest.raises(MergeConflictsError):
                 run()

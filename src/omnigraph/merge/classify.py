@@ -6,7 +6,7 @@ work partition by partition within its memory budget, or on many machines.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -61,16 +61,19 @@ _THEIRS = {
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The rows of a source that lacks columns, as a merge takes them.
+    """The rows of a source with another schema, as a merge takes them.
 
     Attributes:
         rows: the rows, in the order of the rows that are compared. In columns that the source lacks, they have the
             values of the target.
         lacking: these columns. Changes of the target in them do not conflict with changes of the source.
+        changed: ids of entities that the source has changed in columns that the target lacks. If the target has deleted
+            one, this is a conflict.
     """
 
     rows: pa.Table
     lacking: frozenset[str]
+    changed: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
 
 
 def classify(
@@ -90,7 +93,7 @@ def classify(
         target: the rows of the branch that it is merged into.
         undecided: ids whose base value is undecided: if the sides differ, they are conflicts.
         unknown: whether the base values of all rows are unknown.
-        taken: the rows of the source as the merge takes them, if the source lacks columns.
+        taken: the rows of the source as the merge takes them, if it has another schema.
 
     Returns:
         One row per entity that does not stay as in the target: the row of the source (only the id if the source has
@@ -106,6 +109,9 @@ def classify(
     target_unchanged = _same(sides[0], sides[2], places[0], places[2])
     if taken is not None:
         target_unchanged |= _same_known(sides[0], taken_rows, sides[2], places, taken.lacking)
+        if len(taken.changed):
+            changed = pc.is_in(ids, value_set=taken.changed).to_numpy(zero_copy_only=False)
+            source_unchanged &= ~(changed & present[1] & ~present[2])
     sides_equal = _same(taken_rows, sides[2], places[1], places[2])
     verdicts = np.zeros(len(ids), np.int8)
     in_base, in_source, in_target = present

@@ -28,6 +28,7 @@ from omnigraph.merge.choices import Choice, Choices
 from omnigraph.merge.compare import Compared, Comparer, LocalComparer
 from omnigraph.merge.conflicts import Conflicts
 from omnigraph.merge.invalid_values import InvalidValues
+from omnigraph.merge.left_out import check_left_out
 from omnigraph.merge.orphans import Orphans
 from omnigraph.merge.preview import PreviewedChange, previewed
 from omnigraph.merge.property_level import Levels, MergeLevel
@@ -160,6 +161,7 @@ class Merge:
         if source.head.id in common.best:
             return Merged(MergeOutcome.ALREADY_UP_TO_DATE, common.best, {})
         new_commits = history.missing_in_target(common)
+        check_left_out(self._store, self._schemas, history, new_commits)
         if target.head.id in common.best:
             return self._merged(MergeOutcome.FAST_FORWARD, common.best, State(target), target, new_commits)
         by_strategy = self._choices.default is not None

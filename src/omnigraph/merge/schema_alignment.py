@@ -69,6 +69,9 @@ class Schemas(Protocol):
         ...
 
 
+State = tuple[Manifest, AcceptedSchema]
+"""A state of the graph with its schema."""
+
 Lacking = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """The columns that the base, the source and the target do not have."""
 
@@ -117,7 +120,7 @@ def fill_lacking(
         fill: the values for entities that no other side has.
     """
     base, source, target = (side.combine_chunks() for side in sides)
-    for name in sorted(lacking[0] | lacking[1] | lacking[2]):
+    for name in _texts_first(lacking[0] | lacking[1] | lacking[2], fill):
         base_lacks, source_lacks, target_lacks = (name in some for some in lacking)
         if base_lacks and not source_lacks and not target_lacks:
             base = _with(base, name, _copied(base, name, [source, target], fill))
@@ -146,7 +149,7 @@ def with_target_values(source: pa.Table, target: pa.Table, lacking: frozenset[st
         lacking: the columns that only the source lacks.
         fill: the texts that vectors are computed from.
     """
-    for name in sorted(lacking):
+    for name in _texts_first(lacking, fill):
         source = _with(source, name, _copied(source, name, [target, source], fill))
     return source
 
@@ -185,6 +188,11 @@ def undecided_ids(sides: tuple[pa.Table, pa.Table, pa.Table], lacking: Lacking, 
         values = [_array(side, name).take(at) for side, at in zip((source, target), places, strict=True)]
         undecided[both] |= ~identical(*values)
     return pa.concat_arrays([ids.filter(pa.array(undecided)), unknown]).unique()
+
+
+def _texts_first(names: frozenset[str], fill: Fill) -> list[str]:
+    """The columns in the order in which they are filled: a vector is copied only if its text is the same."""
+    return sorted(names, key=lambda name: (name in fill.embedded, name))
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
@@ -526,10 +534,7 @@ def alignment_of(
         return None
     states = [(view, schemas.version_at(Snapshot(store, view))[1]) for view in others]
 
-    def filled(table: TableId, name: str, number: int) -> Filled | None:
-        return schemas.filled(target, table, name, number)
-
-    return Alignment(store.tables, target, schemas.of(target), states, now, filled)
+    return Alignment(store.tables, target, schemas.of(target), states, now, schemas.filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,7 +583,7 @@ class Alignment:
         accepted: the schema of the target.
         others: the other states with their schemas.
         now: the value of `now()` in defaults, in milliseconds.
-        filled: how a schema change before the target filled a new property. Args: the type, the name and the number.
+        filled: how a schema change before a state filled a new property (see `Schemas.filled`).
     """
 
     def __init__(
@@ -588,9 +593,11 @@ class Alignment:
         accepted: AcceptedSchema,
         others: Sequence[tuple[Manifest, AcceptedSchema]],
         now: int,
-        filled: Callable[[TableId, str, int], Filled | None],
+        filled: Callable[[Manifest, TableId, str, int], Filled | None],
     ) -> None:
-        self._filled = lru_cache(maxsize=None)(filled)
+        self._filled_at = filled
+        self._filled = lru_cache(maxsize=None)(partial(filled, target))
+        self._states = {view.head.id: (view, schema) for view, schema in [(target, accepted), *others]}
         self._target = target
         self._accepted = accepted
         self._now = now
@@ -608,7 +615,20 @@ class Alignment:
 
     def include(self, view: Manifest, accepted: AcceptedSchema) -> None:
         """Add another state, so that its tables can be read."""
+        self._states.setdefault(view.head.id, (view, accepted))
         self._aligned.include(view, accepted)
+
+    def state(self, view: Manifest) -> State:
+        """The original of an aligned state, with its schema."""
+        return self._states[view.head.id]
+
+    def left_out_columns(self, ref: TableRef) -> list[str]:
+        """The stored columns of a version that the target does not have."""
+        return self._aligned.left_out(ref)
+
+    def filled_before(self, view: Manifest, table: TableId, name: str, number: int) -> Filled | None:
+        """How a schema change before a state filled a new property; None if it cannot be known."""
+        return self._filled_at(view, table, name, number)
 
     def view(self, view: Manifest) -> Manifest:
         """A state with types named as in the target. Types that the target does not have are left out."""

@@ -75,13 +75,16 @@ class Versions:
         target: the version in the branch that it is merged into.
         columns: the columns to read.
         schema: the schema of the rows to compare.
-        separate_ids: ids of rows that are compared separately, because an overlay changes them (see `Overlay`).
+        separate_ids: ids of rows that are compared separately, because an overlay changes them (see `Overlay`), or
+            because the source has changed them in columns that the target lacks.
         unknown: whether the base values are unknown. Then rows that differ are conflicts, and `base` equals `target`.
         complete: whether the comparison lists all conflicts, and all rows with all columns: for a virtual base, or to
             leave out all entities with conflicts.
         groups: the groups of columns to merge by property (see `property_level`); None merges whole rows.
         lacking: the columns that the versions do not have, because their schema differs from that of the target.
         fill: values for these columns.
+        changed_left_out: those of the separate ids that the source has changed, or may have changed, in columns that
+            the target lacks.
     """
 
     key: str
@@ -96,6 +99,7 @@ class Versions:
     groups: tuple[tuple[str, ...], ...] | None = None
     lacking: Lacking = NO_LACKING
     fill: Fill = field(default_factory=Fill)
+    changed_left_out: pa.Array = field(default_factory=lambda: pa.array([], pa.utf8()))
 
     def completed(self, base: pa.Table, source: pa.Table, target: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Rows of the three versions, with values in the columns that a version lacks."""
@@ -104,9 +108,11 @@ class Versions:
         return fill_lacking((base, source, target), self.lacking, self.fill)
 
     def taken(self, source: pa.Table, target: pa.Table) -> Taken | None:
-        """Completed rows of the source as the merge takes them; None if the source has all columns of the target."""
+        """Completed rows of the source as the merge takes them; None if they are the rows of the source."""
         lacking = self.lacking[1] - self.lacking[2]
-        return Taken(with_target_values(source, target, lacking, self.fill), lacking) if lacking else None
+        if not lacking and len(self.changed_left_out) == 0:
+            return None
+        return Taken(with_target_values(source, target, lacking, self.fill), lacking, self.changed_left_out)
 
     def undecided(self, base: pa.Table, source: pa.Table, target: pa.Table) -> pa.Array:
         """The ids of completed rows that the base leaves undecided, because it lacks a column."""

@@ -14,6 +14,7 @@ from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.choices import Choices
 from omnigraph.merge.classify import compared
 from omnigraph.merge.compare import Collected, Compared, Comparer
+from omnigraph.merge.left_out_changes import changed_left_out
 from omnigraph.merge.property_level import Levels, compare_rows
 from omnigraph.merge.schema_alignment import Alignment
 from omnigraph.merge.sides import Columns, Versions
@@ -147,7 +148,23 @@ class ThreeWay:
             # The target may have the same files as the base, but it has other columns.
             refs = before.ref, *refs[1:]
         lacking = self._alignment.lacking(*refs)
-        return replace(versions, base=refs[0], lacking=lacking, fill=self._alignment.fill(key))
+        versions = replace(versions, base=refs[0], lacking=lacking, fill=self._alignment.fill(key))
+        return versions if unknown or before is None else self._with_left_out(versions, before, pin)
+
+    def _with_left_out(self, versions: Versions, before: TablePin, pin: TablePin) -> Versions:
+        """Add the entities that the target has deleted, and the source has changed in columns that the target lacks."""
+        assert self._alignment is not None
+        assert self._base.manifest is not None
+        assert self._source.manifest is not None
+        base, source = (self._base.manifest, before), (self._source.manifest, pin)
+        changed = changed_left_out(self._alignment, base, source, versions.target)
+        if self._alignment.left_out_columns(pin.ref):
+            # An overlay does not have the columns that the target lacks, so its rows may have changed in them.
+            changed = pa.concat_arrays([changed, versions.separate_ids]).unique()
+        if len(changed) == 0:
+            return versions
+        separate_ids = pa.concat_arrays([versions.separate_ids, changed]).unique()
+        return replace(versions, separate_ids=separate_ids, changed_left_out=changed)
 
     def _is_unclear(self, base: TableRef, source: TableRef) -> bool:
         """Whether the source has columns of the target that the base lacks, so that the base does not show changes."""
