@@ -67,6 +67,8 @@ class Column:
     @property
     def fill(self) -> Any:
         """The value in rows that a merge brings from a schema without the property."""
+        if self.filled is not None and self.allows(self.filled):
+            return self.filled
         return self.default if self.required else None
 
     def shown(self, value: Any) -> Any:

@@ -628,6 +628,46 @@ def test_a_delete_does_not_conflict_with_a_new_text_and_the_vectors_of_its_defau
     assert _keys(graph) == ["b"]
 
 
+_FILLED = {
+    "time": (["l: DateTime @default(now())"], 'l: datetime("2020-01-01T00:00:00Z")'),
+    "other default": (["l: I64 @default(1)", "l: I64 @default(2)"], "l: 2"),
+    "no default": (["l: I64 @default(1)", "l: I64"], "l: 2"),
+    "null allowed": (["l: I64 @default(1)", "l: I64?"], "l: null"),
+}
+"""Schema changes that add and change a property, and a change of its value."""
+
+
+@pytest.mark.parametrize("name", _FILLED)
+def test_a_delete_of_an_entity_of_the_branch_conflicts_only_with_a_change(tmp_path: Path, name: str) -> None:
+    columns, change = _FILLED[name]
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    graph.load([{"type": "P", "data": {"k": "a"}}], mode="append")
+    graph.branches.create("old")
+    for column in columns:
+        graph.schema.apply(f"node P {{ k: String @key  {column} }}")
+    write(graph, 'insert P { k: "b" }', "old")
+    graph.merge("old")
+    filled = people(graph, type_="P")
+    assert filled["b"]["l"] == filled["a"]["l"], "as if the branch had been there when the property was added"
+    write(graph, 'delete P where k = "b"', "old")
+    assert graph.merge("old", preview=True).changes["node:P"].deleted == 1
+    write(graph, f'update P set {{ {change} }} where k = "b"')
+    (conflict,) = graph.merge("old", preview=True).conflicts
+    assert (conflict.kind.value, conflict.entity_id) == ("delete_vs_update", "b")
+
+
+def test_a_filled_value_that_is_no_longer_allowed_is_replaced_by_the_default(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
+    graph.branches.create("old")
+    graph.schema.apply("node P { k: String @key  e: enum(x, y) @default(x)  n: I64 @default(1) }")
+    graph.schema.apply("node P { k: String @key  e: enum(y) @default(y)  n: I64 @default(2)\n@range(n, 2..9) }")
+    write(graph, 'insert P { k: "b" }', "old")
+    graph.merge("old")
+    assert people(graph, type_="P") == {"b": {"k": "b", "e": "y", "n": 2}}
+    write(graph, 'delete P where k = "b"', "old")
+    assert [one.entity_id for one in graph.merge("old", preview=True).conflicts] == ["b"], "rather than a lost change"
+
+
 def test_a_delete_is_undecided_if_the_filled_value_is_unknown(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", "node P { k: String @key }")
     graph.load([{"type": "P", "data": {"k": key}} for key in ("a", "b")], mode="append")

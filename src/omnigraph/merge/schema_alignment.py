@@ -10,7 +10,7 @@ takes a row of the source, `with_target_values` keeps the values of the target i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Protocol, cast
@@ -26,6 +26,7 @@ from omnigraph.commit.store import Store
 from omnigraph.errors import MergeSchemaError
 from omnigraph.lang.arrow import PROPERTY_ID, arrow_schema
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.merge.enum_values import EnumValues, Renaming, renaming
 from omnigraph.merge.equality import identical
@@ -36,6 +37,7 @@ from omnigraph.storage.table_view import TableView
 from omnigraph.storage.tables import TableStorage
 from omnigraph.write.rows.builder import default_value
 from omnigraph.write.rows.renamed_values import renamed_values
+from omnigraph.write.rules.constraints import value_rules
 
 
 class Filled(Protocol):
@@ -88,19 +90,24 @@ class Fill:
     """The values of columns that one side of a merge does not have.
 
     Attributes:
-        defaults: the default values of required properties. They are used for entities that only this side has.
         embedded: for each column of computed vectors, the column with the text that they are computed from.
         filled: how a schema change filled a column; None if it cannot be known. It is only called if the source lacks
             the column and has deleted an entity.
+        value: the value of a column in entities that only this side has; None for null. It is only called if there are
+            such entities.
     """
 
-    defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     embedded: Mapping[str, str] = field(default_factory=dict)
     filled: Callable[[str], Filled | None] = lambda _: None
+    value: Callable[[str], pa.Scalar | None] = lambda _: None
 
-    def known(self, names: Iterable[str]) -> Fill:
+    def known(self, names: Collection[str]) -> Fill:
         """A copy with the values of some columns, which can be sent to tasks on other machines."""
-        return replace(self, filled={name: self.filled(name) for name in names}.get)
+        return replace(
+            self,
+            filled={name: self.filled(name) for name in names}.get,
+            value={name: self.value(name) for name in names}.get,
+        )
 
 
 def fill_lacking(
@@ -196,18 +203,19 @@ def _texts_first(names: frozenset[str], fill: Fill) -> list[str]:
 
 
 def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -> pa.Array:
-    """Values of a column. Each comes from the first of `others` that has the entity; else it is the default or null.
+    """Values of a column. Each comes from the first of `others` that has the entity; else it is `Fill.value`.
 
     A vector comes from the first that has the entity with the same text; if the texts differ, it is null.
     """
     kind = rows.schema.field(name).type
-    default = fill.defaults.get(name)
-    values = pa.nulls(rows.num_rows, kind) if default is None else pa.repeat(default, rows.num_rows).cast(kind)
+    values = pa.nulls(rows.num_rows, kind)
     missing = np.ones(rows.num_rows, bool)
+    alone = np.ones(rows.num_rows, bool)
     text = fill.embedded.get(name)
     for other in others:
         found = pc.index_in(rows["id"].combine_chunks(), value_set=other["id"].combine_chunks())
         taken = missing & found.is_valid().to_numpy(zero_copy_only=False)
+        alone &= ~taken
         chosen = np.flatnonzero(taken)
         if len(chosen) == 0:
             continue
@@ -221,7 +229,11 @@ def _copied(rows: pa.Table, name: str, others: Sequence[pa.Table], fill: Fill) -
         order[chosen] = rows.num_rows + np.arange(len(chosen))
         values = pa.concat_arrays([values, copies]).take(pa.array(order))
         missing &= ~taken
-    return values
+    value = fill.value(name) if alone.any() else None
+    if value is None:
+        return values
+    places = np.where(alone, rows.num_rows, np.arange(rows.num_rows))
+    return pa.concat_arrays([values, pa.repeat(value, 1).cast(kind)]).take(pa.array(places))
 
 
 def _only_in(one: pa.Table, other: pa.Table) -> pa.Array:
@@ -651,18 +663,23 @@ class Alignment:
         """The values for columns that a side lacks."""
         kind, name = TypeKey.parse(key)
         declared = self._accepted.catalog.declared(kind, name)
-        required = [p for p in declared.properties.values() if p.default is not None and not p.type.nullable]
         table = self._target.tables[key].id
         numbers = self._accepted.identity(kind, name).properties
 
         def filled(column: str) -> Filled | None:
             return self._filled(table, column, numbers[column])
 
-        return Fill(
-            {prop.name: default_value(prop, self._now) for prop in required},
-            {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None},
-            filled,
-        )
+        def value(column: str) -> pa.Scalar | None:
+            # A later delete is compared with the value that the schema change filled in. So it comes before the present
+            # default, unless the schema no longer allows it.
+            known = filled(column)
+            if known is not None and known.value is not None and _is_allowed(declared, column, known.value):
+                return known.value
+            prop = declared.properties[column]
+            return None if prop.default is None or prop.type.nullable else default_value(prop, self._now)
+
+        embedded = {prop.name: prop.embed.source for prop in declared.properties.values() if prop.embed is not None}
+        return Fill(embedded, filled, value)
 
     def lacks(self, key: str, ref: TableRef) -> list[str]:
         """The properties of a version of a table that the target does not have."""
@@ -709,6 +726,12 @@ class Alignment:
     def _is_newer(self, identity: TableId) -> bool:
         """Whether a type is newer than the schema of the target: its number is larger, and numbers are never reused."""
         return identity.type_id >= self._accepted.next_id or identity.incarnation >= self._accepted.next_id
+
+
+def _is_allowed(declared: NodeType | EdgeType, column: str, value: pa.Scalar) -> bool:
+    """Whether the rules of a type allow a value."""
+    rules = (rule for rule in value_rules(declared) if rule.property == column)
+    return not any(rule.violates(pa.repeat(value, 1))[0].as_py() for rule in rules)
 
 
 _ANOTHER_PROPERTY = " (another property has this name now)"

@@ -122,7 +122,7 @@ class Versions:
 
     def for_tasks(self) -> Versions:
         """A copy that can be sent to tasks. It already has the values that schema changes filled in."""
-        return replace(self, fill=self.fill.known((self.lacking[0] & self.lacking[1]) - self.lacking[2]))
+        return replace(self, fill=self.fill.known((self.lacking[0] | self.lacking[1]) - self.lacking[2]))
 
     def source_rows(self, tables: TableStorage, ids: pa.Array) -> pa.Table:
         """The rows of the source with the given ids, with values for the columns that it lacks."""
