@@ -25,8 +25,8 @@ demo: setup ## see OmniGraph work on the example graph
 test: lint ## everything: style, types, layers and all tests
 	$(PYTEST) $(ARGS)
 
-check: lint ## the same with two cases of each quick test, without Spark and S3, for while you work
-	OMNIGRAPH_CASES=2 $(PYTEST) -m "not (slow or spark or s3 or soak)" $(ARGS)
+check: lint ## the same with one case of each quick test, without Spark and S3, for while you work
+	OMNIGRAPH_CASES=1 $(PYTEST) -m "not (slow or spark or s3 or soak)" $(ARGS)
 
 soak: setup ## the tests with all cases and long runs; takes hours
 	OMNIGRAPH_SOAK=$${OMNIGRAPH_SOAK:-600} $(PYTEST) -m soak $(ARGS)

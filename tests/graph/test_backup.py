@@ -224,6 +224,7 @@ def test_a_backup_removes_deleted_branches_that_no_merge_needs(tmp_path: Path) -
         assert kept.session.store.manifest.branches() == {}
 
 
+@pytest.mark.slow
 def test_a_backup_copies_checksums(world: World, tmp_path: Path) -> None:
     """Damage of a file of the backup is detected as in the graph."""
     place, _ = world
@@ -491,6 +492,7 @@ def test_backups_and_restores_work_between_disks_and_buckets(
     assert said(tmp_path / "r") == now
 
 
+@pytest.mark.slow
 def test_a_large_file_is_copied_in_pieces(tmp_path: Path, thresholds: Thresholds) -> None:
     thresholds(local, CHUNK_BYTES=1000)
     thresholds(copies, CHUNK_BYTES=1000)

@@ -647,6 +647,7 @@ def tour(machine: type[GraphMachine], *, graphs: int, steps: int, derandomize: b
     run_state_machine_as_test(machine, settings=chosen)
 
 
+@pytest.mark.slow
 def test_a_few_random_operations_in_memory_agree_with_the_model() -> None:
     tour(GraphMachine, graphs=20, steps=30, derandomize=True)
 

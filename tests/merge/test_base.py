@@ -151,10 +151,11 @@ def test_a_merge_does_not_copy_idempotency_keys(graph: Graph) -> None:
     assert graph.entity("Person", "b") is not None
 
 
+@pytest.mark.slow
 def test_a_long_history_is_read_only_back_to_the_base(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, thresholds: Thresholds
 ) -> None:
-    thresholds(manifest_successor, TAIL_COMMITS=2)
+    thresholds(manifest_successor, TAIL_COMMITS=2, FAN_IN=8)
     for i in range(30):
         begun = _add(graph, f"p{i}")
     graph.branches.create("side")

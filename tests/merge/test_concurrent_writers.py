@@ -103,6 +103,7 @@ def test_a_merge_does_not_delete_a_branch_with_new_commits(graph: Graph, monkeyp
     assert graph.merge("side").changes["node:Person"].inserted == 1
 
 
+@pytest.mark.slow
 def test_concurrent_merges_and_writes_lose_no_rows(graph: Graph) -> None:
     """Branches are merged into one target while other writers commit to it."""
     names = [f"branch{i}" for i in range(4)]

@@ -226,6 +226,7 @@ def test_a_transaction_that_a_schema_change_overtakes_is_applied_or_refused(grap
     assert_whole(graph)
 
 
+@pytest.mark.slow
 def test_many_writers_beside_schema_changes(graph: Graph, place: Path) -> None:
     """Threads insert plants while the schema changes several times: each acknowledged plant is there once."""
     done: list[str] = []

@@ -302,6 +302,7 @@ def test_a_hard_drop_is_unfinished_when_nothing_needs_its_data_any_more(small: G
     assert small.status().unfinished_drops == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["main", "work"])
 def test_the_cost_of_a_status_after_a_hard_drop_does_not_depend_on_the_number_of_commits(
     small: Graph, monkeypatch: pytest.MonkeyPatch, branch: str

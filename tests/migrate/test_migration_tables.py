@@ -81,6 +81,7 @@ def test_the_plan_of_a_change_names_the_codes_of_its_steps(graph: Graph) -> None
         assert {step.code for step in planned.plan.steps if step.code is not None} == codes, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", parameters())
 def test_changes_of_a_branch_with_the_former_schema_reach_main_and_lose_nothing(graph: Graph, case: Case) -> None:
     """`main` goes to the older branch and back: both have the rows of the model."""

@@ -67,6 +67,7 @@ def by_spark(graph: Graph, request: MergeRequest, options: SparkOptions) -> Merg
     return merge(graph.session, replace(request, engine="spark", spark=options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [None, "property"])
 @pytest.mark.parametrize("strategy", [None, "theirs"])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -296,6 +297,7 @@ def test_orphan_edges_with_properties_of_both_sides_are_written_by_tasks(tmp_pat
         assert found[-1] == found[-2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [None, "1 B"])
 def test_a_revert_by_tasks_gives_the_same_graph(tmp_path: Path, threshold: str | None) -> None:
     found = []

@@ -177,6 +177,7 @@ def test_a_spilled_query_can_be_cancelled_at_any_time(graph: Graph, scratch: Pat
             ask(graph, name, SMALL, cancel=Counting(counted.asked - counted.asked // (2 * part)))
 
 
+@pytest.mark.slow
 def test_explain_analyze_shows_that_a_query_ran_in_blocks(graph: Graph) -> None:
     found = graph.explain(f"query q() {{ {READS['sort']} }}", analyze=True, budget=SMALL)
     assert [step.action for step in found.steps] == ["blocks"]
