@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.changes.histories import Key, State, records, same, state_of
 from tests.changes.test_histories import few_rows_at_a_time
+from tests.sampling import every_nth
 from tests.thresholds import Thresholds
 
 import omnigraph
@@ -220,7 +221,7 @@ class World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", HISTORIES)
+@pytest.mark.parametrize("number", every_nth(HISTORIES, 2))
 def test_values_set_in_new_properties_are_changes_and_filled_ones_are_not(
     tmp_path: Path, number: int, thresholds: Thresholds
 ) -> None:

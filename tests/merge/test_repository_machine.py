@@ -76,7 +76,7 @@ from omnigraph.storage import row_changes, row_pairs
 from omnigraph.testing import thresholds
 
 FIRST = int(os.environ.get("OMNIGRAPH_HISTORIES_FROM", "0"))
-HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "16")))
+HISTORIES = range(FIRST, FIRST + int(os.environ.get("OMNIGRAPH_HISTORIES", "10")))
 STEPS = 30
 ON_DISK = 5
 """One of this many histories is stored in files, where cleanup can remove versions."""

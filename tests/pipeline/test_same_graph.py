@@ -101,14 +101,14 @@ def _name(value: object) -> str:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", CHANGES, ids=_name)
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", every_nth(PARTS, 2))
 def test_a_partitioned_load_gives_the_same_result(tmp_path: Path, mode: str, change: Change, parts: int) -> None:
     _compare(InProcess(), tmp_path, mode, change, "ndjson", parts)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("change", [_as_it_is, _broken_rules, _overlapping], ids=_name)
-@pytest.mark.parametrize("format", FORMATS[1:])
+@pytest.mark.parametrize("format", every_nth(FORMATS[1:], 2))
 def test_a_partitioned_load_of_every_format_gives_the_same_result(
     tmp_path: Path, mode: str, change: Change, format: str
 ) -> None:

@@ -228,7 +228,7 @@ def test_mutated_queries_compile_or_give_an_error(text: str) -> None:
         assert parse_queries(format_queries(text)) == file
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @examples(4000)
 @given(mutated())
 def test_mutated_queries_compile_or_give_an_error_in_long_runs(text: str) -> None:
@@ -279,7 +279,7 @@ def test_layout_does_not_change_the_fingerprint(query: ast.Query) -> None:
         assert ir.fingerprint(again) == ir.fingerprint(checked)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @examples(1000)
 @given(valid_queries(DENSE))
 def test_generated_queries_for_a_schema_compile_in_long_runs(query: ast.Query) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from tests.lang.query.catalogs import dense
 from tests.patience import at_most
+from tests.sampling import every_nth
 
 from omnigraph.errors import CatalogError, CompileError, InputError, OmnigraphError, ParseError, TypeCheckError
 from omnigraph.lang.query import compile_queries, format_queries, ir, lint_queries, parse_queries
@@ -122,7 +123,7 @@ def run_everything(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", WIDE)
+@pytest.mark.parametrize("shape", every_nth(WIDE, 2))
 def test_a_wide_text_compiles_or_fails_quickly(shape: str) -> None:
     text = WIDE[shape](10_000 if shape in ("or", "and", "clauses", "projections", "numbers", "queries") else 3_000)
     with at_most(EFFORT):

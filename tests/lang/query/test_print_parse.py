@@ -32,7 +32,7 @@ def test_printing_and_parsing_round_trips(file: ast.QueryFile) -> None:
     assert format_queries(text) == text
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @examples(1200)
 @given(query_files(most=1))
 def test_printing_and_parsing_round_trips_in_long_runs(file: ast.QueryFile) -> None:
@@ -153,7 +153,7 @@ def test_formatting_keeps_every_comment_once(made: tuple[str, list[str]]) -> Non
     check_format(*made)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @examples(1200)
 @given(commented())
 def test_formatting_keeps_every_comment_once_in_long_runs(made: tuple[str, list[str]]) -> None:
