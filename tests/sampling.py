@@ -19,3 +19,8 @@ def every_nth(values: Iterable[Any], step: int, first: int = 0) -> list[Any]:
         else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.soak)
         for place, value in enumerate(values)
     ]
+
+
+def sampled(number: int, step: int) -> pytest.MarkDecorator:
+    """The mark of a case: `slow` for every `step`-th case, and `soak` for the others."""
+    return pytest.mark.slow if number % step == 0 else pytest.mark.soak
