@@ -191,6 +191,13 @@ QUERY_MEMORY = Setting(
     "amount",
     "4 GiB",
 )
+THREADS = Setting(
+    "OMNIGRAPH_THREADS",
+    Group.RESOURCES,
+    "Threads that one query may use. The result does not depend on it.",
+    "number",
+    unset="the number of cores that the process may use",
+)
 LOAD_MEMORY = Setting(
     "OMNIGRAPH_LOAD_MEMORY",
     Group.RESOURCES,

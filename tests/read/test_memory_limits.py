@@ -20,8 +20,7 @@ from omnigraph.graph import Graph
 from omnigraph.read.budget import chunks
 from omnigraph.read.columns import sorting
 from omnigraph.read.execute import executor
-from omnigraph.read.match import expand, hops, scan
-from omnigraph.read.match.expand import Expand
+from omnigraph.read.match import hops, parts, pipeline, scan
 from omnigraph.read.match.shortest_paths import PathSearch
 from omnigraph.read.shape import grouping, query_sort_keys, result_columns, sort
 from omnigraph.settings import FSYNC
@@ -268,7 +267,7 @@ _STEP = 64
 TWO_HOPS = "match { $a: Person  $b: Person  $c: Person  $a knows $b  $b knows $c }"
 CHECKED: dict[str, tuple[object, str, str]] = {
     "sorting": (sort, "in_order", f"{TWO_HOPS} return {{ $a.name as a }} order {{ $b.score, $c.city desc }}"),
-    "expansion": (Expand, "execute", f"{TWO_HOPS} return {{ $a.name as a, $c.name as c }}"),
+    "expansion": (pipeline, "run_parts", f"{TWO_HOPS} return {{ $a.name as a, $c.name as c }}"),
     "shortest": (PathSearch, "run", "match { $a: Person  shortest $p: $a knows{1,3} $b } return { length($p) as n }"),
 }
 
@@ -280,7 +279,7 @@ def test_a_query_checks_for_cancellation_between_chunks(
     """Work is split into chunks of bounded size, with a check between any two of them."""
     thresholds(chunks, CHUNK_ROWS=_STEP)
     thresholds(sorting, SORT_CHUNK_ROWS=_STEP, RANK_CHUNK_ROWS=_STEP)
-    thresholds(expand, CHUNK_EDGES=_STEP)
+    thresholds(parts, PART_ROWS=_STEP)
     thresholds(scan, CHUNK_ROWS=_STEP)
     cancel = Counting(10**9)
     home_, function, body = CHECKED[name]

@@ -50,7 +50,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
-    "match.expand": {"CHUNK_EDGES": (1, 5, 1 << 19)},
+    "match.parts": {"PART_ROWS": (1, 5, 1 << 19), "MIN_PARALLEL_ROWS": (0, 1 << 20), "FIRST_PART_RATIO": (1, 8)},
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
         "MIN_GAIN": (0.0, 2.0),

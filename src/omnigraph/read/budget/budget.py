@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from threading import Event
+from threading import Event, Lock, get_ident
 
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError, shown
-from omnigraph.settings import QUERY_MEMORY
+from omnigraph.settings import QUERY_MEMORY, THREADS
 
 DEFAULT_DISK = 16 << 30
 _CELL = 8
@@ -38,6 +38,23 @@ def _query_memory(text: str | None, machine: int) -> int:
     if text is not None:
         return QUERY_MEMORY.amount({QUERY_MEMORY.name: text})
     return min(QUERY_MEMORY.amount({}), machine // 2)
+
+
+def query_threads(environ: Mapping[str, str] | None = None) -> int:
+    """Number of threads that a read may use: from the environment, else the number of cores of this process.
+
+    >>> query_threads({"OMNIGRAPH_THREADS": "3"})
+    3
+
+    Raises:
+        InputError: the environment variable is not a number, or it is zero.
+    """
+    if THREADS.get(environ) is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = THREADS.number(environ)
+    if threads == 0:
+        raise InputError(f"{THREADS.name}: a query needs at least one thread", hint="write 1 or more")
+    return threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +122,10 @@ class Cancellation:
 
 @dataclass(slots=True)
 class Spending:
-    """Budget usage of one read.
+    """Budget usage of one read. Several threads of the read may use it at the same time.
 
     Attributes:
         rows: number of rows examined so far.
-        held: bytes of the intermediate rows that the match has in memory now.
         kept: bytes of other buffers that are in memory now.
         peak: largest number of bytes in memory at any time so far.
         read: bytes read from tables.
@@ -122,16 +138,23 @@ class Spending:
     cancel: Cancellation = field(default_factory=Cancellation)
     started: float = field(default_factory=time.monotonic)
     rows: int = 0
-    held: int = 0
     kept: int = 0
     peak: int = 0
     read: int = 0
     requests: int = 0
     spilled_bytes: int = 0
     most: int | None = field(init=False)
+    _held: dict[int, int] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         self.most = self.budget.memory
+
+    @property
+    def held(self) -> int:
+        """Bytes of the intermediate rows that the match has in memory now, in all threads of the read."""
+        # A copy, because other threads may add their entries meanwhile.
+        return sum(self._held.copy().values())
 
     def spend(self, rows: int = 0, columns: int = 0) -> None:
         """Add to the number of examined rows. Call this method before arrays are allocated for these rows.
@@ -145,7 +168,8 @@ class Spending:
             CancelledError: the read was cancelled.
         """
         self.expect(rows, columns)
-        self.rows += rows
+        with self._lock:
+            self.rows += rows
 
     def expect(self, rows: int, columns: int) -> None:
         """Check that `spend` would succeed, without counting anything.
@@ -184,13 +208,17 @@ class Spending:
         self.peak = max(self.peak, taken)
 
     def hold(self, size: int) -> None:
-        """Set how many bytes the current rows of the match take.
+        """Set how many bytes the current rows of the match take in this thread.
 
         Raises:
             BudgetExceededError: the bytes exceed the memory budget.
         """
-        self.held = size
+        self._held[get_ident()] = size
         self.need(0)
+
+    def forget_thread(self) -> None:
+        """Set that this thread has no rows in memory. A thread calls it when its work for the read is done."""
+        self._held.pop(get_ident(), None)
 
     def keep(self, size: int) -> None:
         """Add the bytes of a buffer that stays in memory.
@@ -198,8 +226,14 @@ class Spending:
         Raises:
             BudgetExceededError: the bytes in memory exceed the memory budget.
         """
-        self.kept += size
+        with self._lock:
+            self.kept += size
         self.need(0)
+
+    def release(self, size: int) -> None:
+        """Subtract the bytes of buffers that `keep` added and that are no longer in memory."""
+        with self._lock:
+            self.kept -= size
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -212,7 +246,8 @@ class Spending:
 
     def restart(self) -> None:
         """Reset the usage. Called when the read starts again, in chunks. The run time is not reset."""
-        self.rows = self.held = self.kept = self.peak = 0
+        self.rows = self.kept = self.peak = 0
+        self._held.clear()
 
     @contextmanager
     def at_most(self, size: int | None) -> Iterator[None]:

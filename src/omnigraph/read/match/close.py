@@ -60,6 +60,16 @@ class Close(Operator):
     def edge_steps(self) -> Sequence[ir.Step]:
         return (*self.walk.edge_steps, *(step for expand in self.closing for step in expand.steps))
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.walk.near, *map(self._bound, self.closing)})
+
+    def is_local(self, candidates: Candidates) -> bool:
+        return self.walk.is_local(candidates)
+
+    def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
+        return self.walk.work(frame, run)
+
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return self.walk.pushed(candidates)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -16,17 +15,13 @@ from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.filter import filter_rows
+from omnigraph.read.match.parts import is_one_part
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.query.expression import Expression
-from omnigraph.read.rows.frame import Binding, Frame, concat_frames
+from omnigraph.read.rows.frame import Binding, Frame
+from omnigraph.read.topology.adjacency import Adjacency
 from omnigraph.read.topology.topologies import Edges
-
-CHUNK_EDGES = 1 << 19
-"""Edges walked per chunk.
-
-Chunks are small, so that a read can stop soon, and large enough that the checks cost little.
-"""
 
 _NUMBERS_PER_NODE = 6
 """Number of array elements that each reached node needs in memory."""
@@ -87,6 +82,16 @@ class Expand(Operator):
         """The variable at the other end, which this operator binds."""
         return self.expand.right if self.forward else self.expand.left
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.near})
+
+    def is_local(self, candidates: Candidates) -> bool:
+        return not (self.late and any(condition.is_search for condition in candidates.own(self.far)))
+
+    def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
+        return walked_edges(run.context, frame.bindings[self.near], self.edge_steps)
+
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return candidates.own(self.far) if self.late else ()
 
@@ -102,12 +107,7 @@ class Expand(Operator):
         late = self.late and not candidates.is_chosen(far)
         tables = candidates.tables(far)
         allowed = [None for _ in tables] if late else candidates.masks(far)
-        start = frame.bindings[self.expand.left if self.forward else self.expand.right]
-        parts = []
-        for chunk in [None] if frame.paths else _row_chunks(context, start, self.edge_steps):
-            part = frame if chunk is None else frame.take(chunk)
-            parts.append(self._extend(part, tables, allowed, context, keep))
-        found = parts[0] if len(parts) == 1 else concat_frames(parts)
+        found = self._extend(frame, tables, allowed, context, keep)
         if late:
             for condition in candidates.own(far):
                 found = filter_rows(condition, found, context)
@@ -297,24 +297,18 @@ def distinct(reached: Reached, tables: Sequence[EntityTable]) -> Reached:
     return reached.filter(np.unique(keys, return_index=True)[1])
 
 
-def _row_chunks(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Iterator[Numbers | None]:
-    """Divide the rows into chunks that have about `CHUNK_EDGES` edges each. None means all rows in one chunk."""
-    rows = len(start.numbers)
-    walked = [(step.left_type, adjacency) for step in steps for adjacency in adjacencies(context, step)]
-    average = sum(adjacency.size / max(adjacency.nodes, 1) for _, adjacency in walked)
-    if rows * average < CHUNK_EDGES:
-        yield None
-        return
-    degree = np.zeros(rows, np.int64)
-    for type_name, adjacency in walked:
-        mine = rows_of(start, type_name)
-        degree[mine] += adjacency.whole.degree.take(start.numbers[mine])
-    ends = np.cumsum(degree)
-    context.budget.expect(int(ends[-1]), _NUMBERS_PER_NODE)
-    bounds = np.unique(np.searchsorted(ends, np.arange(0, int(ends[-1]) + CHUNK_EDGES, CHUNK_EDGES), "right"))
-    bounds = np.unique(np.concatenate([[0], bounds, [rows]]))
-    for first, last in pairwise(bounds.tolist()):
-        yield np.arange(first, last)
+def walked_edges(context: Context, start: Binding, steps: Sequence[ir.Step]) -> Numbers | None:
+    """Number of edges that are walked from each row; None if there are few, and they are looked up with an index."""
+    degree = np.zeros(len(start.numbers), np.int64)
+    for step in steps:
+        for adjacency in adjacencies(context, step):
+            few = is_one_part(len(degree) * adjacency.size / max(adjacency.nodes, 1))
+            if few and not isinstance(adjacency, Adjacency):
+                return None
+            rows = rows_of(start, step.left_type)
+            begin, end = adjacency.whole.ranges(start.numbers.take(rows))
+            degree[rows] += end - begin
+    return degree
 
 
 def _is_plain(expand: ir.Expand, start: Binding, tables: tuple[EntityTable, ...]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.evaluate import is_true
@@ -31,6 +32,13 @@ class Filter(Operator):
     @property
     def conditions(self) -> Sequence[Expression]:
         return (self.condition,)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.condition.variables
+
+    def is_local(self, candidates: Candidates) -> bool:
+        return not self.condition.is_search
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         return filter_rows(self.condition, frame, run.context)

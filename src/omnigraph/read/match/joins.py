@@ -31,6 +31,10 @@ class LeftJoin(Operator):
         return self.pipeline.block.introduced
 
     @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(self.pipeline.block.block.outer)
+
+    @property
     def inner(self) -> Pipeline:
         return self.pipeline
 
@@ -70,6 +74,10 @@ class AntiJoin(Operator):
     @property
     def text(self) -> str:
         return _outer_text(self.pipeline)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(self.pipeline.block.block.outer)
 
     @property
     def inner(self) -> Pipeline:

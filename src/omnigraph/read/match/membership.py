@@ -10,6 +10,7 @@ import numpy as np
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.context.operator_name import OperatorName
+from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import Reached, adjacencies, edge_binding, edge_types, is_of_type, joined
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.block import bound_by_expand
@@ -41,6 +42,13 @@ class Membership(Operator):
     @property
     def edge_steps(self) -> Sequence[ir.Step]:
         return self.expand.steps
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.expand.left, self.expand.right})
+
+    def is_local(self, candidates: Candidates) -> bool:
+        return True
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         context, expand = run.context, self.expand

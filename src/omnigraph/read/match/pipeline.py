@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from omnigraph.lang.query import ir
+from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.context.trace import Entry
 from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.parts import is_one_part, part_bounds, run_parts
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.query.read_query import ReadQuery
@@ -65,6 +69,23 @@ class Operator(ABC):
         """Edge types that the operator walks, in the direction in which it walks them."""
         return ()
 
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[str]:
+        """Variables that have to be bound in the input rows."""
+
+    def is_local(self, candidates: Candidates) -> bool:
+        """Whether the operator may run on parts of the rows.
+
+        Then the output rows of an input row depend on this row alone, they are in the order of the input rows, and
+        larger inputs do not save work.
+        """
+        return False
+
+    def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
+        """Expected number of output rows of each input row; None if there is about one output row per input row."""
+        return None
+
     @abstractmethod
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
         """Compute the output rows from the input rows."""
@@ -82,6 +103,7 @@ class Pipeline:
         rows: estimated number of output rows.
         cost: estimated cost. The unit is the cost of walking one edge.
         estimates: estimated number of output rows of each operator; may be empty if the read has no trace.
+        needed: variables that have to be bound in the output rows; None for all variables.
     """
 
     block: QueryBlock
@@ -91,23 +113,81 @@ class Pipeline:
     rows: float
     cost: float
     estimates: tuple[float, ...] = ()
+    needed: frozenset[str] | None = None
 
     def execute(self, frame: Frame, match: MatchRun) -> Frame:
         """Match the block for the input rows in `frame`. Returns all output rows."""
         run = BlockRun(match.context, match.candidates(self.block), match)
-        trace, budget = match.context.trace, match.context.budget
+        trace = match.context.trace
+        kept = self._kept_variables()
         if trace is None:
-            for operator in self.operators:
-                frame = operator.execute(frame, run)
-                budget.hold(frame.nbytes)
+            place = 0
+            while place < len(self.operators):
+                frame, place = self._advance(frame, place, len(self.operators), kept, run, parallel=True)
             return frame
         trace.adopt(match.planning_entries(self.block))
-        for operator, estimate in zip(self.operators, self.estimates, strict=True):
+        for place, (operator, estimate) in enumerate(zip(self.operators, self.estimates, strict=True)):
             with trace.running(trace_entry(operator, estimate, run.candidates)) as entry:
-                frame = operator.execute(frame, run)
+                frame, _ = self._advance(frame, place, place + 1, kept, run, parallel=False)
             entry.rows, entry.size = frame.count, frame.nbytes
-            budget.hold(frame.nbytes)
         return frame
+
+    def _kept_variables(self) -> list[frozenset[str] | None]:
+        """For each operator, the variables that its successors or the caller need; None for all variables."""
+        if self.needed is None:
+            return [None] * len(self.operators)
+        found: list[frozenset[str] | None] = []
+        needed = self.needed
+        for operator in reversed(self.operators):
+            found.append(needed)
+            needed |= operator.needs
+        found.reverse()
+        return found
+
+    def _advance(
+        self,
+        frame: Frame,
+        place: int,
+        end: int,
+        kept: Sequence[frozenset[str] | None],
+        run: BlockRun,
+        *,
+        parallel: bool,
+    ) -> tuple[Frame, int]:
+        """Run the operator at index `place`; with many rows, run it and its successors up to `end` in parts.
+
+        Returns the output rows, and the index of the next operator.
+        """
+        budget, operator = run.context.budget, self.operators[place]
+        bounds = None
+        if frame.count > 1 and not frame.paths and operator.is_local(run.candidates):
+            work = operator.work(frame, run)
+            if work is not None or not is_one_part(frame.count):
+                width = frame.width + len(operator.binds)
+                bounds = part_bounds(np.ones(frame.count, np.int64) if work is None else work, width, budget)
+        if bounds is None:
+            frame = _only(operator.execute(frame, run), kept[place])
+            budget.hold(frame.nbytes)
+            return frame, place + 1
+        last = place + 1
+        while last < end and self.operators[last].is_local(run.candidates):
+            last += 1
+
+        def run_part(part: Frame) -> Frame:
+            part, at = _only(operator.execute(part, run), kept[place]), place + 1
+            budget.hold(part.nbytes)
+            while at < last:
+                part, at = self._advance(part, at, last, kept, run, parallel=False)
+            return part
+
+        found = run_parts(run_part, frame, bounds, budget, parallel=parallel)
+        budget.hold(found.nbytes)
+        return found, last
+
+
+def _only(frame: Frame, names: frozenset[str] | None) -> Frame:
+    """The frame without the variables that are not needed any more."""
+    return frame if names is None or frame.variables <= names else frame.only(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +249,8 @@ class MatchRun:
 
     def replan(self, pipeline: Pipeline, rows: float) -> Pipeline:
         """Plan the block of a pipeline again, for the current candidates and a number of input rows."""
-        return self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
+        found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
+        return found if pipeline.needed is None else replace(found, needed=pipeline.needed)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:
         """Plan the block of a pipeline again if `rows`, the number of input rows, is far from the planned number.

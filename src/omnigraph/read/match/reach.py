@@ -67,6 +67,10 @@ class Reach(Operator):
     def edge_steps(self) -> Sequence[ir.Step]:
         return self.expand.steps
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.expand.left, self.expand.right} if self.closing else {self.expand.left})
+
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return candidates.own(self.expand.right) if self.late else ()
 

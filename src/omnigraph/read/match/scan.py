@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from omnigraph.lang.query import ir
+from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.pipeline import BlockRun, Operator
@@ -41,6 +42,16 @@ class Scan(Operator):
     @property
     def binds(self) -> frozenset[str]:
         return frozenset({self.node.name})
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    def is_local(self, candidates: Candidates) -> bool:
+        return self.is_product
+
+    def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
+        return np.full(frame.count, sum(map(len, run.candidates.of(self.node.name))), np.int64)
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return () if candidates.is_chosen(self.node.name) else candidates.own(self.node.name)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
 from omnigraph.read.match.all_rows import AllRows
@@ -64,7 +66,8 @@ class Planner:
     # Alternatives for the match
 
     def _all_rows(self) -> MatchOperator:
-        return AllRows(self.pipeline(self._query.match, frozenset(), 1, self.match))
+        pipeline = self.pipeline(self._query.match, frozenset(), 1, self.match)
+        return AllRows(replace(pipeline, needed=self._query.shape_variables))
 
     def _count(self) -> MatchOperator | None:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
@@ -73,10 +76,17 @@ class Planner:
             return None
         block = self._query.match
         leaves = count_leaves(block, required, self.match.candidates(block), self._context)
-        return self._count_of(block, leaves) if leaves else None
+        needed = self._query.result_variables
+        # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
+        return self._count_of(block, leaves, needed) if leaves or needed < self._query.shape_variables else None
 
-    def _count_of(self, block: QueryBlock, leaves: tuple[Leaf, ...], at_most: int | None = None) -> Count:
-        return Count(leaves, self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match), at_most)
+    def _count_of(
+        self, block: QueryBlock, leaves: tuple[Leaf, ...], needed: frozenset[str], at_most: int | None = None
+    ) -> Count:
+        rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match)
+        # The weights of counted variables are looked up by the nodes of the variables that they are joined with.
+        needed |= {leaf.onto for leaf in leaves if leaf.onto is not None}
+        return Count(leaves, replace(rest, needed=needed), at_most)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
         """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""
@@ -101,7 +111,7 @@ class Planner:
         if chosen is None:
             return None
         nodes, leaves_ = chosen
-        count = self._count_of(counted, leaves_, at_most=wanted)
+        count = self._count_of(counted, leaves_, frozenset({var}), at_most=wanted)
         pipeline = self.pipeline(block, frozenset({var}), nodes, self.match)
         return Rank(rank, var, count, wanted, nodes, pipeline)
 
@@ -159,7 +169,7 @@ class Planner:
         for place, step in enumerate(order.steps):
             if isinstance(step, BlockJoin):
                 inner = self.pipeline(step.block, known, before, match)
-                operators.append(AntiJoin(inner) if step.negated else LeftJoin(inner))
+                operators.append(AntiJoin(replace(inner, needed=frozenset())) if step.negated else LeftJoin(inner))
             else:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds

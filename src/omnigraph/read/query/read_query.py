@@ -176,6 +176,11 @@ class ReadQuery:
         return frozenset(name for part in self._grouped_parts for name in variables(part))
 
     @cached_property
+    def shape_variables(self) -> frozenset[str]:
+        """Variables whose bindings the operators after the match use, if rows have no weights (see `Count`)."""
+        return variables((self.read.columns, self.read.having, self.read.order, self.read.ties, self.read.ranked))
+
+    @cached_property
     def required_variables(self) -> frozenset[str] | None:
         """Variables that have to be in the rows; the matches of all others can be counted (see `Count`).
 

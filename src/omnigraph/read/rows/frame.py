@@ -235,6 +235,13 @@ class Frame:
     def bind_path(self, name: str, path: Path) -> Frame:
         return replace(self, paths={**self.paths, name: path}, _columns={})
 
+    def only(self, names: frozenset[str]) -> Frame:
+        """A copy of the frame without the variables that are not in `names`."""
+        bindings = {name: binding for name, binding in self.bindings.items() if name in names}
+        paths = {name: path for name, path in self.paths.items() if name in names}
+        columns = {key: values for key, values in self._columns.items() if key[0] in names}
+        return replace(self, bindings=bindings, paths=paths, _columns=columns)
+
     def with_fused(self, fused: Mapping[ir.Fusion, FusedRanks]) -> Frame:
         """A copy of the frame with fused ranks."""
         return replace(self, fused=fused, _columns={}) if fused else self
