@@ -16,6 +16,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_MARKED_PAIRS": (0, 512),
         "MAX_MARKED_EDGES_PER_PAIR": (0, 4, 10**9),
         "MAX_MARK_BITS": (1, 24),
+        "COLUMN_RATIO": (0, 8, 10**9),
         "LOOP_SEARCH_COST_EDGES": (0, 20_000),
     },
     "topology.edge_lookup": {
@@ -50,7 +51,12 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
-    "match.parts": {"PART_ROWS": (1, 5, 1 << 19), "MIN_PARALLEL_ROWS": (0, 1 << 20), "FIRST_PART_RATIO": (1, 8)},
+    "match.parts": {
+        "PART_ROWS": (1, 5, 1 << 19),
+        "FIRST_PART_RATIO": (1, 8),
+        "MIN_PARALLEL_ROWS": (0, 1 << 20),
+        "MIN_PARALLEL_BYTES": (0, 128 << 20),
+    },
     "plan.plan_portions": {
         "MIN_FULL_MATCH_COST_EDGES": (-1.0, 20_000.0),
         "MIN_GAIN": (0.0, 2.0),

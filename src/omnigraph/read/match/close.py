@@ -20,7 +20,7 @@ from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import Expand, adjacencies, is_of_type, reversed_steps
+from omnigraph.read.match.expand import Expand, are_joined, is_of_type, reversed_steps
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
@@ -99,10 +99,9 @@ class Close(Operator):
             there = is_of_type(binding, step.left_type)
             if not there.all():
                 places = places[there.take(row.take(places))]
-            (adjacency,) = adjacencies(run.context, step)
             near = binding.numbers.take(row.take(places))
             run.context.budget.spend(len(places))
-            places = places[adjacency.joins(near, numbers.take(places))]
+            places = places[are_joined(run.context, step, near, numbers.take(places))]
         return places
 
 

@@ -157,21 +157,33 @@ class Expand(Operator):
         there = start != NOTHING
         rows = np.arange(frame.count) if there.all() else np.flatnonzero(there)
         (adjacency,) = adjacencies(context, self.edge_steps[0])
-        degree, places = adjacency.walk(start if len(rows) == len(start) else start.take(rows))
-        context.budget.spend(len(places))
-        numbers, row = adjacency.far(places), np.repeat(rows, degree)
-        kept = None if allowed is None else allowed.take(numbers)
-        again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
-        if again.any():
-            # Parallel edges count once, because there is no edge variable.
-            kept = np.ones(len(numbers), bool) if kept is None else kept
-            kept[1:][again] = False
+        nodes = start if len(rows) == len(start) else start.take(rows)
+        column = adjacency.column_for(len(nodes)) if isinstance(adjacency, Adjacency) else None
+        if column is None:
+            degree, places = adjacency.walk(nodes)
+            context.budget.spend(len(places))
+            numbers, row = adjacency.far(places), np.repeat(rows, degree)
+            kept = None if allowed is None else allowed.take(numbers)
+            again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
+            if again.any():
+                # Parallel edges count once, because there is no edge variable.
+                kept = np.ones(len(numbers), bool) if kept is None else kept
+                kept[1:][again] = False
+        else:
+            context.budget.spend(len(nodes))
+            numbers, row = column.take(nodes).astype(np.int64), rows
+            has_edge = numbers != NOTHING
+            kept = None if has_edge.all() else has_edge
+            if allowed is not None:
+                kept = has_edge & allowed.take(numbers) if len(allowed) else has_edge
         if kept is not None:
             places = np.flatnonzero(kept)
             numbers, row = numbers.take(places), row.take(places)
         if keep is not None:
             places = keep(frame, row, numbers)
             numbers, row = numbers.take(places), row.take(places)
+        if column is not None and len(row) == frame.count:
+            return frame.bind(self.far, Binding(tables, numbers))
         context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
         return frame.take(row).bind(self.far, Binding(tables, numbers))
 
@@ -213,6 +225,23 @@ def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
     """Adjacency lists to walk for an edge type: one for each direction of the step."""
     sides = {ir.Direction.OUT: (False,), ir.Direction.IN: (True,)}.get(step.direction, (False, True))
     return [context.topologies.edges(step.edge, inward=inward, note=context.note_access) for inward in sides]
+
+
+def are_joined(context: Context, step: ir.Step, near: Numbers, far: Numbers) -> Mask:
+    """Mask of the pairs of nodes that at least one edge joins. The step must have one direction.
+
+    Args:
+        context: the state of the running read: snapshot, parameters and budget.
+        step: edge type and direction, from the near to the far node.
+        near: the near node of each pair. It is faster if equal nodes are adjacent.
+        far: the far node of each pair.
+    """
+    (adjacency,) = adjacencies(context, step)
+    if isinstance(adjacency, Adjacency) and adjacency.column_for(len(near)) is None:
+        (back,) = adjacencies(context, *reversed_steps([step]))
+        if isinstance(back, Adjacency) and back.column_for(len(near)) is not None:
+            return back.joins(far, near)
+    return adjacency.joins(near, far)
 
 
 def neighbours(

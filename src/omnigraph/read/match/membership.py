@@ -11,7 +11,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import Reached, adjacencies, edge_binding, edge_types, is_of_type, joined
+from omnigraph.read.match.expand import Reached, adjacencies, are_joined, edge_binding, edge_types, is_of_type, joined
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.rows.frame import Frame
@@ -59,6 +59,9 @@ class Membership(Operator):
         context.budget.spend(frame.count)
         for step in expand.steps:
             both = np.flatnonzero(is_of_type(left, step.left_type) & is_of_type(right, step.right_type))
+            if expand.edge_var is None and step.direction is not ir.Direction.BOTH:
+                met[both[are_joined(context, step, left.numbers[both], right.numbers[both])]] = True
+                continue
             for turn, adjacency in enumerate(adjacencies(context, step)):
                 rows = both
                 if turn:

@@ -33,6 +33,9 @@ It runs alone, before threads are started, so that columns and topologies are lo
 MIN_PARALLEL_ROWS = 1 << 20
 """If fewer output rows are expected, only one thread is used."""
 
+MIN_PARALLEL_BYTES = 128 << 20
+"""With a smaller memory budget, only one thread is used, because each thread keeps some free memory."""
+
 _PART_MEMORY_RATIO = 8
 """All parts that run at the same time may take 1 / `_PART_MEMORY_RATIO` of the memory budget."""
 
@@ -94,7 +97,8 @@ def run_parts(run: Run, frame: Frame, bounds: Sequence[int], budget: Spending, *
         return found
 
     parts = list(pairwise(bounds))
-    threads = query_threads() if parallel else 1
+    enough = budget.most is None or budget.most >= MIN_PARALLEL_BYTES
+    threads = query_threads() if parallel and enough else 1
     try:
         if threads == 1 or len(parts) < 3:
             found = [run_part(part) for part in parts]

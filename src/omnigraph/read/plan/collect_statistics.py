@@ -9,7 +9,7 @@ from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.plan.property_statistics import property_statistics
 from omnigraph.read.plan.selectivity import selectivity
 from omnigraph.read.plan.statistics import Cardinality, PropertyStatistics, Statistics
-from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.block import QueryBlock, Side
 from omnigraph.read.topology.topology import DegreeStatistics
 
 
@@ -21,12 +21,14 @@ def collect_statistics(block: QueryBlock, candidates: Candidates, context: Conte
     tables = context.tables
     values: dict[tuple[str, str], PropertyStatistics] = {}
     shares = [_join_selectivity(c.expr, block.block, candidates, context, values) for c in block.join_conditions]
-    far = block.multi_hop_edge_types
+    # With several edges, their degrees decide in which order they are walked.
+    with_degrees = block.edge_types if len(block.block.expands) > 1 else block.multi_hop_edge_types
     return Statistics(
         {name: cardinality(candidates, name, context) for name in block.nodes},
         {name: tables.nodes(name).count for name in block.node_types},
-        {e: _degrees(e, context) if e in far else DegreeStatistics(tables.edges(e).count) for e in block.edge_types},
+        {e: _degrees(e, context, known=e in with_degrees) for e in block.edge_types},
         tuple(shares),
+        _skews(block, context),
         values,
     )
 
@@ -50,9 +52,22 @@ def estimated_size(candidates: Candidates, name: str, context: Context) -> float
     return size
 
 
-def _degrees(edge: str, context: Context) -> DegreeStatistics:
-    """Degree statistics of an edge type. If its topology does not exist yet, only the number of edges is known."""
-    topology = context.topologies.known(edge)
+def _skews(block: QueryBlock, context: Context) -> dict[tuple[Side, Side], float]:
+    """For each two edge types that meet at a variable of the block, the correlation of their degrees, if it is known."""
+    found: dict[tuple[Side, Side], float] = {}
+    for pair in block.meeting_sides:
+        skew = context.topologies.skew(*pair)
+        if skew is not None:
+            found[pair] = skew
+    return found
+
+
+def _degrees(edge: str, context: Context, *, known: bool) -> DegreeStatistics:
+    """Degree statistics of an edge type.
+
+    If they are not asked for, or if its topology does not exist yet, only the number of edges is known.
+    """
+    topology = context.topologies.known(edge) if known else None
     return DegreeStatistics(context.tables.edges(edge).count) if topology is None else topology.degrees
 
 

@@ -11,12 +11,12 @@ state by one step. With up to eight variables the search is exhaustive; with mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from omnigraph.lang.query import ir
 from omnigraph.read.plan.statistics import Cardinality, Statistics
-from omnigraph.read.query.block import bound_by_expand
+from omnigraph.read.query.block import bound_by_expand, side_at
 
 _MAX_ESTIMATED_HOPS = 8
 """Estimates assume that more hops than this reach no new nodes."""
@@ -33,8 +33,11 @@ OPERATOR_COST_ROWS = 50.0
 _SCAN_TEST_COST_EDGES = 0.2
 """Cost per node of evaluating conditions on all nodes of a type. The unit is the cost of walking one edge."""
 
-_EDGE_TEST_COST_EDGES = 10.0
+_EDGE_TEST_COST_EDGES = 3.0
 """Cost of testing whether an edge joins two nodes. The unit is the cost of walking one edge."""
+
+_COLUMN_TEST_COST_EDGES = 0.5
+"""The same, if no node has more than one such edge (see `Adjacency.column`)."""
 
 LATE_TEST_COST_EDGES = 4.0
 """Cost per node of evaluating conditions only on reached nodes. The unit is the cost of walking one edge."""
@@ -51,6 +54,8 @@ class Move:
         forward: whether edges are walked from the left variable to the right one.
         closing: whether both variables of `expand` are already bound before this step.
         late: whether the conditions on the reached variable are evaluated only on the nodes that are reached.
+        skew: factor by which more edges are walked than with even degrees, because nodes with many edges of earlier
+            steps also have many edges of this step.
     """
 
     scan: str | None = None
@@ -59,6 +64,7 @@ class Move:
     forward: bool = True
     closing: bool = False
     late: bool = False
+    skew: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,22 @@ class Estimates:
         if move.closing:
             return rows * min(1.0, joined)
         left, right = self._ends(move.expand)
-        return rows * joined * (right if move.forward else left).size
+        return rows * joined * (right if move.forward else left).size * move.skew
+
+    def skew(self, expand: ir.Expand, near: str, walked: Iterable[ir.Expand]) -> float:
+        """The largest correlation of the degrees of a traversal with those of earlier traversals from a variable."""
+        side, found = side_at(expand, near), 1.0
+        for other in walked if side is not None else ():
+            known = side_at(other, near) if near in (other.left, other.right) else None
+            if side is not None and known is not None:
+                found = max(found, self._statistics.skews.get((min(side, known), max(side, known)), 1.0))
+        return found
+
+    def _is_column(self, expand: ir.Expand) -> bool:
+        """Whether at one end of a traversal, no node has more than one edge."""
+        side = side_at(expand, expand.left)
+        degrees = None if side is None else self._statistics.edges[side.edge]
+        return degrees is not None and 1 in (degrees.most_out, degrees.most_in)
 
     def cost(self, move: Move, rows: float, first: bool) -> float:
         """Estimated cost of a step of a join order. The unit is the cost of walking one edge.
@@ -174,9 +195,10 @@ class Estimates:
             trying = 0.0 if held.counted else _SCAN_TEST_COST_EDGES * held.total
             return OPERATOR_COST_ROWS + trying + (held.size if first else after)
         assert move.expand is not None
-        walked = rows * self.walked(move.expand, forward=move.forward)
+        walked = rows * self.walked(move.expand, forward=move.forward) * move.skew
         if move.closing:
-            return OPERATOR_COST_ROWS + (_EDGE_TEST_COST_EDGES * rows if move.expand.hops is None else walked + after)
+            test = _COLUMN_TEST_COST_EDGES if self._is_column(move.expand) else _EDGE_TEST_COST_EDGES
+            return OPERATOR_COST_ROWS + (test * rows if move.expand.hops is None else walked + after)
         left, right = self._ends(move.expand)
         far = right if move.forward else left
         trying = 0.0
@@ -271,7 +293,9 @@ class JoinOrderSearch:
                 yield self._after_move(state, order, Move(expand=expand, closing=True), place)
             elif left or (right and expand.hops is None):
                 late = self._estimates.is_late(expand, order.rows, forward=left)
-                yield self._after_move(state, order, Move(expand=expand, forward=left, late=late), place)
+                walked = (self._expands[earlier] for earlier in state.walked)
+                skew = self._estimates.skew(expand, expand.left if left else expand.right, walked)
+                yield self._after_move(state, order, Move(expand=expand, forward=left, late=late, skew=skew), place)
         for name in self._names:
             if name not in bound:
                 yield self._after_move(state, order, Move(scan=name))

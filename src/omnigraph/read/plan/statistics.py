@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import frexp, ldexp
 from typing import Any
 
+from omnigraph.read.query.block import Side
 from omnigraph.read.topology.topology import DegreeStatistics
 
 
@@ -61,6 +62,7 @@ class Statistics:
         nodes: number of nodes of each node type.
         edges: degree statistics of each edge type.
         shares: selectivity of each join condition, in the order of the join conditions of the block.
+        skews: for two edge types that meet at a variable, how much their degrees correlate (see `Topologies.skew`).
         values: property statistics that the selectivities were computed from, by variable and property name.
     """
 
@@ -68,17 +70,22 @@ class Statistics:
     nodes: Mapping[str, int]
     edges: Mapping[str, DegreeStatistics]
     shares: tuple[float, ...] = ()
+    skews: Mapping[tuple[Side, Side], float] = field(default_factory=dict)
     values: Mapping[tuple[str, str], PropertyStatistics] = field(default_factory=dict, compare=False)
 
     def rounded(self) -> Statistics:
         """A copy with rounded sizes and selectivities. It is the input of the search for a join order."""
         variables = {name: held.rounded() for name, held in self.variables.items()}
-        return Statistics(variables, self.nodes, self.edges, self._rounded_shares())
+        return Statistics(variables, self.nodes, self.edges, self._rounded_shares(), self._rounded_skews())
 
     def key(self) -> tuple[object, ...]:
         """Cache key of a join order. Statistics that are equal after rounding have equal keys."""
         sizes = [(_rounded(held.size), held.total, held.counted) for held in self.variables.values()]
-        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares())
+        skews = self._rounded_skews()
+        return (*sizes, *self.nodes.items(), *self.edges.items(), self._rounded_shares(), *skews.items())
+
+    def _rounded_skews(self) -> dict[tuple[Side, Side], float]:
+        return {sides: _rounded_share(skew) for sides, skew in self.skews.items()}
 
     def _rounded_shares(self) -> tuple[float, ...]:
         return tuple(map(_rounded_share, self.shares))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
-from typing import Any
+from itertools import combinations, count
+from typing import Any, NamedTuple
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -14,6 +14,13 @@ from omnigraph.read.query.expression import Expression, variables
 
 _MAX_JOIN_ORDERS = 256
 """Maximum number of join orders that are cached per block."""
+
+
+class Side(NamedTuple):
+    """The edges of a type, grouped by target node if `inward`, else by source node."""
+
+    edge: str
+    inward: bool
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,18 @@ class QueryBlock:
         expands = (expand for expand in self.block.expands if expand.hops is not None)
         return frozenset(step.edge for expand in expands for step in expand.steps)
 
+    @cached_property
+    def meeting_sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Pairs of edge types that meet at a variable of this block: each is walked for one hop in one direction."""
+        at: dict[str, list[Side]] = {}
+        for expand in self.block.expands:
+            for name in (expand.left, expand.right):
+                side = side_at(expand, name)
+                if side is not None and expand.left != expand.right:
+                    at.setdefault(name, []).append(side)
+        pairs = (tuple(sorted(pair)) for sides in at.values() for pair in combinations(sides, 2))
+        return tuple(dict.fromkeys((one, other) for one, other in pairs))
+
     @property
     def _steps(self) -> Iterator[ir.Step]:
         return (step for part in walk(self.block) if isinstance(part, ir.Expand) for step in part.steps)
@@ -156,6 +175,17 @@ def _conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:
             yield from _conjuncts(expr.terms)
         else:
             yield expr
+
+
+def side_at(expand: ir.Expand, name: str) -> Side | None:
+    """The edges of a traversal, grouped by the node at one of its variables.
+
+    None if the traversal walks several edge types, several hops, or both directions.
+    """
+    (step, *others) = expand.steps
+    if others or expand.hops is not None or step.direction is ir.Direction.BOTH:
+        return None
+    return Side(step.edge, (step.direction is ir.Direction.IN) == (name == expand.left))
 
 
 def bound_by_expand(expand: ir.Expand) -> Iterator[str]:

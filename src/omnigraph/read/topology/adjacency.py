@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.read.budget.budget import checkpoint
-from omnigraph.read.columns.numbers import Integers, Mask, Numbers
+from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.read.columns.sorting import in_order, order_of
 
 _NUMBERS_PER_EDGE = 5
@@ -34,6 +34,9 @@ _MARKS_PER_EDGE = 32
 
 MIN_MARK_BITS, MAX_MARK_BITS = 16, 24
 """Smallest and largest number of bits of a hash: 2 to this power is the number of marks."""
+
+COLUMN_RATIO = 8
+"""Neighbours are read from a column if at least one in `COLUMN_RATIO` nodes is asked for (see `Adjacency.column`)."""
 
 LOOP_SEARCH_COST_EDGES = 20_000
 """Fixed cost of one search for the self-loops of given nodes. The unit is the cost of scanning one edge."""
@@ -190,6 +193,34 @@ class Adjacency(EdgeLists):
     def edges(self, places: Numbers) -> Numbers:
         """Edge numbers of the edges at the given positions."""
         return self.edge.take(places).astype(np.int64)
+
+    def column_for(self, nodes: int) -> npt.NDArray[np.signedinteger] | None:
+        """`column`, if reading the neighbours of this number of nodes is worth making it; else None."""
+        is_known = "column" in self.__dict__
+        return self.column if is_known or nodes * COLUMN_RATIO >= self.nodes else None
+
+    @cached_property
+    def column(self) -> npt.NDArray[np.signedinteger] | None:
+        """If no node has more than one edge: the neighbour of each node, by node number; `NOTHING` without an edge.
+
+        None if some node has several edges. The numbers have as few bits as possible.
+        """
+        if self.size > self.nodes or int(self.degree.max(initial=0)) > 1:
+            return None
+        found = np.full(self.nodes, NOTHING, np.min_scalar_type(-max(self.others, 1)))
+        found[self.degree > 0] = self.neighbour
+        return found
+
+    def joins(self, near: Numbers, far: Numbers) -> Mask:
+        column = self.column_for(len(near))
+        if column is None:
+            return super().joins(near, far)
+        found: Mask = np.empty(len(near), bool)
+        for first in range(0, len(near), CHUNK_PAIRS):
+            checkpoint()
+            part = slice(first, first + CHUNK_PAIRS)
+            np.equal(column.take(near[part]), far[part], out=found[part])
+        return found
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
         """For each near node, the sum of the values of its neighbours.

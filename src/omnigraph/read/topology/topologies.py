@@ -70,6 +70,27 @@ class Topologies:
         """Drop the references of this object to its topologies. The topologies may still be in the cache."""
         self._made.clear()
 
+    def skew(self, one: tuple[str, bool], other: tuple[str, bool]) -> float | None:
+        """Factor by which two edge types that meet at a node have more pairs of edges than if degrees were even.
+
+        It is the sum over all nodes of the product of both degrees, divided by the product of both edge counts over the
+        number of nodes. None if a topology does not exist yet.
+
+        Args:
+            one: an edge type, and whether its edges are grouped by target node; else by source node.
+            other: the same for the other edge type.
+        """
+        first, second = self.known(one[0]), self.known(other[0])
+        if first is None or second is None:
+            return None
+        key = ("skew", self._inputs(one[0]).key, one[1], self._inputs(other[0]).key, other[1])
+        found = self._tables.cache.find(key)
+        if found is None:
+            found = _Skew(_skew(first.into if one[1] else first.out, second.into if other[1] else second.out))
+            self._tables.cache.keep(key, found)
+        assert isinstance(found, _Skew)
+        return found.factor
+
     def make_all(self) -> None:
         """Build all missing topologies, for later reads in any process.
 
@@ -141,6 +162,21 @@ class _Latest:
 
     key: Hashable
     nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Skew:
+    """The cached result of `Topologies.skew`."""
+
+    factor: float
+    nbytes: int = 8
+
+
+def _skew(one: Adjacency, other: Adjacency) -> float:
+    together = float(one.degree.astype(np.float64) @ other.degree)
+    nodes = int(np.count_nonzero(one.degree | other.degree))
+    even = one.size * other.size / max(nodes, 1)
+    return together / even if even else 1.0
 
 
 def _load(inputs: TopologyInputs, cache: ColumnCache, files: DerivedFiles) -> Topology:
