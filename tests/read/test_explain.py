@@ -81,9 +81,21 @@ NAMED = {
         f"match {{ {ONE}  shortest $way: $p follows{{1,3}} $f }} return {{ length($way) as n }}",
         ["lookup", "scan", "shortest", "sort", "project"],
     ),
-    "anti join": (
+    "exclude": (
         "match { $p: Person  not { $p livesIn $c } } return { $p.name }",
-        ["scan", "anti join", "expand", "sort", "project"],
+        ["exclude", "count", "scan", "scan", "sort", "project"],
+    ),
+    "anti join": (
+        "match { $p: Person  $p follows $q  not { $p livesIn $c  $q livesIn $c } } return { $p.name }",
+        ["scan", "expand", "anti join", "close", "sort", "project"],
+    ),
+    "anti join of an edge": (
+        "match { $p: Person  $p follows $q  not { $q follows $p } } return { $p.name }",
+        ["scan", "expand", "anti join", "sort", "project"],
+    ),
+    "subtract": (
+        "match { $p: Person  $p follows $q  $q follows $r  $p != $r } return { count(*) as n }",
+        ["subtract", "count", "scan", "close", "aggregate", "sort", "project"],
     ),
     "left join": (
         "match { $p: Person  optional { $p livesIn $c } } return { $p.name, $c.name }",

@@ -27,7 +27,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.read.columns import entity_table
 from omnigraph.read.columns.cache import ColumnCache
 from omnigraph.read.context.views import Views
-from omnigraph.read.match import index_lookup
+from omnigraph.read.match import index_lookup, parts
+from omnigraph.read.plan import planner
 from omnigraph.read.topology import edge_lookup, topologies, topology
 from omnigraph.read.topology.topologies import Topologies
 
@@ -244,7 +245,21 @@ def _nothing_in_memory(patch: Patch) -> None:
 
 def _listing(patch: Patch) -> None:
     """Counts enumerate all rows."""
-    patch.setattr("omnigraph.read.plan.planner.Planner._count", lambda *_: None)
+    patch.setattr("omnigraph.read.plan.planner.Planner._count", lambda *_, **__: None)
+
+
+def _subtracting(patch: Patch) -> None:
+    """Inequalities and negated edges are always counted by subtraction, negated blocks always on candidates."""
+    patch.setattr(planner, "MIN_SUBTRACT_GAIN", 0.0)
+    patch.setattr(planner, "MIN_EXCLUDE_GAIN", 0.0)
+
+
+def _in_parts(patch: Patch) -> None:
+    """Every operator runs on parts of a few rows, in four threads."""
+    patch.setenv("OMNIGRAPH_THREADS", "4")
+    patch.setattr(parts, "PART_ROWS", 3)
+    patch.setattr(parts, "MIN_PARALLEL_ROWS", 0)
+    patch.setattr(parts, "MIN_PARALLEL_BYTES", 0)
 
 
 def _edges_looked_up(patch: Patch) -> None:
@@ -289,6 +304,8 @@ WAYS = {
     "everything in memory": Way(patch=_everything_in_memory),
     "nothing in memory": Way(patch=_nothing_in_memory),
     "listing": Way(patch=_listing),
+    "subtracting": Way(patch=_subtracting),
+    "in parts": Way(patch=_in_parts),
 }
 
 

@@ -133,6 +133,19 @@ class Candidates:
         found._own = {name: (), **self._own}
         return found
 
+    def fraction(self, name: str) -> float:
+        """Fraction of the nodes of a variable that are candidates; 1 if it is unknown and expensive to compute."""
+        size = self.cheap_size(name)
+        return 1.0 if size is None else size / max(self.total(name), 1)
+
+    def adopt(self, name: str, other: Candidates, there: str) -> None:
+        """Keep only nodes that are candidates of a variable of another block, if those are known.
+
+        Both variables must have the same node type.
+        """
+        if other.restricts(there) and other.is_chosen(there):
+            self.narrow_to(name, other.of(there)[0])
+
     def is_chosen(self, name: str) -> bool:
         """Whether the candidates of a variable are known: its conditions were evaluated, or it has none."""
         return name not in self._own or name in self._chosen

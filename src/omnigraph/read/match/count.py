@@ -403,5 +403,11 @@ def _check_sum(numbers: Numbers) -> None:
         raise _too_large()
 
 
+def check_row_count(count: float) -> None:
+    """Raise an error if a number of rows is larger than the largest row count."""
+    if count > _MAX_ROW_COUNT:
+        raise _too_large()
+
+
 def _too_large() -> ExecutionError:
     return ExecutionError("the result of count is too large for I64")

@@ -11,6 +11,7 @@ from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
 from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline, trace_entry
 from omnigraph.read.match.rank import Rank
+from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.plan import Plan
 from omnigraph.read.plan.plan_shape import shape_estimates
@@ -43,6 +44,11 @@ def _match_entries(plan: Plan, match: MatchRun) -> Iterator[Entry]:
             yield from _pipeline_entries(pipeline, match)
         case Count() as count:
             yield from _count_entries(count, match)
+        case Subtract() as subtract:
+            entry = Entry(subtract.name, subtract.text, reason=subtract.reason)
+            for _, count in subtract.terms:
+                entry.steps.extend(_count_entries(count, match))
+            yield entry
         case Rank() as rank:
             entry = Entry(rank.name, rank.text, rank.nodes, reason=rank.reason)
             entry.steps.extend(_count_entries(rank.count, match))

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.count import Count
 from omnigraph.read.match.rank import Rank
+from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.shape.operator import ShapeOperator
 
-MatchOperator = AllRows | Count | Rank | Portions
+MatchOperator = AllRows | Count | Subtract | Rank | Portions
 """The alternative operators that find the rows of the match."""
 
 

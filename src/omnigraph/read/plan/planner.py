@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+
+import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.context.context import Context
+from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
@@ -20,19 +24,31 @@ from omnigraph.read.match.pipeline import MatchRun, Operator, Pipeline
 from omnigraph.read.match.rank import Rank
 from omnigraph.read.match.reach import Reach
 from omnigraph.read.match.scan import Scan
+from omnigraph.read.match.subtract import Subtract
 from omnigraph.read.match.top_rows import Portions
 from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
 from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
+from omnigraph.read.plan.plan_exclude import Exclusion, excluding_leaves, exclusions
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
+from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
 from omnigraph.read.shape.window import window
+
+SUBTRACT_COST_ROWS = 20.0
+"""Cost per row of adding up the terms of a subtraction. The unit is the cost of walking one edge."""
+
+MIN_SUBTRACT_GAIN = 1.0
+"""Matches are counted by subtraction if evaluating all conditions costs more than this many times as much."""
+
+MIN_EXCLUDE_GAIN = 1.0
+"""Negated blocks are evaluated on candidates if the whole match costs more than this many times as much."""
 
 
 class Planner:
@@ -50,6 +66,7 @@ class Planner:
         self._query = query
         self._context = context
         self._statistics: list[Statistics] = []
+        self._block = query.match
         self.match = MatchRun(query, context, self)
 
     def plan(self, *, in_chunks: bool = False) -> Plan:
@@ -58,27 +75,91 @@ class Planner:
         Args:
             in_chunks: whether the plan is for execution in chunks. Then it has to produce all rows of the match.
         """
+        self._block = self._without_exclusions()
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
-        match = self._count() or self._rank(wanted) or self._portions(wanted) or self._all_rows()
+        match = self._count(in_chunks=in_chunks) or self._rank(wanted) or self._portions(wanted) or self._all_rows()
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
+
+    def _without_exclusions(self) -> QueryBlock:
+        """Evaluate negated blocks on the candidates of one variable, if this costs less than on the rows.
+
+        Returns the match without these blocks.
+        """
+        block = self._query.match
+        possible = block.derived(exclusions)
+        if not possible:
+            return block
+        whole, candidates, done = self._order(block)[0].cost, self.match.candidates(block), set[int]()
+        for exclusion in possible:
+            inner = self.match.candidates(exclusion.block)
+            inner.adopt(exclusion.name, candidates, exclusion.name)
+            chosen = excluding_leaves(exclusion, inner, self._context)
+            if chosen is None or MIN_EXCLUDE_GAIN * chosen[1] * candidates.fraction(exclusion.name) > whole:
+                continue
+            self._exclude(exclusion, chosen[0])
+            done.add(exclusion.place)
+        return block.without_negations(frozenset(done))
+
+    def _exclude(self, exclusion: Exclusion, leaves: tuple[Leaf, ...]) -> None:
+        """Remove the candidates of a variable for which a negated block has a match."""
+        name, trace = exclusion.name, self._context.trace
+        count = self._count_of(exclusion.block, leaves, frozenset({name}), at_most=1)
+        candidates = self.match.candidates(self._query.match)
+        with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
+            frame, _ = count.execute(self.match)
+            allowed = np.ones(candidates.tables(name)[0].slots, bool)
+            allowed[frame.bindings[name].numbers] = False
+            candidates.narrow(name, allowed)
+            if entry is not None:
+                entry.rows = candidates.size(name)
 
     # Alternatives for the match
 
     def _all_rows(self) -> MatchOperator:
-        pipeline = self.pipeline(self._query.match, frozenset(), 1, self.match)
+        pipeline = self.pipeline(self._block, frozenset(), 1, self.match)
         return AllRows(replace(pipeline, needed=self._query.shape_variables))
 
-    def _count(self) -> MatchOperator | None:
+    def _count(self, *, in_chunks: bool) -> MatchOperator | None:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
-        required = self._query.required_variables
-        if required is None:
+        if not self._query.counts_matches:
             return None
-        block = self._query.match
-        leaves = count_leaves(block, required, self.match.candidates(block), self._context)
-        needed = self._query.result_variables
+        block, needed = self._block, self._query.result_variables
+        leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
+        count = self._count_of(block, leaves, needed)
+        if not in_chunks and (subtract := self._subtract(count)) is not None:
+            return subtract
         # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        return self._count_of(block, leaves, needed) if leaves or needed < self._query.shape_variables else None
+        return count if leaves or needed < self._query.shape_variables else None
+
+    def _subtract(self, count: Count) -> Subtract | None:
+        """Count by subtraction, if this costs less than `count`, which evaluates all conditions on its rows."""
+        block, needed = self._block, self._query.result_variables
+        bound = {*block.nodes, *(e.edge_var.name for e in block.block.expands if e.edge_var is not None)}
+        possible = block.derived(subtraction_terms)
+        if not possible or not needed <= bound:
+            return None
+        left = self._counting_cost(count)
+        terms: list[tuple[Term, Count]] = []
+        for term in possible:
+            candidates = self.match.candidates(term.block)
+            for name in block.nodes:
+                candidates.adopt(term.name(name), self.match.candidates(block), name)
+            needed_here = frozenset(map(term.name, needed))
+            required = term.block.joined_variables | needed_here
+            leaves = count_leaves(term.block, required, candidates, self._context)
+            terms.append((term, self._count_of(term.block, leaves, needed_here)))
+            cost = self._counting_cost(terms[-1][1]) + (SUBTRACT_COST_ROWS * terms[-1][1].rows if needed else 0)
+            left -= MIN_SUBTRACT_GAIN * cost
+            if left < 0:
+                return None
+        return Subtract(block, tuple(terms), needed)
+
+    def _counting_cost(self, count: Count) -> float:
+        """Estimated cost of a count. The unit is the cost of walking one edge."""
+        expands = [leaf.expand for leaf in count.leaves if leaf.expand is not None]
+        edges = sum(self._context.tables.edges(step.edge).count for expand in expands for step in expand.steps)
+        return count.rest.cost + edges
 
     def _count_of(
         self, block: QueryBlock, leaves: tuple[Leaf, ...], needed: frozenset[str], at_most: int | None = None
@@ -93,7 +174,7 @@ class Planner:
         rank = self._query.leading_rank if wanted else None
         if rank is None or wanted is None:
             return None
-        block, var = self._query.match, ranked_variable(rank)
+        block, var = self._block, ranked_variable(rank)
         candidates = self.match.candidates(block)
         # Optional blocks do not remove nodes from the rows. So they are left out while the best nodes are searched.
         counted = block.without_unused_optionals
@@ -121,7 +202,7 @@ class Planner:
         if key is None or wanted is None:
             return None
         assert isinstance(key.expr, ir.Prop | ir.Ident)
-        block, var = self._query.match, key.expr.var
+        block, var = self._block, key.expr.var
         whole, statistics = self._order(block)
         first = first_portion(
             wanted,
@@ -167,7 +248,10 @@ class Planner:
         operators: list[Operator] = []
         known, before = bound, rows
         for place, step in enumerate(order.steps):
-            if isinstance(step, BlockJoin):
+            edge = only_edge(step.block.block) if isinstance(step, BlockJoin) and step.negated else None
+            if edge is not None and {edge.left, edge.right} <= known:
+                operators.append(Membership(edge, negated=True))
+            elif isinstance(step, BlockJoin):
                 inner = self.pipeline(step.block, known, before, match)
                 operators.append(AntiJoin(replace(inner, needed=frozenset())) if step.negated else LeftJoin(inner))
             else:
@@ -193,7 +277,12 @@ def _with_closing_edges(
     for place, operator in enumerate(operators):
         last = found[-1] if found else None
         walk = last.walk if isinstance(last, Close) else last
-        if isinstance(operator, Membership) and isinstance(walk, Expand) and can_close(walk, operator.expand):
+        if (
+            isinstance(operator, Membership)
+            and not operator.negated
+            and isinstance(walk, Expand)
+            and can_close(walk, operator.expand)
+        ):
             closing = last.closing if isinstance(last, Close) else ()
             found[-1] = Close(walk, (*closing, operator.expand))
             kept[-1:] = estimates[place : place + 1]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
@@ -14,6 +14,9 @@ from omnigraph.read.query.expression import Expression, variables
 
 _MAX_JOIN_ORDERS = 256
 """Maximum number of join orders that are cached per block."""
+
+
+T = TypeVar("T")
 
 
 class Side(NamedTuple):
@@ -40,6 +43,7 @@ class QueryBlock:
     negations: tuple[QueryBlock, ...] = ()
     _join_orders: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     _reduced: dict[tuple[str, ...], QueryBlock] = field(default_factory=dict, compare=False, repr=False)
+    _derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, block: ir.Block, numbers: Iterator[int] | None = None) -> QueryBlock:
@@ -144,7 +148,9 @@ class QueryBlock:
         used |= {name for expand in self.block.expands for name in (expand.left, expand.right)}
         if not inside or inside & used:
             return self
-        return replace(self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={})
+        return replace(
+            self, block=replace(self.block, optionals=()), optionals=(), _join_orders={}, _reduced={}, _derived={}
+        )
 
     def without(self, names: Sequence[str], expands: Sequence[ir.Expand]) -> QueryBlock:
         """A reduced copy of the block, without the given variables and traversals. Copies are cached by variables."""
@@ -155,8 +161,29 @@ class QueryBlock:
                 nodes=tuple(node for node in self.block.nodes if node.name not in key),
                 expands=tuple(e for e in self.block.expands if not any(e is removed for removed in expands)),
             )
-            self._reduced[key] = replace(self, block=rest, _join_orders={}, _reduced={})
+            self._reduced[key] = replace(self, block=rest, _join_orders={}, _reduced={}, _derived={})
         return self._reduced[key]
+
+    def derived(self, make: Callable[[QueryBlock], T]) -> T:
+        """The result of a function of this block. It is computed once."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        found: T = self._derived[make]
+        return found
+
+    def without_negations(self, numbers: frozenset[int]) -> QueryBlock:
+        """A copy of the block without the negated blocks at some indices. Copies are cached."""
+        if not numbers:
+            return self
+        if numbers not in self._derived:
+            kept = [place for place in range(len(self.negations)) if place not in numbers]
+            rest = replace(self.block, negations=tuple(self.block.negations[place] for place in kept))
+            negations = tuple(self.negations[place] for place in kept)
+            self._derived[numbers] = replace(
+                self, block=rest, negations=negations, _join_orders={}, _reduced={}, _derived={}
+            )
+        found: QueryBlock = self._derived[numbers]
+        return found
 
     def join_order(self, key: tuple[object, ...]) -> Any:
         """A cached join order, or None."""

@@ -181,14 +181,9 @@ class ReadQuery:
         return variables((self.read.columns, self.read.having, self.read.order, self.read.ties, self.read.ranked))
 
     @cached_property
-    def required_variables(self) -> frozenset[str] | None:
-        """Variables that have to be in the rows; the matches of all others can be counted (see `Count`).
-
-        None if the result is not grouped, or some aggregate cannot be computed from counts.
-        """
-        if not self.read.grouped or self.read.match.outer or not self.is_countable:
-            return None
-        return self.match.joined_variables | self.result_variables
+    def counts_matches(self) -> bool:
+        """Whether matches of some variables can be counted: the result is grouped, and its aggregates allow it."""
+        return self.read.grouped and not self.read.match.outer and self.is_countable
 
 
 def named_columns(exprs: Sequence[ir.Expr], columns: Mapping[str, Expression]) -> set[str]:
