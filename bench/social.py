@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
     root = Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
     try:
         write_files(root / "files", persons)
-        present = [rival for rival in rivals if _there(rival)]
+        present = [rival for rival in rivals if rival.present()]
         for contender in (OURS, FLOOR, *present):
             contender.store(root / "files", root / contender.name)
         warm(bench, root, persons, present)
@@ -56,13 +56,6 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
     finally:
         shutil.rmtree(root)
     bench.finish()
-
-
-def _there(rival: Contender) -> bool:
-    if rival.installed:
-        return True
-    print(f"\n{rival.name} is not installed (make bench does it, where there is a network): not compared with it")
-    return False
 
 
 # ---- warm

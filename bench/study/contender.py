@@ -37,6 +37,14 @@ class Contender:
             return False
         return True
 
+    def present(self) -> bool:
+        """Whether it is installed; says so if it is not."""
+        if not self.installed:
+            print(
+                f"\n{self.name} is not installed (make bench does it, where there is a network): not compared with it"
+            )
+        return self.installed
+
     def command(self, *words: object) -> list[str]:
         return [str(self.python), str(HERE / self.script), *map(str, words)]
 

@@ -53,10 +53,10 @@ def tables(persons: int = PERSONS) -> dict[str, pa.Table]:
         "Interest": pa.table({"num": np.arange(len(INTERESTS)), "name": INTERESTS}),
         "Follows": _follows(random, persons),
         # The first cities are the large ones.
-        "LivesIn": _edges(np.arange(persons), (cities * random.power(0.5, persons)).astype(np.int64)),
-        "HasInterest": _edges(random.integers(0, persons, interests), random.integers(0, len(INTERESTS), interests)),
-        "CityIn": _edges(np.arange(cities), np.arange(cities) % states),
-        "StateIn": _edges(np.arange(states), np.arange(states) % len(COUNTRIES)),
+        "LivesIn": edges(np.arange(persons), (cities * random.power(0.5, persons)).astype(np.int64)),
+        "HasInterest": edges(random.integers(0, persons, interests), random.integers(0, len(INTERESTS), interests)),
+        "CityIn": edges(np.arange(cities), np.arange(cities) % states),
+        "StateIn": edges(np.arange(states), np.arange(states) % len(COUNTRIES)),
     }
 
 
@@ -91,14 +91,14 @@ def _follows(random: np.random.Generator, persons: int) -> pa.Table:
     ones = famous[(len(famous) * random.power(0.4, count)).astype(np.int64)]
     targets = np.where(random.random(count) < 1 / 20, ones, targets)
     others = sources != targets
-    return _edges(sources[others], targets[others])
+    return edges(sources[others], targets[others])
 
 
 def _named(kind: str, numbers: Numbers) -> pa.Array:
     return pc.binary_join_element_wise(kind, pa.array(numbers).cast(pa.utf8()), " ")
 
 
-def _edges(sources: Numbers, targets: Numbers) -> pa.Table:
+def edges(sources: Numbers, targets: Numbers) -> pa.Table:
     """Each pair once, sorted."""
     width = int(targets.max()) + 1
     pairs = np.unique(sources * width + targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -31,21 +32,15 @@ CREATE REL TABLE StateIn(FROM State TO Country);
 
 
 def store(files: Path, place: Path) -> None:
+    copy(files, place, TABLES)
+
+
+def copy(files: Path, place: Path, tables: str) -> None:
+    """Make tables, and copy the file of each one into it, in this order: nodes come before their edges."""
     connection = ladybug.Connection(ladybug.Database(str(place)))
-    connection.execute(TABLES)
-    for table in (
-        "Person",
-        "City",
-        "State",
-        "Country",
-        "Interest",
-        "Follows",
-        "LivesIn",
-        "HasInterest",
-        "CityIn",
-        "StateIn",
-    ):
-        connection.execute(f"COPY {table} FROM '{files / table}.parquet'")
+    connection.execute(tables)
+    for name in re.findall(r"TABLE (\w+)\(", tables):
+        connection.execute(f"COPY {name} FROM '{files / name}.parquet'")
     connection.close()
 
 
