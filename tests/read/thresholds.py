@@ -17,6 +17,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_MARKED_EDGES_PER_PAIR": (0, 4, 10**9),
         "MAX_MARK_BITS": (1, 24),
         "COLUMN_RATIO": (0, 8, 10**9),
+        "MAX_MATRIX_PAIRS": (-1, 1 << 25),
         "LOOP_SEARCH_COST_EDGES": (0, 20_000),
     },
     "topology.edge_lookup": {

@@ -17,7 +17,7 @@ import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
-from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.columns.numbers import Integers, Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.expand import Expand, are_joined, is_of_type, reversed_steps
@@ -86,22 +86,25 @@ class Close(Operator):
         """The variable of a closing traversal that was bound before this operator."""
         return expand.left if expand.right == self.walk.far else expand.right
 
-    def _keep(self, run: BlockRun, frame: Frame, row: Numbers, numbers: Numbers) -> Numbers:
+    def _keep(self, run: BlockRun, frame: Frame, row: Numbers, numbers: Integers) -> Numbers:
         """Positions of the reached nodes that all closing edges join with the bound nodes of their rows."""
-        places = np.arange(len(row))
-        tables = run.candidates.tables(self.walk.far)
+        places: Numbers | None = None
+        (table,) = run.candidates.tables(self.walk.far)
         for expand in self.closing:
             name = self._bound(expand)
             (step,) = expand.steps if expand.left == name else reversed_steps(expand.steps)
             binding = frame.bindings[name]
-            if tables[0].type_name != step.right_type:
-                return places[:0]
+            if table.type_name != step.right_type:
+                return np.array([], np.int64)
             there = is_of_type(binding, step.left_type)
             if not there.all():
-                places = places[there.take(row.take(places))]
-            near = binding.numbers.take(row.take(places))
-            run.context.budget.spend(len(places))
-            places = places[are_joined(run.context, step, near, numbers.take(places))]
+                kept = np.flatnonzero(there.take(row))
+                places = kept if places is None else places[there.take(row.take(places))]
+            rows, far = (row, numbers) if places is None else (row.take(places), numbers.take(places))
+            run.context.budget.spend(len(rows))
+            met = np.flatnonzero(are_joined(run.context, step, binding.numbers.take(rows), far))
+            places = met if places is None else places.take(met)
+        assert places is not None
         return places
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.entity_table import EntityTable
-from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.columns.numbers import NOTHING, Integers, Mask, Numbers
 from omnigraph.read.context.context import Context
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
@@ -26,7 +26,7 @@ from omnigraph.read.topology.topologies import Edges
 _NUMBERS_PER_NODE = 6
 """Number of array elements that each reached node needs in memory."""
 
-KeepNodes = Callable[[Frame, Numbers, Numbers], Numbers]
+KeepNodes = Callable[[Frame, Numbers, Integers], Numbers]
 """Chooses reached nodes. Gets the input rows, the row of each node, and the nodes; returns the positions to keep."""
 
 _REVERSED = {
@@ -160,18 +160,19 @@ class Expand(Operator):
         nodes = start if len(rows) == len(start) else start.take(rows)
         column = adjacency.column_for(len(nodes)) if isinstance(adjacency, Adjacency) else None
         if column is None:
-            degree, places = adjacency.walk(nodes)
-            context.budget.spend(len(places))
-            numbers, row = adjacency.far(places), np.repeat(rows, degree)
+            degree, numbers = adjacency.neighbours_of(nodes)
+            context.budget.spend(len(numbers))
+            row = np.repeat(rows, degree)
             kept = None if allowed is None else allowed.take(numbers)
-            again = (numbers[1:] == numbers[:-1]) & (row[1:] == row[:-1])
-            if again.any():
+            again = np.flatnonzero(numbers[1:] == numbers[:-1])
+            again = again[row.take(again) == row.take(again + 1)]
+            if len(again):
                 # Parallel edges count once, because there is no edge variable.
                 kept = np.ones(len(numbers), bool) if kept is None else kept
-                kept[1:][again] = False
+                kept[again + 1] = False
         else:
             context.budget.spend(len(nodes))
-            numbers, row = column.take(nodes).astype(np.int64), rows
+            numbers, row = column.take(nodes), rows
             has_edge = numbers != NOTHING
             kept = None if has_edge.all() else has_edge
             if allowed is not None:
@@ -182,10 +183,11 @@ class Expand(Operator):
         if keep is not None:
             places = keep(frame, row, numbers)
             numbers, row = numbers.take(places), row.take(places)
+        binding = Binding(tables, numbers.astype(np.int64))
         if column is not None and len(row) == frame.count:
-            return frame.bind(self.far, Binding(tables, numbers))
+            return frame.bind(self.far, binding)
         context.budget.need_arrays(len(row), frame.width + _NUMBERS_PER_NODE)
-        return frame.take(row).bind(self.far, Binding(tables, numbers))
+        return frame.take(row).bind(self.far, binding)
 
 
 def edge_types(expand: ir.Expand) -> tuple[str, ...]:
@@ -227,7 +229,7 @@ def adjacencies(context: Context, step: ir.Step) -> list[Edges]:
     return [context.topologies.edges(step.edge, inward=inward, note=context.note_access) for inward in sides]
 
 
-def are_joined(context: Context, step: ir.Step, near: Numbers, far: Numbers) -> Mask:
+def are_joined(context: Context, step: ir.Step, near: Integers, far: Integers) -> Mask:
     """Mask of the pairs of nodes that at least one edge joins. The step must have one direction.
 
     Args:

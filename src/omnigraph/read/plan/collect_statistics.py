@@ -53,7 +53,7 @@ def estimated_size(candidates: Candidates, name: str, context: Context) -> float
 
 
 def _skews(block: QueryBlock, context: Context) -> dict[tuple[Side, Side], float]:
-    """For each two edge types that meet at a variable of the block, the correlation of their degrees, if it is known."""
+    """For each two edge types that meet at a variable, the correlation of their degrees, if it is known."""
     found: dict[tuple[Side, Side], float] = {}
     for pair in block.meeting_sides:
         skew = context.topologies.skew(*pair)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
@@ -290,6 +291,10 @@ def _with_closing_edges(
             found.append(operator)
             kept += estimates[place : place + 1]
     return found, tuple(kept)
+
+
+def _is_closing(operator: Operator) -> TypeGuard[Membership]:
+    return isinstance(operator, Membership) and not operator.negated
 
 
 def operator_for(move: Move, block: QueryBlock, *, is_first: bool) -> Operator:

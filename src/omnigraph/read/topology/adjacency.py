@@ -35,6 +35,9 @@ _MARKS_PER_EDGE = 32
 MIN_MARK_BITS, MAX_MARK_BITS = 16, 24
 """Smallest and largest number of bits of a hash: 2 to this power is the number of marks."""
 
+MAX_MATRIX_PAIRS = 1 << 25
+"""If there are at most this many pairs of nodes, edges are tested in an array of all pairs."""
+
 COLUMN_RATIO = 8
 """Neighbours are read from a column if at least one in `COLUMN_RATIO` nodes is asked for (see `Adjacency.column`)."""
 
@@ -76,6 +79,11 @@ class EdgeLists:
         """Nodes at the other end of the edges at the given positions."""
         return self.neighbour.take(places).astype(np.int64)
 
+    def neighbours_of(self, nodes: Numbers) -> tuple[Numbers, Integers]:
+        """The degree of each given node, and the nodes at the other end of the edges of all nodes, concatenated."""
+        degree, places = self.walk(nodes)
+        return degree, self.neighbour.take(places)
+
     def between(self, near: Numbers, far: Numbers) -> tuple[Numbers, Numbers]:
         """Find the edges between pairs of nodes.
 
@@ -96,7 +104,7 @@ class EdgeLists:
             high[open_[~less]] = middle[~less]
         return low
 
-    def joins(self, near: Numbers, far: Numbers) -> Mask:
+    def joins(self, near: Integers, far: Integers) -> Mask:
         """Mask of the pairs of nodes that at least one edge joins. It is faster if equal near nodes are adjacent."""
         found = np.empty(len(near), bool)
         for first in range(0, len(near), CHUNK_PAIRS):
@@ -105,39 +113,39 @@ class EdgeLists:
             found[part] = self._joins(near[part], far[part])
         return found
 
-    def _joins(self, near: Numbers, far: Numbers) -> Mask:
+    def _joins(self, near: Integers, far: Integers) -> Mask:
         """Like `joins`, with a hash filter: edges of the near nodes set marks, and pairs without a mark have no edge.
 
         The few pairs that find a mark are searched in the sorted edges.
         """
         if len(near) < MIN_MARKED_PAIRS:
-            return self.between(near, far)[0] > 0
-        changes = np.empty(len(near), bool)
-        changes[0] = True
-        np.not_equal(near[1:], near[:-1], out=changes[1:])
-        nodes = near[changes]
+            return self._between(near, far)
+        # A run is a range of adjacent pairs with the same near node.
+        begins = np.concatenate([[0], np.flatnonzero(near[1:] != near[:-1]) + 1])
+        nodes = near.take(begins).astype(np.int64)
         begin, end = self.ranges(nodes)
         edges = int((end - begin).sum())
         if edges > MAX_MARKED_EDGES_PER_PAIR * len(near):
-            return self.between(near, far)[0] > 0
-        degree, places = self.walk(nodes)
-        known = self.far(places)
-        # A run is a range of adjacent pairs with the same near node.
-        run = np.cumsum(changes)
-        edge_run = np.repeat(np.arange(1, len(nodes) + 1), degree)
+            return self._between(near, far)
+        degree, known = self.neighbours_of(nodes)
         bits = min(max((_MARKS_PER_EDGE * edges).bit_length(), MIN_MARK_BITS), MAX_MARK_BITS)
+        runs = np.arange(len(nodes), dtype=np.uint32) * np.uint32(0x9E3779B1)
         marks = np.zeros(1 << bits, bool)
-        marks[_hashes(edge_run, known, bits)] = True
-        maybe = np.flatnonzero(marks.take(_hashes(run, far, bits)))
+        marks[_hashes(np.repeat(runs, degree), known, bits)] = True
+        lengths = np.diff(begins, append=len(near))
+        maybe = np.flatnonzero(marks.take(_hashes(np.repeat(runs, lengths), far, bits)))
         # Edges are sorted by run and far node, so their keys are sorted.
         size = max(int(known.max(initial=0)), int(far.max(initial=0))) + 1
-        keys = edge_run * size + known
-        wanted = run.take(maybe) * size + far.take(maybe)
+        keys = np.repeat(np.arange(0, len(nodes) * size, size), degree) + known
+        wanted = (np.searchsorted(begins, maybe, "right") - 1) * size + far.take(maybe)
         at = np.searchsorted(keys, wanted)
         found: Mask = np.zeros(len(near), bool)
         if len(keys):
             found[maybe] = keys.take(at, mode="clip") == wanted
         return found
+
+    def _between(self, near: Integers, far: Integers) -> Mask:
+        return self.between(near.astype(np.int64), far.astype(np.int64))[0] > 0
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
@@ -211,15 +219,35 @@ class Adjacency(EdgeLists):
         found[self.degree > 0] = self.neighbour
         return found
 
-    def joins(self, near: Numbers, far: Numbers) -> Mask:
+    @cached_property
+    def matrix(self) -> Mask | None:
+        """Whether an edge joins two nodes, by `near node * others + far node`; None if there are too many pairs."""
+        if self.nodes * self.others > MAX_MATRIX_PAIRS:
+            return None
+        found = np.zeros(self.nodes * self.others, bool)
+        found[np.repeat(np.arange(0, len(found), self.others or 1), self.degree) + self.neighbour] = True
+        return found
+
+    def neighbours_of(self, nodes: Numbers) -> tuple[Numbers, Integers]:
+        if len(nodes) > 1 and int(nodes[-1]) - int(nodes[0]) == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):
+            # The edges of consecutive nodes are one range.
+            begin = self.first[int(nodes[0]) : int(nodes[-1]) + 2]
+            return np.diff(begin), self.neighbour[int(begin[0]) : int(begin[-1])]
+        return super().neighbours_of(nodes)
+
+    def joins(self, near: Integers, far: Integers) -> Mask:
         column = self.column_for(len(near))
-        if column is None:
+        if column is None and (len(near) < MIN_MARKED_PAIRS or self.matrix is None):
             return super().joins(near, far)
         found: Mask = np.empty(len(near), bool)
         for first in range(0, len(near), CHUNK_PAIRS):
             checkpoint()
             part = slice(first, first + CHUNK_PAIRS)
-            np.equal(column.take(near[part]), far[part], out=found[part])
+            if column is not None:
+                np.equal(column.take(near[part]), far[part], out=found[part])
+            else:
+                assert self.matrix is not None
+                found[part] = self.matrix.take(near[part] * np.int64(self.others) + far[part])
         return found
 
     def sums(self, values: Numbers | Mask, *, distinct: bool) -> Numbers:
@@ -286,11 +314,11 @@ class Adjacency(EdgeLists):
         return found
 
 
-def _hashes(run: Numbers, far: Numbers, bits: int) -> npt.NDArray[np.uint32]:
-    """A hash of each pair of numbers, with the given number of bits."""
-    found = run.astype(np.uint32)
-    found *= np.uint32(0x9E3779B1)
-    found ^= far.astype(np.uint32) * np.uint32(0x85EBCA77)
+def _hashes(run: npt.NDArray[np.uint32], far: Integers, bits: int) -> npt.NDArray[np.uint32]:
+    """A hash of each pair of numbers, with the given number of bits. `run` is a hash of the first number."""
+    found = far.astype(np.uint32)
+    found *= np.uint32(0x85EBCA77)
+    found ^= run
     found >>= np.uint32(32 - bits)
     return found
 

@@ -198,6 +198,10 @@ class IndexedEdges:
         degree, places = self._few.walk(nodes)
         return degree, places + _LOOKUP_OFFSET
 
+    def neighbours_of(self, nodes: Numbers) -> tuple[Numbers, Integers]:
+        """The degree of each given node, and the nodes at the other end of the edges of all nodes, concatenated."""
+        return (self._few if self._knows(nodes) else self.whole).neighbours_of(nodes)
+
     def far(self, places: Numbers) -> Numbers:
         """Nodes at the other end of the edges at the given positions."""
         return self._few.far(places - _LOOKUP_OFFSET) if _are_looked_up(places) else self.whole.far(places)
@@ -215,9 +219,9 @@ class IndexedEdges:
         count, place = self._few.between(near, far)
         return count, place + _LOOKUP_OFFSET
 
-    def joins(self, near: Numbers, far: Numbers) -> Mask:
+    def joins(self, near: Integers, far: Integers) -> Mask:
         """Like `Adjacency.joins`: mask of the pairs of nodes that at least one edge joins."""
-        return self._few.joins(near, far) if self._knows(near) else self.whole.joins(near, far)
+        return (self._few if self._knows(near.astype(np.int64)) else self.whole).joins(near, far)
 
     def counts(self, nodes: Numbers, *, distinct: bool) -> Numbers:
         """Degree of each given node, or with `distinct` the number of its distinct neighbours."""
