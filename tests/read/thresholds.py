@@ -64,7 +64,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_GAIN": (0.0, 2.0),
         "FIRST_PORTION_ROWS": (1, 3, 1_000),
     },
-    "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6)},
+    "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6), "KEYS_PER_ROW": (0, 4, 10**4), "MIN_KEYS": (0, 1 << 16)},
     "match.hops": {
         "MAX_MARKED_PAIRS": (1, 50, 1 << 26),
         "SPARSE_RATIO": (1, 32, 10**9),

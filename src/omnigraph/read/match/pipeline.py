@@ -104,6 +104,7 @@ class Pipeline:
         cost: estimated cost. The unit is the cost of walking one edge.
         estimates: estimated number of output rows of each operator; may be empty if the read has no trace.
         needed: variables that have to be bound in the output rows; None for all variables.
+        distinct: whether duplicate output rows may be removed, because the result does not depend on them.
     """
 
     block: QueryBlock
@@ -114,6 +115,7 @@ class Pipeline:
     cost: float
     estimates: tuple[float, ...] = ()
     needed: frozenset[str] | None = None
+    distinct: bool = False
 
     def execute(self, frame: Frame, match: MatchRun) -> Frame:
         """Match the block for the input rows in `frame`. Returns all output rows."""
@@ -166,23 +168,27 @@ class Pipeline:
                 width = frame.width + len(operator.binds)
                 bounds = part_bounds(np.ones(frame.count, np.int64) if work is None else work, width, budget)
         if bounds is None:
-            frame = _only(operator.execute(frame, run), kept[place])
-            budget.hold(frame.nbytes)
-            return frame, place + 1
+            return self._execute_one(frame, place, kept, run), place + 1
         last = place + 1
         while last < end and self.operators[last].is_local(run.candidates):
             last += 1
 
         def run_part(part: Frame) -> Frame:
-            part, at = _only(operator.execute(part, run), kept[place]), place + 1
-            budget.hold(part.nbytes)
+            part, at = self._execute_one(part, place, kept, run), place + 1
             while at < last:
                 part, at = self._advance(part, at, last, kept, run, parallel=False)
             return part
 
         found = run_parts(run_part, frame, bounds, budget, parallel=parallel)
+        found = found.without_duplicates() if self.distinct else found
         budget.hold(found.nbytes)
         return found, last
+
+    def _execute_one(self, frame: Frame, place: int, kept: Sequence[frozenset[str] | None], run: BlockRun) -> Frame:
+        """Run one operator, and drop the variables that are not needed any more."""
+        frame = _only(self.operators[place].execute(frame, run), kept[place])
+        run.context.budget.hold(frame.nbytes)
+        return frame.without_duplicates() if self.distinct else frame
 
 
 def _only(frame: Frame, names: frozenset[str] | None) -> Frame:
@@ -250,7 +256,7 @@ class MatchRun:
     def replan(self, pipeline: Pipeline, rows: float) -> Pipeline:
         """Plan the block of a pipeline again, for the current candidates and a number of input rows."""
         found = self.planner.pipeline(pipeline.block, pipeline.bound, rows, self)
-        return found if pipeline.needed is None else replace(found, needed=pipeline.needed)
+        return replace(found, needed=pipeline.needed, distinct=pipeline.distinct)
 
     def refit(self, pipeline: Pipeline, rows: int) -> Pipeline:
         """Plan the block of a pipeline again if `rows`, the number of input rows, is far from the planned number.

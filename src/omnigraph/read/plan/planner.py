@@ -119,7 +119,8 @@ class Planner:
 
     def _all_rows(self) -> MatchOperator:
         pipeline = self.pipeline(self._block, frozenset(), 1, self.match)
-        return AllRows(replace(pipeline, needed=self._query.shape_variables))
+        query = self._query
+        return AllRows(replace(pipeline, needed=query.shape_variables, distinct=query.ignores_duplicates))
 
     def _count(self, *, in_chunks: bool) -> MatchOperator | None:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
@@ -127,6 +128,8 @@ class Planner:
             return None
         block, needed = self._block, self._query.result_variables
         leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
+        if self._query.ignores_duplicates:
+            return self._count_of(block, leaves, needed, at_most=1)
         count = self._count_of(block, leaves, needed)
         if not in_chunks and (subtract := self._subtract(count)) is not None:
             return subtract
@@ -168,7 +171,7 @@ class Planner:
         rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match)
         # The weights of counted variables are looked up by the nodes of the variables that they are joined with.
         needed |= {leaf.onto for leaf in leaves if leaf.onto is not None}
-        return Count(leaves, replace(rest, needed=needed), at_most)
+        return Count(leaves, replace(rest, needed=needed, distinct=at_most == 1), at_most)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
         """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""
@@ -254,7 +257,9 @@ class Planner:
                 operators.append(Membership(edge, negated=True))
             elif isinstance(step, BlockJoin):
                 inner = self.pipeline(step.block, known, before, match)
-                operators.append(AntiJoin(replace(inner, needed=frozenset())) if step.negated else LeftJoin(inner))
+                operators.append(
+                    AntiJoin(replace(inner, needed=frozenset(), distinct=True)) if step.negated else LeftJoin(inner)
+                )
             else:
                 operators.append(operator_for(step, block, is_first=not known))
             known |= operators[-1].binds

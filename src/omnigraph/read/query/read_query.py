@@ -181,6 +181,16 @@ class ReadQuery:
         return variables((self.read.columns, self.read.having, self.read.order, self.read.ties, self.read.ranked))
 
     @cached_property
+    def ignores_duplicates(self) -> bool:
+        """Whether the result stays the same if duplicate rows of the match are removed."""
+        if self.ranks or any(isinstance(part, ir.Expand) and part.path_var for part in walk(self.read)):
+            return False
+        if not self.read.grouped:
+            return self.read.distinct
+        function = ir.AggregateFunction
+        return all(each.distinct or each.function in (function.MIN, function.MAX) for each in self.aggregates)
+
+    @cached_property
     def counts_matches(self) -> bool:
         """Whether matches of some variables can be counted: the result is grouped, and its aggregates allow it."""
         return self.read.grouped and not self.read.match.outer and self.is_countable

@@ -16,6 +16,11 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 
+KEYS_PER_ROW = 4
+"""Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
+
+MIN_KEYS = 1 << 16
+
 WHOLE_TABLE_RATIO = 4
 """If a frame has at least one row per `WHOLE_TABLE_RATIO` entities, id ranks are computed for the whole table."""
 
@@ -271,6 +276,29 @@ class Frame:
 
     def filter(self, mask: Mask) -> Frame:
         return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def without_duplicates(self) -> Frame:
+        """The frame with fewer or no duplicate rows, in any order.
+
+        Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
+        """
+        if self.paths or self.fused or self.count < 2:
+            return self
+        result, size = np.zeros(self.count, np.int64), 1
+        parts = [binding.keys() for binding in self.bindings.values()]
+        if self.origin is not None:
+            parts.append((self.origin, int(self.origin.max()) + 1))
+        for _, values in parts:
+            size *= values
+        if size > KEYS_PER_ROW * self.count + MIN_KEYS:
+            return self
+        for numbers, values in parts:
+            result *= values
+            result += numbers
+        rows = np.full(size, NOTHING, np.int64)
+        rows[result] = np.arange(self.count)
+        rows = rows[rows != NOTHING]
+        return self if len(rows) == self.count else self.take(rows)
 
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
