@@ -48,8 +48,8 @@ class Contender:
     def command(self, *words: object) -> list[str]:
         return [str(self.python), str(HERE / self.script), *map(str, words)]
 
-    def store(self, files: Path, place: Path) -> None:
-        subprocess.run(self.command("store", files, place), check=True, env=_environment(place))
+    def store(self, files: Path, place: Path, *words: object) -> None:
+        subprocess.run(self.command("store", files, place, *words), check=True, env=_environment(place))
 
     def cold(self, place: Path, persons: int, question: str, answer: Path) -> float:
         """Seconds from nothing to an answer, in a new process."""
@@ -79,10 +79,11 @@ def _environment(place: Path) -> dict[str, str]:
 class Running:
     """A contender with the data open, waiting for orders."""
 
-    def __init__(self, contender: Contender, place: Path, persons: int, task: str = "warm") -> None:
+    def __init__(self, contender: Contender, place: Path, about: object, task: str = "warm") -> None:
+        """Start a process; `about` says which data it opens, or how many persons they have."""
         self._name = contender.name
         self._process = subprocess.Popen(
-            contender.command(task, place, persons),
+            contender.command(task, place, about),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

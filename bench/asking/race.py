@@ -1,0 +1,119 @@
+"""Asks all engines a question, compares their answers, and takes their times in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from asking import cypher, gq, sql
+from asking.compare import same
+from asking.question import Question
+from harness import Timing
+from study.contender import Running
+
+LIMIT = 10.0
+"""Seconds that a question may take. An engine that does not finish counts with these."""
+OURS = "ours"
+RENDER = {OURS: gq.render, "duckdb": sql.render, "ladybug": cypher.render}
+SAMPLE_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The times of one question."""
+
+    question: Question
+    timings: Mapping[str, Timing]
+    stopped: Mapping[str, str]
+    """The engines that did not finish, and why."""
+    wrong: str = ""
+    """The engine that disagrees with the others."""
+    plan: str = ""
+
+    @property
+    def text(self) -> str:
+        return RENDER[OURS](self.question)
+
+    @property
+    def ours(self) -> float:
+        return self.timings[OURS].median
+
+    @property
+    def best(self) -> float:
+        return min(timing.median for name, timing in self.timings.items() if name != OURS)
+
+    @property
+    def ratio(self) -> float:
+        """Our time as a share of that of the best peer."""
+        return self.ours / self.best
+
+
+class Race:
+    """Engines that have the same graph open."""
+
+    def __init__(self, running: Mapping[str, Running], folder: Path) -> None:
+        self._running = running
+        self._folder = folder
+
+    def run(self, question: Question) -> Outcome | None:
+        """The times, or None if no peer finishes."""
+        texts = {name: RENDER[name](question) for name in self._running}
+        peers = [name for name in texts if name != OURS]
+        first: dict[str, float] = {}
+        stopped: dict[str, str] = {}
+        for name in [*peers, OURS]:
+            if name == OURS and peers and not first:
+                return None
+            taken = self._order(name, "answer", texts[name], LIMIT, str(self._folder / f"{name}.arrow"))
+            if isinstance(taken, float):
+                first[name] = taken
+            else:
+                stopped[name] = taken
+        wrong = self._wrong(list(first))
+        timings = self._times(texts, {name: taken for name, taken in first.items() if name != wrong})
+        timings |= {name: Timing(name, (LIMIT,)) for name in stopped}
+        return Outcome(question, timings, stopped, wrong)
+
+    def plan(self, outcome: Outcome) -> str:
+        reply = self._running[OURS].order("explain", outcome.text)
+        assert isinstance(reply, list)
+        return str(reply[1])
+
+    def _wrong(self, names: list[str]) -> str:
+        """The engine whose answer differs from that of the first other one: ours, unless the others differ."""
+        answers = {name: self._read(name) for name in names}
+        others = [name for name in names if name != OURS]
+        if OURS not in answers or not others:
+            pairs_agree = len(others) < 2 or same(answers[others[0]], answers[others[1]])
+            return "" if pairs_agree else others[1]
+        agreeing = [name for name in others if same(answers[OURS], answers[name])]
+        if len(agreeing) == len(others):
+            return ""
+        return next(name for name in others if name not in agreeing) if agreeing else OURS
+
+    def _read(self, name: str) -> pa.Table:
+        with pa.memory_map(str(self._folder / f"{name}.arrow")) as source:
+            return pa.ipc.open_file(source).read_all()
+
+    def _times(self, texts: Mapping[str, str], first: Mapping[str, float]) -> dict[str, Timing]:
+        """Samples of each engine, in turns: the longer a question takes, the fewer."""
+        slowest = max(first.values(), default=0)
+        rounds = 5 if slowest < 0.3 else 3 if slowest < 2 else 1
+        samples: dict[str, list[float]] = {name: [] for name in first}
+        for round_ in range(rounds):
+            names = list(first)
+            at = round_ % len(names)
+            for name in names[at:] + names[:at]:
+                repeats = min(max(int(SAMPLE_SECONDS / first[name]), 1), 20)
+                taken = self._order(name, "sample", texts[name], LIMIT, repeats)
+                samples[name].append(taken if isinstance(taken, float) else LIMIT)
+        return {name: Timing(name, tuple(taken)) for name, taken in samples.items()}
+
+    def _order(self, name: str, *words: object) -> float | str:
+        """The seconds that it took, or why it stopped."""
+        reply = self._running[name].order(*words)
+        assert isinstance(reply, list)
+        return float(reply[1]) if reply[0] == "done" else str(reply[1])
