@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.conftest import Thresholds
 from tests.read.storage_requests import follows
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.errors import BudgetExceededError, CancelledError, InputError

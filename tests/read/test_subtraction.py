@@ -7,8 +7,8 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from tests.conftest import Thresholds
 from tests.read.storage_requests import follows
+from tests.thresholds import Thresholds
 
 import omnigraph
 from omnigraph.graph import Graph
@@ -79,6 +79,31 @@ def test_subtraction_and_enumeration_agree(graph: Graph, thresholds: Thresholds,
     thresholds(planner, MIN_SUBTRACT_GAIN=0.0, MIN_EXCLUDE_GAIN=0.0)
     assert graph.query(text).to_pylist() == expected
     assert expected
+
+
+OPTIONALS = [
+    "$a: Person  optional { $a livesIn $x }",
+    "$a: Person  optional { $a follows $b  $b livesIn $x }",
+    "$a: Person  $a.age < 2  optional { $a follows $b  $b.age > 2 }  optional { $a livesIn $x }",
+    "$a: Person  $z follows $a  optional { $a follows $b  not { $b livesIn $x } }",
+    "$a: Person  $z follows $a  $a != $z  optional { $z livesIn $x }  not { $a livesIn $y }",
+    "$a: Person  optional { $a follows{1,2} $b }",
+    "$a: Person  optional { $a livesIn $x }  optional { $b livesIn $x }",
+]
+RETURNS_OF_ONE = [
+    "return { count(*) as n }",
+    "return { $a.name as a, count(*) as n } order { a }",
+    "return { $a.age as age, count(*) as n, count(distinct $a) as m } order { age }",
+    "return { $a.age as age, max($a.name) as m } order { age }",
+]
+
+
+@pytest.mark.parametrize("match", OPTIONALS)
+@pytest.mark.parametrize("returned", RETURNS_OF_ONE)
+def test_counted_optional_blocks_and_enumeration_agree(
+    graph: Graph, thresholds: Thresholds, match: str, returned: str
+) -> None:
+    test_subtraction_and_enumeration_agree(graph, thresholds, match, returned)
 
 
 def test_a_count_of_paths_without_returns_produces_no_rows_for_them(graph: Graph) -> None:

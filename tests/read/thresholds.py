@@ -51,6 +51,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_SLOTS": (0, 1 << 16),
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
+    "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
     "match.parts": {
         "PART_ROWS": (1, 5, 1 << 19),

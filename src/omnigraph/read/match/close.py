@@ -20,11 +20,20 @@ from omnigraph.lang.query.ir.text import expansion
 from omnigraph.read.columns.numbers import Integers, Numbers
 from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.candidates import Candidates
-from omnigraph.read.match.expand import Expand, are_joined, is_of_type, reversed_steps
+from omnigraph.read.match.expand import Expand, are_joined, is_of_type, reversed_steps, walked_edges
 from omnigraph.read.match.membership import Membership
 from omnigraph.read.match.pipeline import BlockRun, Operator
 from omnigraph.read.query.expression import Expression
-from omnigraph.read.rows.frame import Frame
+from omnigraph.read.rows.frame import Binding, Frame, concat_frames
+
+MIN_SHORTER_GAIN = 1.5
+"""Each row walks the traversal with the fewest edges if this saves more than this factor of all edges."""
+
+_MAX_CHOICES = 32
+"""Maximum number of traversals to choose from. It is the limit of `np.choose`."""
+
+_ROW = " row"
+"""Name of a temporary variable: the index of the input row. No variable of a query has a space in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +77,62 @@ class Close(Operator):
         return self.walk.is_local(candidates)
 
     def work(self, frame: Frame, run: BlockRun) -> Numbers | None:
-        return self.walk.work(frame, run)
+        degrees = self._degrees(frame, run)
+        return self.walk.work(frame, run) if degrees is None else np.minimum.reduce(degrees)
 
     def pushed(self, candidates: Candidates) -> Sequence[Expression]:
         return self.walk.pushed(candidates)
 
     def execute(self, frame: Frame, run: BlockRun) -> Frame:
-        one_type = all(len(frame.bindings[self._bound(expand)].tables) == 1 for expand in self.closing)
-        if one_type and self.walk.is_plain(frame, run):
+        if self._is_plain(frame, run):
+            degrees = self._degrees(frame, run)
+            if degrees is not None and len(degrees[0]):
+                best = np.argmin(degrees, axis=0)
+                least = int(np.choose(best, degrees).sum()) if len(degrees) <= _MAX_CHOICES else int(degrees[0].sum())
+                if least * MIN_SHORTER_GAIN < int(degrees[0].sum()):
+                    return self._from_shortest(frame, run, best)
             return self.walk.execute_filtered(frame, run, partial(self._keep, run))
         frame = self.walk.execute(frame, run)
         for expand in self.closing:
             frame = Membership(expand).execute(frame, run)
         return frame
+
+    def _is_plain(self, frame: Frame, run: BlockRun) -> bool:
+        one_type = all(len(frame.bindings[self._bound(expand)].tables) == 1 for expand in self.closing)
+        return one_type and self.walk.is_plain(frame, run)
+
+    def _degrees(self, frame: Frame, run: BlockRun) -> list[Numbers] | None:
+        """For each row, the number of edges to walk along each of the traversals; None if some are not in memory."""
+        if frame.paths or not self._is_plain(frame, run):
+            return None
+        found = []
+        for choice in self._choices():
+            degree = walked_edges(run.context, frame.bindings[choice.walk.near], choice.walk.edge_steps)
+            if degree is None:
+                return None
+            found.append(degree)
+        return found
+
+    def _choices(self) -> Sequence[Close]:
+        """This operator with each of its traversals in turn as the one that is walked, first as it is."""
+        found = [self]
+        for place, expand in enumerate(self.closing):
+            walk = Expand(expand, forward=expand.right == self.walk.far, late=self.walk.late)
+            rest = (*self.closing[:place], *self.closing[place + 1 :], self.walk.expand)
+            found.append(Close(walk, rest))
+        return found
+
+    def _from_shortest(self, frame: Frame, run: BlockRun, best: Numbers) -> Frame:
+        """Walk the edges of each row along the traversal with the fewest edges, and test the others."""
+        parts = []
+        for place, choice in enumerate(self._choices()):
+            rows = np.flatnonzero(best == place)
+            if len(rows):
+                part = frame.take(rows).bind(_ROW, Binding((), rows))
+                parts.append(choice.walk.execute_filtered(part, run, partial(choice._keep, run)))
+        found = concat_frames(parts)
+        order = np.argsort(found.bindings[_ROW].numbers, kind="stable")
+        return found.only(found.variables - {_ROW}).take(order)
 
     def _bound(self, expand: ir.Expand) -> str:
         """The variable of a closing traversal that was bound before this operator."""

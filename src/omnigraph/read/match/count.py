@@ -50,6 +50,19 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionalCount:
+    """Counts the matches of an optional block that refers to one variable.
+
+    Attributes:
+        name: the variable that gets the counts as weights.
+        count: counts the matches for each node of the variable of the block.
+    """
+
+    name: str
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """Count the matches of some variables, and produce rows for the others.
 
@@ -57,11 +70,13 @@ class Count:
         leaves: variables to count, in the order in which they are eliminated.
         rest: the pipeline that produces the rows of the other variables.
         at_most: larger weights are replaced by this number; None for exact counts.
+        optionals: optional blocks whose matches are counted.
     """
 
     leaves: tuple[Leaf, ...]
     rest: Pipeline
     at_most: int | None = None
+    optionals: tuple[OptionalCount, ...] = ()
 
     @property
     def name(self) -> OperatorName:
@@ -69,9 +84,11 @@ class Count:
 
     @property
     def text(self) -> str:
-        return ", ".join(
+        leaves = (
             f"${leaf.name}" if leaf.onto is None else f"${leaf.name} for each ${leaf.onto}" for leaf in self.leaves
         )
+        optionals = (f"optional {each.count.text}" for each in self.optionals)
+        return ", ".join((*leaves, *optionals))
 
     @property
     def reason(self) -> str:
@@ -85,7 +102,7 @@ class Count:
     def execute(self, match: MatchRun) -> tuple[Frame, Numbers]:
         """Rows of the remaining variables, and the weight of each row: how many rows of the match it stands for."""
         trace = match.context.trace
-        if trace is None or not self.leaves:
+        if trace is None or not (self.leaves or self.optionals):
             return self._execute(match)
         with trace.step(self.name, self.text) as entry:
             frame, weights = self._execute(match)
@@ -97,6 +114,8 @@ class Count:
         candidates = match.candidates(self.rest.block)
         weights = _Weights(candidates, match.context, self.at_most)
         _narrow(self, candidates, match.context)
+        for each in self.optionals:
+            weights.multiply(each.name, *each.count.execute(match))
         for leaf in self.leaves:
             weights.eliminate(leaf)
         weights.narrow()
@@ -187,6 +206,22 @@ class _Weights:
         """For given nodes of a variable, the number of matches of eliminated variables that each node stands for."""
         nodes = self.few(name)
         return self.of[name].take(numbers if nodes is None else np.searchsorted(nodes, numbers))
+
+    def multiply(self, name: str, frame: Frame, counts: Numbers) -> None:
+        """Multiply the weights of the nodes of a variable with the numbers of matches of an optional block.
+
+        Args:
+            name: the variable.
+            frame: the nodes for which the block has a match, one per row. All others keep their weights.
+            counts: the number of matches of each of these nodes.
+        """
+        factors: Numbers = np.ones(self._candidates.tables(name)[0].slots, np.int64)
+        (binding,) = frame.bindings.values()
+        factors[binding.numbers] = counts
+        nodes = self.few(name)
+        factors = factors if nodes is None else factors.take(nodes)
+        before = self.of.get(name)
+        self.of[name] = factors if before is None else _product(before, factors)
 
     def eliminate(self, leaf: Leaf) -> None:
         if leaf.onto is None:

@@ -62,10 +62,12 @@ def _match_entries(plan: Plan, match: MatchRun) -> Iterator[Entry]:
 
 def _count_entries(count: Count, match: MatchRun) -> Iterator[Entry]:
     rest = list(_pipeline_entries(count.rest, match))
-    if not count.leaves:
+    if not (count.leaves or count.optionals):
         yield from rest
         return
     entry = Entry(count.name, count.text, reason=count.reason)
+    for each in count.optionals:
+        entry.steps.extend(_count_entries(each.count, match))
     entry.steps.extend(rest)
     yield entry
 

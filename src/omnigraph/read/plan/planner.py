@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeGuard
@@ -16,7 +17,7 @@ from omnigraph.read.context.operator_name import OperatorName
 from omnigraph.read.match.all_rows import AllRows
 from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.close import Close, can_close
-from omnigraph.read.match.count import Count, Leaf
+from omnigraph.read.match.count import Count, Leaf, OptionalCount
 from omnigraph.read.match.expand import Expand
 from omnigraph.read.match.filter import Filter
 from omnigraph.read.match.joins import AntiJoin, LeftJoin
@@ -32,7 +33,12 @@ from omnigraph.read.plan.collect_statistics import collect_statistics, estimated
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
-from omnigraph.read.plan.plan_exclude import Exclusion, excluding_leaves, exclusions
+from omnigraph.read.plan.plan_inner import (
+    InnerBlock,
+    inner_leaves,
+    negations_of_one_variable,
+    optionals_of_one_variable,
+)
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
 from omnigraph.read.plan.plan_shape import shape_operators
@@ -87,25 +93,30 @@ class Planner:
 
         Returns the match without these blocks.
         """
-        block = self._query.match
-        possible = block.derived(exclusions)
-        if not possible:
-            return block
-        whole, candidates, done = self._order(block)[0].cost, self.match.candidates(block), set[int]()
-        for exclusion in possible:
-            inner = self.match.candidates(exclusion.block)
-            inner.adopt(exclusion.name, candidates, exclusion.name)
-            chosen = excluding_leaves(exclusion, inner, self._context)
-            if chosen is None or MIN_EXCLUDE_GAIN * chosen[1] * candidates.fraction(exclusion.name) > whole:
-                continue
-            self._exclude(exclusion, chosen[0])
-            done.add(exclusion.place)
+        block, done = self._query.match, set[int]()
+        for inner, leaves in self._countable(block, block.derived(negations_of_one_variable), MIN_EXCLUDE_GAIN):
+            self._exclude(inner, leaves)
+            done.add(inner.place)
         return block.without_negations(frozenset(done))
 
-    def _exclude(self, exclusion: Exclusion, leaves: tuple[Leaf, ...]) -> None:
+    def _countable(
+        self, block: QueryBlock, inner_blocks: Sequence[InnerBlock], min_gain: float
+    ) -> Iterator[tuple[InnerBlock, tuple[Leaf, ...]]]:
+        """The inner blocks that are evaluated on candidates, because this costs less than on the rows of the match."""
+        if not inner_blocks:
+            return
+        whole, candidates = self._order(block)[0].cost, self.match.candidates(block)
+        for inner in inner_blocks:
+            own = self.match.candidates(inner.block)
+            own.adopt(inner.name, candidates, inner.name)
+            chosen = inner_leaves(inner, own, self._context)
+            if chosen is not None and min_gain * chosen[1] * candidates.fraction(inner.name) <= whole:
+                yield inner, chosen[0]
+
+    def _exclude(self, inner: InnerBlock, leaves: tuple[Leaf, ...]) -> None:
         """Remove the candidates of a variable for which a negated block has a match."""
-        name, trace = exclusion.name, self._context.trace
-        count = self._count_of(exclusion.block, leaves, frozenset({name}), at_most=1)
+        name, trace = inner.name, self._context.trace
+        count = self._count_of(inner.block, leaves, frozenset({name}), at_most=1)
         candidates = self.match.candidates(self._query.match)
         with nullcontext() if trace is None else trace.step(OperatorName.EXCLUDE, f"${name}, {count.text}") as entry:
             frame, _ = count.execute(self.match)
@@ -126,19 +137,37 @@ class Planner:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""
         if not self._query.counts_matches:
             return None
-        block, needed = self._block, self._query.result_variables
+        block, optionals = self._without_counted_optionals()
+        needed = self._query.result_variables
         leaves = count_leaves(block, block.joined_variables | needed, self.match.candidates(block), self._context)
         if self._query.ignores_duplicates:
             return self._count_of(block, leaves, needed, at_most=1)
-        count = self._count_of(block, leaves, needed)
-        if not in_chunks and (subtract := self._subtract(count)) is not None:
+        count = self._count_of(block, leaves, needed, optionals)
+        if not in_chunks and (subtract := self._subtract(block, count)) is not None:
             return subtract
         # Without leaves, all weights are 1. This helps if rows do not need the variables that are only counted.
-        return count if leaves or needed < self._query.shape_variables else None
+        return count if leaves or optionals or needed < self._query.shape_variables else None
 
-    def _subtract(self, count: Count) -> Subtract | None:
-        """Count by subtraction, if this costs less than `count`, which evaluates all conditions on its rows."""
+    def _without_counted_optionals(self) -> tuple[QueryBlock, tuple[OptionalCount, ...]]:
+        """The match without the optional blocks whose matches are only counted, and the counts of these blocks."""
         block, needed = self._block, self._query.result_variables
+        possible = [
+            inner
+            for inner in block.derived(optionals_of_one_variable)
+            if not block.optionals[inner.place].introduced & needed
+        ]
+        if self._query.ignores_duplicates:
+            # An optional block does not remove rows, and their number does not matter.
+            return block.without_optionals(frozenset(inner.place for inner in possible)), ()
+        counts, done = [], set[int]()
+        for inner, leaves in self._countable(block, possible, MIN_EXCLUDE_GAIN):
+            counts.append(OptionalCount(inner.name, self._count_of(inner.block, leaves, frozenset({inner.name}))))
+            done.add(inner.place)
+        return block.without_optionals(frozenset(done)), tuple(counts)
+
+    def _subtract(self, block: QueryBlock, count: Count) -> Subtract | None:
+        """Count by subtraction, if this costs less than `count`, which evaluates all conditions on its rows."""
+        needed = self._query.result_variables
         bound = {*block.nodes, *(e.edge_var.name for e in block.block.expands if e.edge_var is not None)}
         possible = block.derived(subtraction_terms)
         if not possible or not needed <= bound:
@@ -152,7 +181,8 @@ class Planner:
             needed_here = frozenset(map(term.name, needed))
             required = term.block.joined_variables | needed_here
             leaves = count_leaves(term.block, required, candidates, self._context)
-            terms.append((term, self._count_of(term.block, leaves, needed_here)))
+            optionals = tuple(replace(each, name=term.name(each.name)) for each in count.optionals)
+            terms.append((term, self._count_of(term.block, leaves, needed_here, optionals)))
             cost = self._counting_cost(terms[-1][1]) + (SUBTRACT_COST_ROWS * terms[-1][1].rows if needed else 0)
             left -= MIN_SUBTRACT_GAIN * cost
             if left < 0:
@@ -166,12 +196,17 @@ class Planner:
         return count.rest.cost + edges
 
     def _count_of(
-        self, block: QueryBlock, leaves: tuple[Leaf, ...], needed: frozenset[str], at_most: int | None = None
+        self,
+        block: QueryBlock,
+        leaves: tuple[Leaf, ...],
+        needed: frozenset[str],
+        optionals: tuple[OptionalCount, ...] = (),
+        at_most: int | None = None,
     ) -> Count:
         rest = self.pipeline(without_leaves(block, leaves), frozenset(), 1, self.match)
-        # The weights of counted variables are looked up by the nodes of the variables that they are joined with.
-        needed |= {leaf.onto for leaf in leaves if leaf.onto is not None}
-        return Count(leaves, replace(rest, needed=needed, distinct=at_most == 1), at_most)
+        # Weights are looked up by the nodes of the variables that have them.
+        needed |= {leaf.onto for leaf in leaves if leaf.onto is not None} | {each.name for each in optionals}
+        return Count(leaves, replace(rest, needed=needed, distinct=at_most == 1), at_most, optionals)
 
     def _rank(self, wanted: int | None) -> MatchOperator | None:
         """Find the best-ranked nodes first, if a rank is the first sort key and matching all nodes costs more."""

@@ -171,18 +171,35 @@ class QueryBlock:
         found: T = self._derived[make]
         return found
 
-    def without_negations(self, numbers: frozenset[int]) -> QueryBlock:
+    def without_negations(self, places: frozenset[int]) -> QueryBlock:
         """A copy of the block without the negated blocks at some indices. Copies are cached."""
-        if not numbers:
+        return self._without_inner(frozenset(), places)
+
+    def without_optionals(self, places: frozenset[int]) -> QueryBlock:
+        """A copy of the block without the optional blocks at some indices. Copies are cached."""
+        return self._without_inner(places, frozenset())
+
+    def _without_inner(self, optionals: frozenset[int], negations: frozenset[int]) -> QueryBlock:
+        key = (optionals, negations)
+        if not optionals and not negations:
             return self
-        if numbers not in self._derived:
-            kept = [place for place in range(len(self.negations)) if place not in numbers]
-            rest = replace(self.block, negations=tuple(self.block.negations[place] for place in kept))
-            negations = tuple(self.negations[place] for place in kept)
-            self._derived[numbers] = replace(
-                self, block=rest, negations=negations, _join_orders={}, _reduced={}, _derived={}
+        if key not in self._derived:
+            kept = [inner for place, inner in enumerate(self.optionals) if place not in optionals]
+            kept_negations = [inner for place, inner in enumerate(self.negations) if place not in negations]
+            self._derived[key] = replace(
+                self,
+                block=replace(
+                    self.block,
+                    optionals=tuple(inner.block for inner in kept),
+                    negations=tuple(inner.block for inner in kept_negations),
+                ),
+                optionals=tuple(kept),
+                negations=tuple(kept_negations),
+                _join_orders={},
+                _reduced={},
+                _derived={},
             )
-        found: QueryBlock = self._derived[numbers]
+        found: QueryBlock = self._derived[key]
         return found
 
     def join_order(self, key: tuple[object, ...]) -> Any:

@@ -1,0 +1,84 @@
+"""Choose inner blocks that depend on one variable, and are evaluated once for each of its candidates.
+
+A negated block removes candidates before the match. The number of matches of an optional block is a weight of the
+candidate, if its variables are only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from omnigraph.lang.query import ir
+from omnigraph.read.context.context import Context
+from omnigraph.read.match.candidates import Candidates
+from omnigraph.read.match.count import Leaf
+from omnigraph.read.plan.plan_count import count_leaves, without_leaves
+from omnigraph.read.query.block import QueryBlock
+from omnigraph.read.query.expression import variables
+
+_FIRST_NEGATION, _FIRST_OPTIONAL, _NUMBERS_PER_BLOCK = 2_000_000, 3_000_000, 1_000
+"""Block numbers of these blocks. They differ from the numbers of all other blocks of the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerBlock:
+    """A negated or optional block that refers to one variable of the match.
+
+    Attributes:
+        place: index of the block.
+        name: the variable.
+        block: the inner block, with this variable as one of its own.
+    """
+
+    place: int
+    name: str
+    block: QueryBlock
+
+
+def negations_of_one_variable(block: QueryBlock) -> tuple[InnerBlock, ...]:
+    """The negated blocks that refer to one variable of the block, which has one node type."""
+    return tuple(_of_one_variable(block, block.negations, _FIRST_NEGATION))
+
+
+def optionals_of_one_variable(block: QueryBlock) -> tuple[InnerBlock, ...]:
+    """The optional blocks that refer to one variable of the block, if no other clause of it uses their variables."""
+    return tuple(
+        inner
+        for inner in _of_one_variable(block, block.optionals, _FIRST_OPTIONAL)
+        if not block.optionals[inner.place].introduced & _used(block, inner.place)
+    )
+
+
+def _used(block: QueryBlock, place: int) -> frozenset[str]:
+    """Variables that a block uses outside of one of its optional blocks."""
+    others = (*block.optionals[:place], *block.optionals[place + 1 :], *block.negations)
+    ends = {name for expand in block.block.expands for name in (expand.left, expand.right)}
+    return variables(block.block.filters).union(ends, *(inner.block.outer for inner in others))
+
+
+def _of_one_variable(block: QueryBlock, blocks: Sequence[QueryBlock], first: int) -> Iterator[InnerBlock]:
+    for place, inner in enumerate(blocks):
+        outer = inner.block.outer
+        node = block.nodes.get(outer[0]) if len(outer) == 1 else None
+        if node is not None and len(node.types) == 1:
+            own = replace(inner.block, nodes=(node, *inner.block.nodes), outer=())
+            yield InnerBlock(place, node.name, QueryBlock.of(own, count(first + place * _NUMBERS_PER_BLOCK)))
+
+
+def inner_leaves(inner: InnerBlock, candidates: Candidates, context: Context) -> tuple[tuple[Leaf, ...], float] | None:
+    """The variables of an inner block to count, and the estimated number of edges to read.
+
+    None if the matches cannot be counted without producing rows.
+    """
+    leaves = count_leaves(inner.block, inner.block.joined_variables | {inner.name}, candidates, context)
+    rest = without_leaves(inner.block, leaves)
+    if len(rest.nodes) != 1 or rest.block.expands or rest.join_conditions or rest.optionals or rest.negations:
+        return None
+    return leaves, sum(_edges(leaf.expand, context) for leaf in leaves if leaf.expand is not None)
+
+
+def _edges(expand: ir.Expand, context: Context) -> float:
+    hops = 1 if expand.hops is None else expand.hops.max or 8
+    return float(sum(context.tables.edges(step.edge).count for step in expand.steps) * hops)
