@@ -67,6 +67,8 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
         for number, graph in enumerate(graphs):
             count = wanted * (number + 1) // len(graphs) - wanted * number // len(graphs)
             outcomes += asked(bench, graph, root / f"{graph.name}-{size}", size, count, [OURS, *present])
+            if options.worst and present:
+                options.worst.write_text(listed(worst(outcomes, WORST), plans=True) + "\n", encoding="utf-8")
     finally:
         if options.data is None:
             shutil.rmtree(root)
@@ -124,8 +126,6 @@ def finish(bench: Benchmark, outcomes: list[Outcome], *, full: bool) -> None:
         overall = summarise(compared)
         slowest = worst(compared, WORST)
         print(f"\nthe {len(slowest)} slowest, as a share of the best peer\n\n{listed(slowest)}\n")
-        if bench.options.worst:
-            bench.options.worst.write_text(listed(slowest, plans=True) + "\n", encoding="utf-8")
         if full:
             bench.goal("median, against the best peer", overall.median, limit=0.4, unit="×")
             bench.goal("90th percentile, against the best peer", overall.p90, limit=1, unit="×")

@@ -23,16 +23,17 @@ from asking.compare import same
 from asking.draw import questions
 from asking.estimate import Estimates
 from asking.graphs import GRAPHS, Graph, tables, write_files
+from asking.race import LIMIT, Race
 from asking.shapes import SHAPES
 from omnigraph.lang.query import compile_query
 from omnigraph.lang.schema import compile_schema
 from study.contender import Contender
 from study.on_duckdb import store as store_in_duckdb
 
-QUESTIONS = int(os.environ.get("OMNIGRAPH_UNSEEN") or 200)
+QUESTIONS = int(os.environ.get("OMNIGRAPH_UNSEEN") or 120)
 SIZE = 0.0008
 """Some hundred edges of each type."""
-MOST_ROWS = 300_000
+MOST_ROWS = 50_000
 SEED = 5
 
 
@@ -78,6 +79,55 @@ def test_answers_are_compared_as_rows_in_any_order() -> None:
     assert not same(one, pa.table({"c0": [None, "b", "a"], "c1": [None, 2.0, 0.31]}))
     assert not same(one, one.slice(1))
     assert not same(pa.table({"c0": [1, None]}), pa.table({"c0": [1, 0]}))
+
+
+class Answering:
+    """An engine that has one answer to everything, and takes a second for it, or longer than it may."""
+
+    def __init__(self, number: int, *, seconds: float = 1.0) -> None:
+        self.table = pa.table({"c0": [number]})
+        self.seconds = seconds
+
+    def order(self, *words: object) -> object:
+        order, _, seconds, file = words
+        if self.seconds > float(str(seconds)):
+            return ["stopped", "out of time"]
+        if order == "answer":
+            with pa.ipc.new_file(str(file), self.table.schema) as sink:
+                sink.write_table(self.table)
+        return ["done", self.seconds]
+
+
+@pytest.mark.parametrize(
+    ("answers", "wrong"),
+    [
+        ({"duckdb": Answering(1), "ladybug": Answering(1), "ours": Answering(1)}, ""),
+        ({"duckdb": Answering(1), "ladybug": Answering(2), "ours": Answering(1)}, "ladybug"),
+        ({"duckdb": Answering(1), "ladybug": Answering(1), "ours": Answering(2)}, "ours"),
+        ({"duckdb": Answering(1), "ours": Answering(2)}, "ours"),
+        ({"duckdb": Answering(1, seconds=20), "ladybug": Answering(1), "ours": Answering(2)}, "ours"),
+    ],
+)
+def test_the_engine_with_a_wrong_answer_is_named(tmp_path: Path, answers: dict[str, Answering], wrong: str) -> None:
+    outcome = Race(answers, tmp_path).run(next(questions(SEED, GRAPHS["social"])))
+    assert outcome is not None
+    assert outcome.wrong == wrong
+    assert outcome.ours == 1
+
+
+def test_questions_that_no_peer_answers_are_left_out(tmp_path: Path) -> None:
+    question = next(questions(SEED, GRAPHS["social"]))
+    slow, wrong, ours_ = Answering(1, seconds=20), Answering(2), Answering(1)
+    assert Race({"duckdb": slow, "ours": ours_}, tmp_path).run(question) is None
+    assert Race({"duckdb": slow, "ladybug": wrong, "ours": ours_}, tmp_path).run(question) is None
+
+
+def test_an_engine_that_does_not_finish_counts_with_the_limit(tmp_path: Path) -> None:
+    engines = {"duckdb": Answering(1), "ladybug": Answering(1, seconds=11), "ours": Answering(1, seconds=12)}
+    outcome = Race(engines, tmp_path).run(next(questions(SEED, GRAPHS["social"])))
+    assert outcome is not None
+    assert outcome.ratio == LIMIT
+    assert set(outcome.stopped) == {"ladybug", "ours"}
 
 
 @pytest.mark.slow
