@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
     bench = Benchmark("unseen", argv, flags)
     options = bench.options
     size = options.size or (0.01 if bench.quick else 1.0)
-    wanted = options.questions or (24 if bench.quick else QUESTIONS)
+    wanted = options.questions or (12 if bench.quick else QUESTIONS)
     graphs = [GRAPHS[options.graph]] if options.graph else list(GRAPHS.values())
     present = [] if options.ours else [rival for rival in rivals if rival.present()]
     root = options.data or Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
