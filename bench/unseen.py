@@ -23,7 +23,7 @@ from pathlib import Path
 from asking.draw import questions
 from asking.estimate import Estimates
 from asking.graphs import GRAPHS, Graph, write_files
-from asking.ours import has_stages
+from asking.ours import extensions
 from asking.question import Question
 from asking.race import OURS as NAME
 from asking.race import Outcome, Race
@@ -111,7 +111,7 @@ def store(graph: Graph, place: Path, size: float, contenders: list[Contender]) -
 def possible(seed: int, graph: Graph, place: Path, size: float) -> Iterator[Question]:
     """The questions of a seed that an engine may be able to answer."""
     estimates = Estimates(place / "files")
-    for question in questions(seed, graph, size, stages=has_stages()):
+    for question in questions(seed, graph, size, extensions()):
         most = MOST_COUNTED if "returns count" in question.features else MOST_ROWS
         if estimates.rows(question) <= most:
             yield question

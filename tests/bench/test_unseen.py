@@ -20,7 +20,7 @@ import omnigraph
 import unseen
 from asking import cypher, gq, ours, sql
 from asking.compare import same
-from asking.draw import questions
+from asking.draw import Extensions, questions
 from asking.estimate import Estimates
 from asking.graphs import GRAPHS, Graph, tables, write_files
 from asking.race import LIMIT, Race
@@ -35,6 +35,7 @@ SIZE = 0.0008
 """Some hundred edges of each type."""
 MOST_ROWS = 50_000
 SEED = 5
+ALL = Extensions(stages=True, subqueries=True)
 
 
 def test_the_graphs_are_deterministic_and_have_no_edge_twice() -> None:
@@ -55,10 +56,10 @@ def test_a_seed_decides_the_questions(graph: Graph) -> None:
 
 
 def test_questions_have_all_shapes_and_features() -> None:
-    drawn = [question for graph in GRAPHS.values() for question in islice(questions(SEED, graph, stages=True), 200)]
+    drawn = [question for graph in GRAPHS.values() for question in islice(questions(SEED, graph, extensions=ALL), 200)]
     assert {question.shape for question in drawn} == set(SHAPES)
     features = Counter(feature for question in drawn for feature in question.features)
-    assert all(features[name] > 20 for name in ("filter", "inequality", "not", "optional", "stage"))
+    assert all(features[name] > 20 for name in ("filter", "inequality", "not", "optional", "stage", "subquery"))
     assert {name for name in features if name.startswith("returns")} == {
         f"returns {kind}" for kind in ("count", "aggregate", "group", "top groups", "distinct", "top rows")
     }
@@ -67,7 +68,7 @@ def test_questions_have_all_shapes_and_features() -> None:
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_every_question_compiles_and_has_a_text_in_each_language(graph: Graph) -> None:
     catalog = compile_schema(ours.schema(graph))
-    for question in islice(questions(SEED, graph, stages=ours.has_stages()), 100):
+    for question in islice(questions(SEED, graph, extensions=ours.extensions()), 100):
         compile_query(gq.render(question), catalog)
         assert sql.render(question).count("(") == sql.render(question).count(")")
         assert cypher.render(question).startswith("MATCH (")
@@ -138,7 +139,7 @@ def test_duckdb_gives_the_same_answers(graph: Graph, wanted: int, tmp_path: Path
     ours.store(tmp_path / "files", tmp_path / "ours", graph)
     store_in_duckdb(tmp_path / "files", tmp_path / "duckdb")
     estimates = Estimates(tmp_path / "files")
-    drawn = questions(SEED, graph, SIZE, stages=ours.has_stages())
+    drawn = questions(SEED, graph, SIZE, ours.extensions())
     possible = (question for question in drawn if estimates.rows(question) < MOST_ROWS)
     with_rows = 0
     with omnigraph.open(tmp_path / "ours", read_only=True) as mine, duckdb.connect(str(tmp_path / "duckdb")) as base:
