@@ -23,7 +23,7 @@ from pathlib import Path
 from asking.draw import questions
 from asking.estimate import Estimates
 from asking.graphs import GRAPHS, Graph, write_files
-from asking.ours import has_stages
+from asking.ours import extensions
 from asking.question import Question
 from asking.race import OURS as NAME
 from asking.race import Outcome, Race
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
     bench = Benchmark("unseen", argv, flags)
     options = bench.options
     size = options.size or (0.01 if bench.quick else 1.0)
-    wanted = options.questions or (24 if bench.quick else QUESTIONS)
+    wanted = options.questions or (12 if bench.quick else QUESTIONS)
     graphs = [GRAPHS[options.graph]] if options.graph else list(GRAPHS.values())
     present = [] if options.ours else [rival for rival in rivals if rival.present()]
     root = options.data or Path(tempfile.mkdtemp(prefix="omnigraph-bench-"))
@@ -67,6 +67,8 @@ def main(argv: list[str] | None = None, rivals: tuple[Contender, ...] = RIVALS) 
         for number, graph in enumerate(graphs):
             count = wanted * (number + 1) // len(graphs) - wanted * number // len(graphs)
             outcomes += asked(bench, graph, root / f"{graph.name}-{size}", size, count, [OURS, *present])
+            if options.worst and present:
+                options.worst.write_text(listed(worst(outcomes, WORST), plans=True) + "\n", encoding="utf-8")
     finally:
         if options.data is None:
             shutil.rmtree(root)
@@ -109,7 +111,7 @@ def store(graph: Graph, place: Path, size: float, contenders: list[Contender]) -
 def possible(seed: int, graph: Graph, place: Path, size: float) -> Iterator[Question]:
     """The questions of a seed that an engine may be able to answer."""
     estimates = Estimates(place / "files")
-    for question in questions(seed, graph, size, stages=has_stages()):
+    for question in questions(seed, graph, size, extensions()):
         most = MOST_COUNTED if "returns count" in question.features else MOST_ROWS
         if estimates.rows(question) <= most:
             yield question
@@ -124,8 +126,6 @@ def finish(bench: Benchmark, outcomes: list[Outcome], *, full: bool) -> None:
         overall = summarise(compared)
         slowest = worst(compared, WORST)
         print(f"\nthe {len(slowest)} slowest, as a share of the best peer\n\n{listed(slowest)}\n")
-        if bench.options.worst:
-            bench.options.worst.write_text(listed(slowest, plans=True) + "\n", encoding="utf-8")
         if full:
             bench.goal("median, against the best peer", overall.median, limit=0.4, unit="×")
             bench.goal("90th percentile, against the best peer", overall.p90, limit=1, unit="×")

@@ -13,6 +13,7 @@ from asking.question import (
     Condition,
     Different,
     Either,
+    Exists,
     IsNull,
     OneOf,
     Property,
@@ -67,6 +68,10 @@ def _condition(condition: Condition) -> str:
             return f"({_condition(one)} OR {_condition(other)})"
         case Different(one, other):
             return f"{one}.{KEY} <> {other}.{KEY}"
+        case Exists(block, None):
+            return f"EXISTS {{ MATCH {_pattern(block)}{_where(block)} }}"
+        case Exists(block, at_least):
+            return f"COUNT {{ MATCH {_pattern(block)}{_where(block)} }} >= {at_least}"
 
 
 def _answer(answer: Answer) -> Iterator[str]:

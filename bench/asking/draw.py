@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from asking.answers import Answers
 from asking.filters import Filters
 from asking.graphs import Graph
-from asking.question import Block, Condition, Edge, Question, Stage
+from asking.question import Block, Condition, Edge, Either, Exists, Question, Stage
 from asking.shapes import SHAPES, NoShapeError, Pattern
 
 
-def questions(seed: int, graph: Graph, size: float = 1.0, *, stages: bool = False) -> Iterator[Question]:
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """Parts of the language that questions may use."""
+
+    stages: bool = False
+    subqueries: bool = False
+
+
+NONE = Extensions()
+
+
+def questions(seed: int, graph: Graph, size: float = 1.0, extensions: Extensions = NONE) -> Iterator[Question]:
     """Questions without end.
 
     Args:
         seed: decides what is drawn.
         graph: the graph that they are put to.
         size: how large that is, as a share of its full size.
-        stages: whether some have stages.
+        extensions: what else some of them use.
     """
-    drawer = Drawer(Random(f"{seed} {graph.name}"), graph, size, stages=stages)
+    drawer = Drawer(Random(f"{seed} {graph.name}"), graph, size, extensions)
     while True:
         try:
             yield drawer.draw()
@@ -33,11 +44,11 @@ def questions(seed: int, graph: Graph, size: float = 1.0, *, stages: bool = Fals
 class Drawer:
     """Puts the parts of a question together."""
 
-    def __init__(self, rng: Random, graph: Graph, size: float, *, stages: bool) -> None:
+    def __init__(self, rng: Random, graph: Graph, size: float, extensions: Extensions) -> None:
         self._rng = rng
         self._graph = graph
         self._filters = Filters(rng, graph, size)
-        self._stages = stages
+        self._extensions = extensions
 
     def draw(self) -> Question:
         shape = self._rng.choice(list(SHAPES))
@@ -46,7 +57,7 @@ class Drawer:
         bound = pattern.block()
         conditions, features = self._conditions(bound)
         match = replace(bound, conditions=conditions)
-        staged = self._stages and self._rng.random() < 0.15
+        staged = self._extensions.stages and self._chance(0.15)
         optional = self._optional(bound) if not staged and self._chance(0.18) else None
         without = tuple(self._without(bound, number) for number in range(self._rng.choices((0, 1, 2), (80, 17, 3))[0]))
         stage = self._stage(bound) if staged else None
@@ -72,8 +83,15 @@ class Drawer:
         ]
         several = self._rng.choices((0, 1, 2), (65, 28, 7))[0] if len(types) > 1 else 0
         between = [self._filters.between(*self._rng.sample(types, 2)) for _ in range(several)]
-        features = [name for name, part in (("filter", single), ("inequality", between)) if part]
-        return tuple(dict.fromkeys([*single, *between])), tuple(features)
+        inner = [self._exists(block)] if self._extensions.subqueries and self._chance(0.15) else []
+        if inner and single and self._chance(0.4):
+            inner = [Either(inner[0], single.pop())]
+        parts = {"filter": single, "inequality": between, "subquery": inner}
+        conditions = (*dict.fromkeys([*single, *between]), *inner)
+        return conditions, tuple(name for name, part in parts.items() if part)
+
+    def _exists(self, block: Block) -> Condition:
+        return Exists(self._branch(block, "rs", 0.25), self._rng.choice((None, None, 2, 5)))
 
     def _without(self, block: Block, number: int) -> Block:
         """An edge between two bound variables, or edges from one of them to others."""

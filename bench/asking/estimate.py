@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from asking.graphs import Numbers
-from asking.question import Block, Compare, Condition, Different, Either, IsNull, OneOf, Property, Question
+from asking.question import Block, Compare, Condition, Different, Either, Exists, IsNull, OneOf, Property, Question
 
 Weights: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
@@ -110,5 +110,5 @@ class Estimates:
             case Either(one, other):
                 both = self._mask(one, var, kind), self._mask(other, var, kind)
                 return None if both[0] is None or both[1] is None else both[0] | both[1]
-            case Different() | Compare() | OneOf() | IsNull():
+            case Different() | Compare() | OneOf() | IsNull() | Exists():
                 return None

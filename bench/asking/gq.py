@@ -13,6 +13,7 @@ from asking.question import (
     Condition,
     Different,
     Either,
+    Exists,
     IsNull,
     OneOf,
     Property,
@@ -22,6 +23,8 @@ from asking.question import (
 
 STAGES = "query staged() { match { $a: Person } with { $a, count(*) as n } match { $a likes $b } return { count(*) } }"
 """Compiles where the language has stages."""
+SUBQUERIES = "query asked() { match { $a: Person  count { $a likes $b } >= 2 } return { count(*) as c0 } }"
+"""Compiles where a block can be a value."""
 
 
 def render(question: Question) -> str:
@@ -61,6 +64,10 @@ def _condition(condition: Condition) -> str:
             return f"({_condition(one)} or {_condition(other)})"
         case Different(one, other):
             return f"${one} != ${other}"
+        case Exists(block, None):
+            return f"exists {{ {'  '.join(_block(block))} }}"
+        case Exists(block, at_least):
+            return f"count {{ {'  '.join(_block(block))} }} >= {at_least}"
 
 
 def _answer(answer: Answer) -> Iterator[str]:

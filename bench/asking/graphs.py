@@ -35,6 +35,8 @@ class EdgeType:
     target: str
     draw: Callable[[Random, int, int], Pairs]
     """Takes how many sources and targets there are."""
+    single: bool = False
+    """Whether a source has at most one edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ GRAPHS = {
             {"Person": 100_000, "City": 2_000, "Topic": 300},
             (
                 EdgeType("Follows", "Person", "Person", skewed(18, 0.55, both=True)),
-                EdgeType("LivesIn", "Person", "City", one_each(0.5)),
+                EdgeType("LivesIn", "Person", "City", one_each(0.5), single=True),
                 EdgeType("Likes", "Person", "Topic", skewed(4, 0.5)),
             ),
         ),
@@ -124,16 +126,16 @@ GRAPHS = {
             (
                 EdgeType("Buys", "Buyer", "Product", skewed(9, 0.45)),
                 EdgeType("Rates", "Buyer", "Product", skewed(3, 0.6, both=True)),
-                EdgeType("MadeBy", "Product", "Maker", one_each(0.6)),
+                EdgeType("MadeBy", "Product", "Maker", one_each(0.6), single=True),
             ),
         ),
         Graph(
             "hierarchy",
             {"Folder": 100_000, "Doc": 300_000, "Owner": 5_000},
             (
-                EdgeType("Inside", "Folder", "Folder", parents),
-                EdgeType("FiledIn", "Doc", "Folder", one_each(0.7)),
-                EdgeType("OwnedBy", "Folder", "Owner", one_each(0.5)),
+                EdgeType("Inside", "Folder", "Folder", parents, single=True),
+                EdgeType("FiledIn", "Doc", "Folder", one_each(0.7), single=True),
+                EdgeType("OwnedBy", "Folder", "Owner", one_each(0.5), single=True),
                 EdgeType("Cites", "Doc", "Doc", nearby(4, 60)),
             ),
         ),

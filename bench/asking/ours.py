@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 
 import omnigraph
-from asking.gq import STAGES
+from asking.draw import Extensions
+from asking.gq import STAGES, SUBQUERIES
 from asking.graphs import GRAPHS, MEMORY, Graph
 from asking.serve import StoppedError, main
 from omnigraph.errors import BudgetExceededError, OmnigraphError
@@ -33,10 +34,14 @@ def store(files: Path, place: Path, graph: Graph) -> None:
         made.ensure_indexes()
 
 
-def has_stages() -> bool:
-    """Whether the language has stages."""
+def extensions() -> Extensions:
+    """What the language has beyond a match and a return."""
+    return Extensions(stages=_compiles(STAGES), subqueries=_compiles(SUBQUERIES))
+
+
+def _compiles(text: str) -> bool:
     try:
-        compile_query(STAGES, compile_schema(schema(GRAPHS["social"])))
+        compile_query(text, compile_schema(schema(GRAPHS["social"])))
     except OmnigraphError:
         return False
     return True

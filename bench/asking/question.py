@@ -63,7 +63,15 @@ class Different:
     other: str
 
 
-Condition: TypeAlias = Compare | OneOf | IsNull | Either | Different
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """A block has a solution, or at least so many."""
+
+    block: Block
+    at_least: int | None
+
+
+Condition: TypeAlias = Compare | OneOf | IsNull | Either | Different | Exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,8 @@ def properties(condition: Condition) -> Iterator[Property]:
         case Different(one, other):
             yield Property(one, KEY)
             yield Property(other, KEY)
+        case Exists(block):
+            yield from (what for what in block.uses() if what.var not in block.types)
 
 
 KEY = "num"

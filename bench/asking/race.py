@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,10 +13,11 @@ from asking import cypher, gq, sql
 from asking.compare import same
 from asking.question import Question
 from harness import Timing
-from study.contender import Running
 
 LIMIT = 10.0
 """Seconds that a question may take. An engine that does not finish counts with these."""
+PATIENCE = 120.0
+"""Seconds for the engine that decides when two others disagree."""
 OURS = "ours"
 RENDER = {OURS: gq.render, "duckdb": sql.render, "ladybug": cypher.render}
 SAMPLE_SECONDS = 0.02
@@ -51,15 +53,21 @@ class Outcome:
         return self.ours / self.best
 
 
+class Orders(Protocol):
+    """A process that takes the orders of `serve`."""
+
+    def order(self, *words: object) -> object: ...
+
+
 class Race:
     """Engines that have the same graph open."""
 
-    def __init__(self, running: Mapping[str, Running], folder: Path) -> None:
+    def __init__(self, running: Mapping[str, Orders], folder: Path) -> None:
         self._running = running
         self._folder = folder
 
     def run(self, question: Question) -> Outcome | None:
-        """The times, or None if no peer finishes."""
+        """The times, or None if no peer finishes with the right answer."""
         texts = {name: RENDER[name](question) for name in self._running}
         peers = [name for name in texts if name != OURS]
         first: dict[str, float] = {}
@@ -72,8 +80,11 @@ class Race:
                 first[name] = taken
             else:
                 stopped[name] = taken
-        wrong = self._wrong(list(first))
-        timings = self._times(texts, {name: taken for name, taken in first.items() if name != wrong})
+        wrong = self._wrong(texts, list(first))
+        right = {name: taken for name, taken in first.items() if name == OURS or name != wrong}
+        if peers and not set(right) & set(peers):
+            return None
+        timings = self._times(texts, right)
         timings |= {name: Timing(name, (LIMIT,)) for name in stopped}
         return Outcome(question, timings, stopped, wrong)
 
@@ -82,17 +93,30 @@ class Race:
         assert isinstance(reply, list)
         return str(reply[1])
 
-    def _wrong(self, names: list[str]) -> str:
-        """The engine whose answer differs from that of the first other one: ours, unless the others differ."""
-        answers = {name: self._read(name) for name in names}
-        others = [name for name in names if name != OURS]
-        if OURS not in answers or not others:
-            pairs_agree = len(others) < 2 or same(answers[others[0]], answers[others[1]])
-            return "" if pairs_agree else others[1]
-        agreeing = [name for name in others if same(answers[OURS], answers[name])]
-        if len(agreeing) == len(others):
+    def _wrong(self, texts: Mapping[str, str], finished: list[str]) -> str:
+        """The engine that disagrees with the others: that with fewer on its side, and ours if there are as many."""
+        sides = self._sides(finished)
+        if len(sides) < 2:
             return ""
-        return next(name for name in others if name not in agreeing) if agreeing else OURS
+        # The other peer decides, and gets the time that it needs.
+        late = [name for name in texts if name not in finished and self._asked(name, texts[name], PATIENCE)]
+        sides = sorted(self._sides([*finished, *late]), key=lambda side: (len(side), OURS not in side))
+        return next((name for name in sides[0] if name in finished), "")
+
+    def _asked(self, name: str, text: str, seconds: float) -> bool:
+        return isinstance(self._order(name, "answer", text, seconds, str(self._folder / f"{name}.arrow")), float)
+
+    def _sides(self, names: list[str]) -> list[list[str]]:
+        """The engines, grouped by their answers."""
+        sides: list[tuple[pa.Table, list[str]]] = []
+        for name in names:
+            answer = self._read(name)
+            side = next((members for other, members in sides if same(other, answer)), None)
+            if side is None:
+                sides.append((answer, [name]))
+            else:
+                side.append(name)
+        return [members for _, members in sides]
 
     def _read(self, name: str) -> pa.Table:
         with pa.memory_map(str(self._folder / f"{name}.arrow")) as source:

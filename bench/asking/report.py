@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable
@@ -44,7 +45,11 @@ def summarise(outcomes: list[Outcome]) -> Distribution:
     print(f"{'all':<22}{overall}")
     for name, members in sorted(classes.items()):
         print(f"{name:<22}{Distribution.of(members)}")
-    stops = Counter(f"{name} did not finish: {why[:60]}" for one in outcomes for name, why in one.stopped.items())
+    stops = Counter(
+        f"{name} did not finish: {re.sub(r'[0-9.]+', '…', why)[:60]}"
+        for one in outcomes
+        for name, why in one.stopped.items()
+    )
     for why, count in sorted(stops.items()):
         print(f"{count:4} × {why}")
     return overall

@@ -93,14 +93,14 @@ def cycle(made: Pattern) -> None:
 
 def clique(made: Pattern) -> None:
     """Three or four nodes with an edge between any two of them; in a bipartite graph, two and two. Then a tail."""
-    loops = [edge for edge in made.graph.edges if edge.source == edge.target and edge.name != "Inside"]
+    loops = [edge for edge in made.graph.edges if edge.source == edge.target and not edge.single]
     if loops:
         edge = made.rng.choice(loops)
         nodes = [made.node(edge.source) for _ in range(made.rng.choice((3, 3, 4)))]
         for one, other in combinations(nodes, 2):
             made.close(one, other)
     else:
-        edge = made.rng.choice([edge for edge in made.graph.edges if edge.name != "MadeBy"])
+        edge = made.rng.choice([edge for edge in made.graph.edges if not edge.single])
         left, right = ([made.node(kind) for _ in range(2)] for kind in (edge.source, edge.target))
         nodes = left + right
         for one in left:

@@ -13,6 +13,7 @@ from asking.question import (
     Condition,
     Different,
     Either,
+    Exists,
     IsNull,
     OneOf,
     Property,
@@ -113,11 +114,16 @@ def _matched(question: Question) -> Scope:
     if question.optional is not None:
         _left_join(scope, question.optional, list(question.answer.uses()))
     for number, block in enumerate(question.without):
-        within = Scope(f"x{number}_", scope)
-        within.add(block, block.uses())
-        within.where += [_condition(part, within) for part in block.conditions]
-        scope.where.append(f"NOT EXISTS (SELECT 1 {within.source()})")
+        scope.where.append(f"NOT EXISTS (SELECT 1 {_within(block, f'x{number}_', scope)})")
     return scope
+
+
+def _within(block: Block, prefix: str, outer: Scope) -> str:
+    """A block that uses variables of the statement around it."""
+    scope = Scope(prefix, outer)
+    scope.add(block, block.uses())
+    scope.where += [_condition(part, scope) for part in block.conditions]
+    return scope.source()
 
 
 def _left_join(scope: Scope, block: Block, wanted: list[Property]) -> None:
@@ -160,6 +166,10 @@ def _condition(condition: Condition, scope: Scope) -> str:
             return f"({_condition(one, scope)} OR {_condition(other, scope)})"
         case Different(one, other):
             return f"{scope.key(one)} <> {scope.key(other)}"
+        case Exists(block, None):
+            return f"EXISTS (SELECT 1 {_within(block, 's_', scope)})"
+        case Exists(block, at_least):
+            return f"(SELECT count(*) {_within(block, 's_', scope)}) >= {at_least}"
 
 
 def _select(answer: Answer, scope: Scope) -> str:
