@@ -59,9 +59,11 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6)},
     "match.hops": {
         "MAX_MARKED_PAIRS": (1, 50, 1 << 26),
-        "SPARSE_RATIO": (1, 32, 10**9),
         "MAX_BATCHED_EDGES_PER_START": (0.0, 3.0, 500.0),
     },
+    "match.marks": {"SPARSE_RATIO": (1, 32, 10**9)},
+    "match.shortest_paths": {"MAX_MARKED_PAIRS": (0, 50, 1 << 26)},
+    "match.both_ways": {"MAX_MARKED_PAIRS": (1, 50, 1 << 26), "PAIR_COST_RATIO": (0.0, 0.0, 1.0, 10.0**12)},
     "columns.id_index": {"SLOTS_PER_ENTITY": (0, 4), "MAX_SINGLE_IDS": (0, 64)},
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
