@@ -35,11 +35,13 @@ SETTINGS = ((1 << 26, 32), (1, 32), (2_000, 1), (1 << 26, 10**9), (200, 32))
 RANGES = ("{1,}", "{1,1}", "{1,2}", "{2,3}", "{3,}", "{1,4}", "{2,2}")
 
 
+def _edge(name: str, source: str, target: str) -> dict[str, object]:
+    return {"edge": name, "from": source, "to": target}
+
+
 def _edges(rng: Random, name: str, source: str, target: str, count: int, width: int) -> list[dict[str, object]]:
-    return [
-        {"edge": name, "from": f"{source}{rng.randrange(COUNT):02}", "to": f"{target}{rng.randrange(width):02}"}
-        for _ in range(count)
-    ]
+    ends = [(rng.randrange(COUNT), rng.randrange(width)) for _ in range(count)]
+    return [_edge(name, f"{source}{left:02}", f"{target}{right:02}") for left, right in ends]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
         *_edges(rng, "Has", "p", "q", 20, COUNT),
         *_edges(rng, "Of", "q", "p", 20, COUNT),
         *_edges(rng, "Next", "q", "q", 30, COUNT),
-        *({"edge": "Knows", "from": f"p{n:02}", "to": f"p{n:02}"} for n in (1, 4, 7)),
-        *({"edge": "Knows", "from": "p02", "to": "p03"} for _ in range(3)),
-        *({"edge": "Next", "from": f"chain{n:04}", "to": f"chain{n + 1:04}"} for n in range(CHAIN - 1)),
+        *(_edge("Knows", f"p{n:02}", f"p{n:02}") for n in (1, 4, 7)),
+        *(_edge("Knows", "p02", "p03") for _ in range(3)),
+        *(_edge("Next", f"chain{n:04}", f"chain{n + 1:04}") for n in range(CHAIN - 1)),
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FSYNC.name, "0")

@@ -49,6 +49,8 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MIN_SLOTS": (0, 1 << 16),
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
+    "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
+    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16)},
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
     "match.expand": {"CHUNK_EDGES": (1, 5, 1 << 19)},
     "plan.plan_portions": {
