@@ -219,7 +219,8 @@ class BothWays:
         found: Mask = distance >= max(hops.min, 1)
         if hops.max is None or hops.max >= hops.min:
             again = np.flatnonzero(distance == hops.min - 1)
-            found[again] = self._forward.looping(ends[again])
+            if len(again):
+                found[again] = self._forward.looping(ends[again])
         return found
 
     def _search(self, starts: Numbers, ends: Numbers) -> _Search:

@@ -76,8 +76,8 @@ class CombinedNumbering:
 class Walk:
     """The edges of several edge types, with a combined numbering of their nodes."""
 
-    def __init__(self, context: Context, steps: Sequence[ir.Step]) -> None:
-        self.numbering = CombinedNumbering.of(context, steps)
+    def __init__(self, context: Context, steps: Sequence[ir.Step], numbering: CombinedNumbering | None = None) -> None:
+        self.numbering = CombinedNumbering.of(context, steps) if numbering is None else numbering
         self._context = context
         self._parts = [
             (self.numbering.begin(step.left_type), self.numbering.begin(step.right_type), adjacency)
@@ -136,7 +136,7 @@ class Walk:
     def both_ways(self, hops: ir.HopRange) -> BothWays:
         """A search from both ends of pairs of nodes."""
         self._context.note_access(EdgeAccess.BOTH_ENDS)
-        backward = Walk(self._context, reversed_steps(self._steps))
+        backward = Walk(self._context, reversed_steps(self._steps), self.numbering)
         return BothWays(self, backward, self.numbering.size, hops, self._context.budget)
 
     @cached_property

@@ -159,7 +159,7 @@ class PathSearch:
         hops = self._hops
         while len(layers[-1].node) and (hops.max is None or len(layers) <= hops.max):
             last = layers[-1]
-            if len(layers) == hops.min:
+            if len(layers) == hops.min and self._walk.looping(last.node).any():
                 # A node with a self-loop is reached again in this hop, although it was visited before.
                 loops = _steps_from(self._walk, last)
                 loops = scope.ending(loops.filter(last.node[loops.parent] == loops.node))
