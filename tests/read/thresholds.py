@@ -52,6 +52,8 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "MAX_UNCHUNKED_VALUES": (2, 1 << 18),
     },
     "match.close": {"MIN_SHORTER_GAIN": (0.0, 1.5, 10**9)},
+    "shape.groups": {"MIN_CLUSTERED_ROWS": (0, 1 << 10, 10**9)},
+    "shape.distinct_counts": {"MARKS_PER_ROW": (0, 8), "MIN_MARKS": (0, 1 << 16)},
     "match.count": {"SPARSE_RATIO": (0, 1, 8, 10**6)},
     "match.parts": {
         "PART_ROWS": (1, 5, 1 << 19),
@@ -68,9 +70,11 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "rows.frame": {"WHOLE_TABLE_RATIO": (0, 4, 10**6), "KEYS_PER_ROW": (0, 4, 10**4), "MIN_KEYS": (0, 1 << 16)},
     "match.hops": {
         "MAX_MARKED_PAIRS": (1, 50, 1 << 26),
-        "SPARSE_RATIO": (1, 32, 10**9),
         "MAX_BATCHED_EDGES_PER_START": (0.0, 3.0, 500.0),
     },
+    "match.marks": {"SPARSE_RATIO": (1, 32, 10**9)},
+    "match.shortest_paths": {"MAX_MARKED_PAIRS": (0, 50, 1 << 26)},
+    "match.both_ways": {"MAX_MARKED_PAIRS": (1, 50, 1 << 26), "PAIR_COST_RATIO": (0.0, 0.0, 1.0, 10.0**12)},
     "columns.id_index": {"SLOTS_PER_ENTITY": (0, 4), "MAX_SINGLE_IDS": (0, 64)},
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 
 import numpy as np
 
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.context.context import Context
-from omnigraph.read.match.expand import adjacencies
+from omnigraph.read.match.both_ways import BothWays, is_cheaper
+from omnigraph.read.match.expand import adjacencies, reversed_steps
+from omnigraph.read.match.marks import distinct_keys, mark_arrays
 from omnigraph.read.rows.frame import Binding
+from omnigraph.read.topology.adjacency import Adjacency
+from omnigraph.read.topology.edge_lookup import EdgeAccess
 
 MAX_MARKED_PAIRS = 1 << 26
 """Maximum length of a mark array, which marks visited nodes: it has one element per pair of start node and node.
@@ -28,17 +30,11 @@ _MARKS_MEMORY_RATIO = 8
 _COPIES = 3
 """Number of copies of the reached nodes in memory while the result is assembled."""
 
-SPARSE_RATIO = 32
-"""If fewer than one in `SPARSE_RATIO` possible keys occurs, distinct keys are found by sorting, else with a bitmap."""
-
 _MAX_ESTIMATED_HOPS = 6
 """Estimates assume that more hops than this reach no new nodes."""
 
 MAX_BATCHED_EDGES_PER_START = 500.0
 """If a start node is expected to reach more edges than this, start nodes are processed one by one."""
-
-MAX_POOLED_MARK_BYTES = 1 << 27
-"""Maximum number of bytes of the mark arrays that are kept for later walks."""
 
 _NO_NODES: Numbers = np.array([], np.int64)
 
@@ -80,8 +76,8 @@ class CombinedNumbering:
 class Walk:
     """The edges of several edge types, with a combined numbering of their nodes."""
 
-    def __init__(self, context: Context, steps: Sequence[ir.Step]) -> None:
-        self.numbering = CombinedNumbering.of(context, steps)
+    def __init__(self, context: Context, steps: Sequence[ir.Step], numbering: CombinedNumbering | None = None) -> None:
+        self.numbering = CombinedNumbering.of(context, steps) if numbering is None else numbering
         self._context = context
         self._parts = [
             (self.numbering.begin(step.left_type), self.numbering.begin(step.right_type), adjacency)
@@ -111,11 +107,61 @@ class Walk:
                 found[mine] |= adjacency.looping(nodes[mine] - left)
         return found
 
+    def degrees(self, nodes: Numbers) -> Numbers:
+        """Number of edges from each given node. Where no topology exists, it is the average number."""
+        if self._only is not None:
+            begin, found = self._only.ranges(nodes)
+            found -= begin
+            return found
+        found = np.zeros(len(nodes), np.int64)
+        for left, _, adjacency in self._parts:
+            mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
+            if isinstance(adjacency, Adjacency):
+                begin, end = adjacency.ranges(nodes[mine] - left)
+                found[mine] += end - begin
+            else:
+                found[mine] += -(-adjacency.size // max(adjacency.nodes, 1))
+        return found
+
+    def prefers_both_ways(self, pairs: int, starts: int, hops: ir.HopRange) -> bool:
+        """Whether to search from both ends of pairs of nodes, instead of walking from each distinct start.
+
+        Args:
+            pairs: number of distinct pairs.
+            starts: number of distinct starts.
+            hops: range of shortest distances.
+        """
+        return is_cheaper(pairs, starts, self._average_degree, self._edge_count, hops)
+
+    def both_ways(self, hops: ir.HopRange) -> BothWays:
+        """A search from both ends of pairs of nodes."""
+        self._context.note_access(EdgeAccess.BOTH_ENDS)
+        backward = Walk(self._context, reversed_steps(self._steps), self.numbering)
+        return BothWays(self, backward, self.numbering.size, hops, self._context.budget)
+
+    @cached_property
+    def _only(self) -> Adjacency | None:
+        """The adjacency, if there is one for all nodes; else None."""
+        adjacency = self._parts[0][2] if len(self._parts) == 1 and len(self.numbering.types) == 1 else None
+        return adjacency if isinstance(adjacency, Adjacency) else None
+
+    @cached_property
+    def _edge_count(self) -> int:
+        return sum(adjacency.size for _, _, adjacency in self._parts)
+
+    @property
+    def _average_degree(self) -> float:
+        return self._edge_count / max(self.numbering.size, 1)
+
     def step(self, starts: Numbers, nodes: Numbers) -> tuple[Numbers, Numbers]:
         """All neighbours of the given nodes.
 
         `starts` has the start node of each given node. Returns the start node of each neighbour, and the neighbours.
         """
+        if self._only is not None:
+            degree, place = self._only.walk(nodes)
+            self._context.budget.spend(len(place))
+            return np.repeat(starts, degree), self._only.far(place)
         found_starts, found_nodes = [np.array([], np.int64)], [np.array([], np.int64)]
         for left, right, adjacency in self._parts:
             mine = (nodes >= left) & (nodes < left + adjacency.nodes)
@@ -131,6 +177,10 @@ class Walk:
         Returns:
             For each edge, the index of the given node, the node at the other end, and the edge number.
         """
+        if self._only is not None:
+            degree, place = self._only.walk(nodes)
+            self._context.budget.spend(len(place))
+            return np.repeat(np.arange(len(nodes)), degree), self._only.far(place), self._only.edges(place)
         sources, found, edges = ([np.array([], np.int64)] for _ in range(3))
         for (left, right, adjacency), begins in zip(self._parts, self._edge_parts, strict=True):
             mine = np.flatnonzero((nodes >= left) & (nodes < left + adjacency.nodes))
@@ -175,6 +225,14 @@ class Walk:
             hops: range of shortest distances.
             values: value of each node; None for 1.
         """
+        if values is not None:
+            ends = np.flatnonzero(values)
+            if self.prefers_both_ways(len(starts) * len(ends), len(starts), hops):
+                self._context.budget.need_arrays(len(starts) * len(ends), _COPIES)
+                reached = self.both_ways(hops).reached(np.repeat(starts, len(ends)), np.tile(ends, len(starts)))
+                weighted = np.where(reached.reshape(len(starts), len(ends)), values[ends], 0)
+                totals: Numbers = weighted.sum(axis=1, dtype=np.int64)
+                return totals
         if self._reaches_many(hops):
             found = self._per_start(starts, hops)
             if values is None:
@@ -189,14 +247,12 @@ class Walk:
 
     def _reaches_many(self, hops: ir.HopRange) -> bool:
         """Whether a start node is expected to reach so many nodes that processing start nodes one by one is faster."""
-        edges = sum(adjacency.size for _, _, adjacency in self._parts)
-        degree = edges / max(self.numbering.size, 1)
         most = _MAX_ESTIMATED_HOPS if hops.max is None else min(hops.max, _MAX_ESTIMATED_HOPS)
-        return degree**most > MAX_BATCHED_EDGES_PER_START
+        return self._average_degree**most > MAX_BATCHED_EDGES_PER_START
 
     def _per_start(self, starts: Numbers, hops: ir.HopRange) -> Iterator[list[Numbers]]:
         """For each start node, the distinct nodes that it reaches, as one array per distance."""
-        with _marks(self.numbering.size) as (seen, marked):
+        with mark_arrays(self.numbering.size) as (seen, marked):
             for start in starts.tolist():
                 found: list[Numbers] = []
                 frontier: Numbers = np.array([] if start == NOTHING else [start], np.int64)
@@ -214,14 +270,14 @@ class Walk:
                     if distance == hops.min - 1:
                         # A node with a self-loop is reached again in this hop, although it was visited before.
                         found.append(frontier[self.looping(frontier)])
-                    nodes = self._next(frontier)
-                    frontier = _distinct(nodes[~seen.take(nodes)], marked)
+                    nodes = self.next(frontier)
+                    frontier = distinct_keys(nodes[~seen.take(nodes)], marked)
                     distance += 1
                 for nodes in touched:
                     seen[nodes] = False
                 yield found
 
-    def _next(self, nodes: Numbers) -> Numbers:
+    def next(self, nodes: Numbers) -> Numbers:
         """All neighbours of the given nodes, with duplicates."""
         found: list[Numbers] = []
         for left, right, adjacency in self._parts:
@@ -252,7 +308,7 @@ class Walk:
             keys = at * size + nodes
             keys = keys[~seen[keys]]
             seen[keys] = True
-            frontier = _distinct(keys, marked)
+            frontier = distinct_keys(keys, marked)
             held += frontier.nbytes
             budget.need(2 * len(starts) * size + _COPIES * held)
             if distance >= hops.min:
@@ -260,58 +316,6 @@ class Walk:
         keys = np.concatenate([np.array([], np.int64), *found])
         keys.sort()
         return keys
-
-
-class _MarkPool:
-    """Mark arrays that no thread uses now, and that later walks can use. They have at most `MAX_POOLED_MARK_BYTES`."""
-
-    def __init__(self) -> None:
-        self._marks: list[tuple[Mask, Mask]] = []
-        self._lock = Lock()
-
-    @property
-    def nbytes(self) -> int:
-        return sum(seen.nbytes + marked.nbytes for seen, marked in self._marks)
-
-    def take(self, size: int) -> tuple[Mask, Mask] | None:
-        """Remove and return the smallest pair of mark arrays with at least `size` elements; None if there is none."""
-        with self._lock:
-            enough = [place for place, (seen, _) in enumerate(self._marks) if len(seen) >= size]
-            return self._marks.pop(min(enough, key=lambda place: len(self._marks[place][0]))) if enough else None
-
-    def put(self, marks: tuple[Mask, Mask]) -> None:
-        """Keep a pair of mark arrays for later walks. If there are too many, the oldest are dropped."""
-        if marks[0].nbytes + marks[1].nbytes > MAX_POOLED_MARK_BYTES:
-            return
-        with self._lock:
-            self._marks.append(marks)
-            while self.nbytes > MAX_POOLED_MARK_BYTES:
-                self._marks.pop(0)
-
-
-_mark_pool = _MarkPool()
-
-
-@contextmanager
-def _marks(size: int) -> Iterator[tuple[Mask, Mask]]:
-    """Two boolean arrays whose elements are all False. The caller has to reset every element that it sets.
-
-    The arrays are reused: for a small result in a large graph, allocating them would cost more than the walk.
-    """
-    marks = _mark_pool.take(size) or (np.zeros(size, bool), np.zeros(size, bool))
-    # If a walk fails, it does not reset its marks. Then its arrays are not returned to the pool.
-    yield marks[0][:size], marks[1][:size]
-    _mark_pool.put(marks)
-
-
-def _distinct(keys: Numbers, marked: Mask) -> Numbers:
-    """Distinct keys, ascending. `marked` is a work array: all elements are False before and after the call."""
-    if len(keys) * SPARSE_RATIO < len(marked):
-        return np.unique(keys)
-    marked[keys] = True
-    found: Numbers = np.flatnonzero(marked)
-    marked[found] = False
-    return found
 
 
 def _merged_sorted(parts: list[Numbers]) -> Numbers:

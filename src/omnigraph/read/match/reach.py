@@ -19,7 +19,7 @@ from omnigraph.read.match.candidates import Candidates
 from omnigraph.read.match.filter import filter_rows
 from omnigraph.read.match.hops import Walk
 from omnigraph.read.match.pipeline import BlockRun, Operator
-from omnigraph.read.match.shortest_paths import PathSearch
+from omnigraph.read.match.shortest_paths import Found, PathSearch
 from omnigraph.read.query.block import bound_by_expand
 from omnigraph.read.query.expression import Expression
 from omnigraph.read.rows.frame import Binding, Frame, Path
@@ -79,11 +79,8 @@ class Reach(Operator):
         assert expand.hops is not None
         late = self.late and expand.right not in frame.bindings and not run.candidates.is_chosen(expand.right)
         walk = Walk(context, expand.steps)
-        starts = walk.numbering.numbers(frame.bindings[expand.left])
-        distinct, back = np.unique(starts, return_inverse=True)
-        places, nodes, paths = self._walk(walk, distinct, run)
-        # The walk runs once per distinct start, because rows with the same start reach the same nodes.
-        first = np.searchsorted(places, np.arange(len(distinct) + 1))
+        places, nodes, paths, back, count = self._reached(walk, frame, run, late=late)
+        first = np.searchsorted(places, np.arange(count + 1))
         degree = np.diff(first)[back]
         total = int(degree.sum())
         context.budget.spend(total, columns=frame.width + 6)
@@ -107,8 +104,56 @@ class Reach(Operator):
                 found = filter_rows(condition, found, context)
         return found
 
+    def _reached(
+        self, walk: Walk, frame: Frame, run: BlockRun, *, late: bool
+    ) -> tuple[Numbers, Numbers, Path | None, Numbers, int]:
+        """Find the reached nodes. The walk runs once per distinct start, or once per distinct pair of start and end.
+
+        Returns:
+            For each start or pair, and reached node, in order: the number of the start or pair, the node, and the path
+            between both (None if there is no path variable). Then, for each row, the number of its start or pair, and
+            how many numbers there are.
+        """
+        assert self.expand.hops is not None
+        starts = walk.numbering.numbers(frame.bindings[self.expand.left])
+        distinct, back = np.unique(starts, return_inverse=True)
+        if self.expand.right in frame.bindings:
+            size = max(walk.numbering.size, 1)
+            ends = walk.numbering.numbers(frame.bindings[self.expand.right])
+            # A row without a node at one end has the key -1, whose start is `NOTHING`.
+            keys = np.where((starts == NOTHING) | (ends == NOTHING), NOTHING, starts * size + ends)
+            pairs, pair_of_row = np.unique(keys, return_inverse=True)
+            if walk.prefers_both_ways(len(pairs), len(distinct), self.expand.hops):
+                found = self._between(walk, pairs // size, pairs % size, run)
+                return *found, pair_of_row, len(pairs)
+        elif not late and run.candidates.restricts(self.expand.right):
+            ends = _numbers(self.expand.right, walk, run.candidates)
+            if walk.prefers_both_ways(len(distinct) * len(ends), len(distinct), self.expand.hops):
+                run.context.budget.need_arrays(len(distinct) * len(ends), 4)
+                both = np.repeat(distinct, len(ends)), np.tile(ends, len(distinct))
+                pair, nodes, paths = self._between(walk, *both, run)
+                return pair // max(len(ends), 1), nodes, paths, back, len(distinct)
+        places, nodes, paths = self._walk(walk, distinct, run)
+        return places, nodes, paths, back, len(distinct)
+
+    def _between(
+        self, walk: Walk, starts: Numbers, ends: Numbers, run: BlockRun
+    ) -> tuple[Numbers, Numbers, Path | None]:
+        """Search from both ends of pairs of nodes.
+
+        Returns:
+            For each pair that is connected within the hop range, in order: its number, its end, and the path between
+            both. The path is None if there is no path variable.
+        """
+        assert self.expand.hops is not None
+        if self.expand.path_var is None:
+            pairs = np.flatnonzero(walk.both_ways(self.expand.hops).reached(starts, ends))
+            return pairs, ends[pairs], None
+        search = PathSearch(run.context, walk, self.expand.hops)
+        return self._in_order(search, search.run_pairs(starts, ends), run)
+
     def _walk(self, walk: Walk, starts: Numbers, run: BlockRun) -> tuple[Numbers, Numbers, Path | None]:
-        """Find the reached nodes.
+        """Walk from all starts.
 
         Returns:
             For each pair of start and reached node, the index into `starts`, the node, and the path between both. The
@@ -119,10 +164,25 @@ class Reach(Operator):
             places, nodes = walk.reach(starts, self.expand.hops)
             return places, nodes, None
         search = PathSearch(run.context, walk, self.expand.hops)
-        found = search.run(starts)
+        return self._in_order(search, search.run(starts), run)
+
+    def _in_order(self, search: PathSearch, found: Found, run: BlockRun) -> tuple[Numbers, Numbers, Path]:
+        """The last nodes and the paths, sorted by start and last node."""
+        if len(found.start) < 2:
+            return found.start, found.node, search.path(found)
         run.context.budget.need(_PATH_COPIES * (found.nodes.nbytes + found.edges.nbytes))
         order = order_of(found.start, found.node)
         return found.start[order], found.node[order], search.path(found).take(order)
+
+
+def _numbers(name: str, walk: Walk, candidates: Candidates) -> Numbers:
+    """Combined numbers of the candidates of a variable, ascending."""
+    parts = [
+        numbers + walk.numbering.begin(table.type_name)
+        for table, numbers in zip(candidates.tables(name), candidates.of(name), strict=True)
+        if table.type_name in walk.numbering.types
+    ]
+    return np.sort(np.concatenate([np.array([], np.int64), *parts]))
 
 
 def _bind_reached(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from omnigraph.lang.query import ir
-from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.budget.budget import Spending, checkpoint
 from omnigraph.read.budget.chunks import chunks
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 from omnigraph.read.columns.sorting import groups_of, order_of
 from omnigraph.read.context.context import Context
+from omnigraph.read.match.both_ways import Between, BothWays
 from omnigraph.read.match.hops import Walk
+from omnigraph.read.match.marks import mark_arrays
 from omnigraph.read.rows.frame import Binding, Path
 
 _NUMBERS = 8
@@ -21,6 +26,14 @@ _NUMBERS = 8
 
 _NUMBER = 8
 """Bytes of an array element."""
+
+MAX_MARKED_PAIRS = 1 << 26
+"""Visited nodes are marked in an array, if it has at most this number of elements: one per start and node."""
+
+_NONE: Numbers = np.array([], np.int64)
+
+_MARKS_MEMORY_RATIO = 8
+"""Visited nodes are marked in an array, if it takes at most 1 / `_MARKS_MEMORY_RATIO` of the memory budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,37 @@ class Found:
     edge_first: Numbers
 
 
+def _joined(parts: Sequence[Found]) -> Found:
+    """Concatenate paths."""
+    if len(parts) == 1:
+        return parts[0]
+    return Found(
+        np.concatenate([_NONE, *(part.start for part in parts)]),
+        np.concatenate([_NONE, *(part.node for part in parts)]),
+        np.concatenate([_NONE, *(part.nodes for part in parts)]),
+        _firsts(np.concatenate([_NONE, *(np.diff(part.node_first) for part in parts)])),
+        np.concatenate([_NONE, *(part.edges for part in parts)]),
+        _firsts(np.concatenate([_NONE, *(np.diff(part.edge_first) for part in parts)])),
+    )
+
+
+class _Scope(Protocol):
+    """Decides which paths a search extends and which ones it returns."""
+
+    def extend(self, layer: _Layer, layers: int) -> _Layer:
+        """All extensions of the paths of a layer by one edge to a node that no shorter path reaches.
+
+        Args:
+            layer: the paths.
+            layers: number of layers so far.
+        """
+        ...
+
+    def ending(self, layer: _Layer) -> _Layer:
+        """The paths that end at a node to which paths are asked for."""
+        ...
+
+
 class PathSearch:
     """Breadth-first search for shortest paths from several starts at once."""
 
@@ -82,57 +126,107 @@ class PathSearch:
             BudgetExceededError: the paths exceed the memory budget.
             CancelledError: the read was cancelled.
         """
-        with self._context.budget.keeping():
-            return self._run(starts)
-
-    def _run(self, starts: Numbers) -> Found:
-        size = max(self._walk.numbering.size, 1)
         known = np.flatnonzero(starts != NOTHING)
+        budget = self._context.budget
+        with budget.keeping(), _everywhere(self._walk, known, starts[known], budget) as scope:
+            return self._run(known, starts[known], scope)
+
+    def run_pairs(self, starts: Numbers, ends: Numbers) -> Found:
+        """A shortest path within the hop range for each pair of nodes that has one.
+
+        `start` in the result is the index of the pair.
+
+        Raises:
+            BudgetExceededError: the paths exceed the memory budget.
+            CancelledError: the read was cancelled.
+        """
+        both = self._walk.both_ways(self._hops)
+        with self._context.budget.keeping():
+            return _joined(list(self._run_parts(both, starts, ends)))
+
+    def _run_parts(self, both: BothWays, starts: Numbers, ends: Numbers) -> Iterator[Found]:
+        for between in both.between(starts, ends):
+            known = np.flatnonzero(between.found)
+            found = self._run(known, between.starts[known], _BetweenEnds(both, between, self._walk.numbering.size))
+            self._context.budget.keep(found.nodes.nbytes + found.edges.nbytes)
+            yield replace(found, start=found.start + between.first)
+
+    def _run(self, known: Numbers, nodes: Numbers, scope: _Scope) -> Found:
         nothing = np.full(len(known), NOTHING, np.int64)
         equal = np.zeros(len(known), np.int64)
-        layers = [_Layer(known, starts[known], nothing, nothing, equal, equal)]
-        seen = np.unique(known * size + starts[known])
+        layers = [_Layer(known, nodes, nothing, nothing, equal, equal)]
         kept: list[tuple[int, _Layer]] = []
         hops = self._hops
         while len(layers[-1].node) and (hops.max is None or len(layers) <= hops.max):
             last = layers[-1]
-            if len(layers) == hops.min:
+            if len(layers) == hops.min and self._walk.looping(last.node).any():
                 # A node with a self-loop is reached again in this hop, although it was visited before.
-                loops = self._best(self._steps(last, loops=True))
-                kept.append((len(layers), loops))
-            found = self._steps(last, loops=False)
-            keys = found.start * size + found.node
-            found = found.filter(_are_new(keys, seen))
-            layer = self._best(found)
+                loops = _steps_from(self._walk, last)
+                loops = scope.ending(loops.filter(last.node[loops.parent] == loops.node))
+                kept.append((len(layers), self._best(loops)))
+            layer = self._best(scope.extend(last, len(layers)))
             self._context.budget.keep(len(layer.node) * _NUMBERS * _NUMBER)
             checkpoint()
-            # The array consists of two sorted runs, which a stable sort merges.
-            seen = np.concatenate([seen, layer.start * size + layer.node])
-            seen.sort(kind="stable")
             if len(layers) >= hops.min:
-                kept.append((len(layers), layer))
+                kept.append((len(layers), scope.ending(layer)))
             layers.append(layer)
         return self._paths(layers, kept)
-
-    def _steps(self, layer: _Layer, *, loops: bool) -> _Layer:
-        """Extend the paths of a layer by one edge. With `loops`, only by self-loops; else only by other edges."""
-        source, node, edge = self._walk.edges_from(layer.node)
-        found = _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
-        return found.filter((layer.node[source] == node) if loops else (layer.node[source] != node))
 
     def _best(self, found: _Layer) -> _Layer:
         """Keep the best path from each start to each node, by the ids of its nodes, then by the ids of its edges."""
         if len(found.node) == 0:
             return found
-        edge_ids = ranks(self.edge_binding(found.edge).values("id"))
+        return self._best_of_one_type(found) if len(self._node_tables) == 1 else self._best_of_types(found)
+
+    def _best_of_types(self, found: _Layer) -> _Layer:
+        edge_ids = self._edge_ranks(found.edge)
         order = order_of(found.start, found.node, found.by_nodes, found.by_edges, edge_ids)
         checkpoint()
         found, edge_ids = found.filter(order), edge_ids[order]
-        first = np.ones(len(order), bool)
-        first[1:] = (np.diff(found.start) != 0) | (np.diff(found.node) != 0)
+        first = _are_first(found)
         found, edge_ids = found.filter(first), edge_ids[first]
         node_ids = ranks(self.node_binding(found.node).values("id"))
         return replace(found, by_nodes=_then(found.by_nodes, node_ids), by_edges=_then(found.by_edges, edge_ids))
+
+    def _best_of_one_type(self, found: _Layer) -> _Layer:
+        """Like `_best`. Nodes of one type have different ids, so paths with equal node ids differ in edges only.
+
+        Of those, only paths whose last edges are parallel are compared here. So ids of other edges are not read.
+        """
+        if len(found.node) > 1:
+            order = order_of(found.start, found.node, found.by_nodes)
+            checkpoint()
+            found = found.filter(order)
+            first = _are_first(found)
+            found = found if first.all() else self._by_last_edge(found, first)
+        if not (found.start[1:] == found.start[:-1]).any():
+            return found  # there is one path per start, and only paths with the same start are compared
+        nodes = self.node_binding(found.node)
+        known = nodes.id_ranks()
+        node_ids = ranks(nodes.values("id")) if known is None else known.to_numpy()
+        return replace(found, by_nodes=_then(found.by_nodes, node_ids))
+
+    def _by_last_edge(self, found: _Layer, first: Mask) -> _Layer:
+        """For each start and node, keep the path with the best nodes. Among parallel last edges, the smallest id wins.
+
+        Args:
+            found: the paths, sorted by start, node and the ids of the nodes.
+            first: mask of the first path for each start and node.
+        """
+        group = np.cumsum(first) - 1
+        best = found.by_nodes == found.by_nodes[first][group]
+        found, group, first = found.filter(best), group[best], first[best]
+        if first.all():
+            return found
+        parallel = ~first
+        parallel[:-1] |= ~first[1:]
+        edge_ids = np.zeros(len(group), np.int64)
+        edge_ids[parallel] = self._edge_ranks(found.edge[parallel])
+        checkpoint()
+        return found.filter(order_of(group, edge_ids)).filter(first)
+
+    def _edge_ranks(self, edges: Numbers) -> Numbers:
+        return ranks(self.edge_binding(edges).values("id"))
 
     def node_binding(self, numbers: Numbers) -> Binding:
         type_index = np.searchsorted(self._walk.numbering.begins, numbers, "right") - 1
@@ -179,17 +273,133 @@ def _firsts(lengths: Numbers) -> Numbers:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
+def _are_first(found: _Layer) -> Mask:
+    """Mask of the first path for each start and node. The paths are sorted by both."""
+    first = np.ones(len(found.node), bool)
+    first[1:] = (found.start[1:] != found.start[:-1]) | (found.node[1:] != found.node[:-1])
+    return first
+
+
 def _then(first: Numbers, second: Numbers) -> Numbers:
     """An integer for each pair of integers, in the order of the pairs. Equal pairs have equal integers."""
     pairs = first * (int(second.max()) + 1) + second
     return groups_of(pairs)[1]
 
 
-def _are_new(keys: Numbers, seen: Numbers) -> Mask:
-    """Mask of keys that are not in the sorted array of visited keys."""
-    found = np.ones(len(keys), bool)
-    for first, last in chunks(len(keys)):
-        part = keys[first:last]
-        at = np.searchsorted(seen, part)
-        found[first:last] = seen[np.minimum(at, len(seen) - 1)] != part
-    return found
+def _steps_from(walk: Walk, layer: _Layer) -> _Layer:
+    """Extend the paths of a layer by each edge of their last nodes."""
+    source, node, edge = walk.edges_from(layer.node)
+    return _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
+
+
+# Scopes
+
+
+class _Keys(Protocol):
+    """Visited pairs of a start and a node. The key of a pair is the index of the start times `size`, plus the node."""
+
+    def contains(self, keys: Numbers) -> Mask: ...
+    def add(self, keys: Numbers) -> None: ...
+
+
+class _MarkedKeys:
+    """Visited keys that are marked in an array."""
+
+    def __init__(self, marks: Mask) -> None:
+        self._marks = marks
+        self._added: list[Numbers] = []
+
+    def contains(self, keys: Numbers) -> Mask:
+        return self._marks.take(keys)
+
+    def add(self, keys: Numbers) -> None:
+        self._marks[keys] = True
+        self._added.append(keys)
+
+    def clear(self) -> None:
+        for keys in self._added:
+            self._marks[keys] = False
+
+
+class _SortedKeys:
+    """Visited keys in a sorted array."""
+
+    def __init__(self) -> None:
+        self._keys: Numbers = np.array([-1], np.int64)
+
+    def contains(self, keys: Numbers) -> Mask:
+        at = np.searchsorted(self._keys, keys)
+        found: Mask = self._keys.take(at, mode="clip") == keys
+        return found
+
+    def add(self, keys: Numbers) -> None:
+        # The array consists of two sorted runs, which a stable sort merges.
+        self._keys = np.concatenate([self._keys, np.unique(keys)])
+        self._keys.sort(kind="stable")
+
+
+@contextmanager
+def _everywhere(walk: Walk, known: Numbers, nodes: Numbers, budget: Spending) -> Iterator[_Everywhere]:
+    """The scope of a search for the paths to all nodes.
+
+    Args:
+        walk: the edges.
+        known: index of each start.
+        nodes: the node of each start.
+        budget: the budget of the read.
+    """
+    size = max(walk.numbering.size, 1)
+    count = (int(known.max(initial=0)) + 1) * size
+    visited: _Keys
+    if count > MAX_MARKED_PAIRS or (budget.most is not None and count > budget.most // _MARKS_MEMORY_RATIO):
+        visited = _SortedKeys()
+        visited.add(known * size + nodes)
+        yield _Everywhere(walk, visited, size)
+        return
+    budget.keep(count)
+    with mark_arrays(count) as (marks, _):
+        visited = _MarkedKeys(marks)
+        visited.add(known * size + nodes)
+        yield _Everywhere(walk, visited, size)
+        visited.clear()
+
+
+class _Everywhere:
+    """Paths to all nodes."""
+
+    def __init__(self, walk: Walk, visited: _Keys, size: int) -> None:
+        self._walk = walk
+        self._visited = visited
+        self._size = size
+
+    def extend(self, layer: _Layer, layers: int) -> _Layer:
+        found = _steps_from(self._walk, layer)
+        keys = found.start * self._size + found.node
+        new = np.empty(len(keys), bool)
+        for first, last in chunks(len(keys)):
+            new[first:last] = ~self._visited.contains(keys[first:last])
+        self._visited.add(keys[new])
+        return found.filter(new)
+
+    def ending(self, layer: _Layer) -> _Layer:
+        return layer
+
+
+class _BetweenEnds:
+    """Paths between pairs of nodes. The nodes on their shortest paths are known, by their distance from the start."""
+
+    def __init__(self, both: BothWays, between: Between, size: int) -> None:
+        self._both = both
+        self._between = between
+        self._size = max(size, 1)
+
+    def extend(self, layer: _Layer, layers: int) -> _Layer:
+        if layers >= len(self._between.layers):
+            return layer.filter(_NONE)
+        upper = self._between.layers[layers]
+        source, far, edge = self._both.links(layer.start * self._size + layer.node, upper)
+        node = upper[far] % self._size
+        return _Layer(layer.start[source], node, source, edge, layer.by_nodes[source], layer.by_edges[source])
+
+    def ending(self, layer: _Layer) -> _Layer:
+        return layer.filter(layer.node == self._between.ends[layer.start])

@@ -18,7 +18,7 @@ from omnigraph.lang.schema.type_key import TypeKey
 from omnigraph.lang.types import Scalar
 from omnigraph.read.budget.budget import checkpoint
 from omnigraph.read.columns.entity_table import EntityTable
-from omnigraph.read.columns.numbers import Integers, Numbers, narrow
+from omnigraph.read.columns.numbers import NOTHING, Integers, Numbers, narrow
 from omnigraph.read.columns.sort_keys import list_codes
 from omnigraph.read.columns.sorting import dense_ranks, groups_of
 from omnigraph.read.rows.frame import Binding, Frame
@@ -86,7 +86,7 @@ def key_codes(keys: Mapping[str, ir.Expr], frame: Frame, values: Callable[[str],
             continue  # rows with the same entity have the same value of this key
         if isinstance(expr, ir.Prop) and (binding := frame.bindings[expr.var]).type_index is None:
             table = binding.tables[0]
-            if frame.count * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(expr.name):
+            if has_table_codes(table, expr.name, frame.count):
                 parts.append(_looked_up(table_codes(table, expr.name), binding.numbers))
                 continue
         parts.append(value_codes(values(name)))
@@ -111,7 +111,15 @@ def _entity(expr: ir.Expr, frame: Frame, catalog: Catalog) -> str | None:
 
 
 def _entities(binding: Binding) -> Codes:
+    numbers = binding.numbers
+    if binding.type_index is None and len(numbers) and numbers.min() != NOTHING:
+        return Codes(numbers, binding.tables[0].slots)
     return Codes(*binding.keys())
+
+
+def has_table_codes(table: EntityTable, name: str, rows: int) -> bool:
+    """Whether the codes of a property are computed for all entities, for a number of rows."""
+    return rows * WHOLE_COLUMN_RATIO >= table.count and table.is_comparable(name)
 
 
 def table_codes(table: EntityTable, name: str) -> Integers:
@@ -177,5 +185,7 @@ def renumbered(codes: Codes) -> tuple[Numbers, int]:
     there[codes.of_row] = True
     places = np.cumsum(there)
     count = int(places[-1]) if len(places) else 0
+    if count == codes.size:
+        return codes.of_row, count  # every code occurs
     places -= 1
     return places.take(codes.of_row), count

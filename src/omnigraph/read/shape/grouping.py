@@ -21,8 +21,10 @@ from omnigraph.read.rows.evaluate import SliceableRows, evaluate_in_chunks
 from omnigraph.read.rows.frame import Frame
 from omnigraph.read.rows.result_rows import NoVariables, ResultRows
 from omnigraph.read.rows.size_estimates import materialized_bytes
-from omnigraph.read.shape.group_codes import key_codes
-from omnigraph.read.shape.groups import Groups, aggregated, is_count
+from omnigraph.read.shape.distinct_counts import EntityCodes
+from omnigraph.read.shape.group_codes import has_table_codes, key_codes, table_codes
+from omnigraph.read.shape.groups import Groups, aggregated, count_distinct, is_count
+from omnigraph.read.shape.numeric_columns import cached_numbers
 from omnigraph.read.shape.result_columns import FETCHED, ResultColumns, cast_to
 from omnigraph.read.shape.value_ranks import ValueRanks, plain_column, value_ranks
 
@@ -51,7 +53,8 @@ def grouped_rows(query: ReadQuery, frame: Frame, context: Context, weights: Numb
     keys = {column.name: query.columns[column.name] for column in query.keys}
     key_columns, groups = _group_by(keys, frame, context)
     rows = ResultRows(frame, key_columns)
-    result = key_columns.take(groups.first) if keys else ResultColumns(1, {}, {}, frame, groups.first, context)
+    nothing = np.zeros(0, np.int64)
+    result = key_columns.take(groups.first) if keys else ResultColumns(1, {}, {}, frame, nothing, context)
     group_rows = ResultRows(NoVariables(groups.count), result)
     for name, expression in query.columns.items():
         if name not in keys:
@@ -93,7 +96,7 @@ def _group_by(keys: Mapping[str, Expression], frame: Frame, context: Context) ->
         for name, expr in exprs.items()
         if isinstance(expr, ir.Entity)
     }
-    columns = ResultColumns(frame.count, {}, fetched, frame, np.arange(frame.count), context)
+    columns = ResultColumns(frame.count, {}, fetched, frame, None, context)
     for name, key in keys.items():
         if name not in fetched:
             context.budget.need(materialized_bytes([key], frame))
@@ -125,8 +128,10 @@ def _aggregate(
 ) -> pa.Array:
     if weights is not None and is_count(aggregate) and (aggregate.arg is None or not aggregate.arg.type.nullable):
         return groups.total(weights)
-    if aggregate.arg is None:
+    if aggregate.arg is None or (is_count(aggregate) and _is_present(aggregate.arg)):
         return aggregated(aggregate, None, groups)
+    if aggregate.function is AggregateFunction.COUNT and (codes := _argument_codes(aggregate, frame)) is not None:
+        return count_distinct(groups, codes)
     argument = Expression(aggregate.arg)
     ranks = _argument_ranks(aggregate, frame, context)
     if ranks is None:
@@ -140,7 +145,32 @@ def _aggregate(
         over_ranks = replace(aggregate, type=_RANK_TYPE)
         return cast_to(ranks.values(aggregated(over_ranks, ranks.of_row, groups)), arrow_type(aggregate.type))
     kinds = rows.type_of(aggregate.arg.var) if isinstance(aggregate.arg, ir.Entity) else None
-    return aggregated(aggregate, evaluate_in_chunks(argument, rows, context.request), groups, kinds)
+    values = cached_numbers(aggregate.arg, frame)
+    if values is None:
+        values = evaluate_in_chunks(argument, rows, context.request)
+    return aggregated(aggregate, values, groups, kinds)
+
+
+def _is_present(expr: ir.Expr) -> bool:
+    """Whether an expression has a value in every row, and reading it cannot fail."""
+    return isinstance(expr, FETCHED) and not expr.type.nullable
+
+
+def _argument_codes(aggregate: ir.Aggregate, frame: Frame) -> EntityCodes | None:
+    """Codes of the argument of a distinct aggregate, if it identifies an entity or is a property of one; else None."""
+    expr = aggregate.arg
+    if not aggregate.distinct or not isinstance(expr, FETCHED) or expr.var not in frame.bindings:
+        return None
+    binding = frame.bindings[expr.var]
+    if binding.type_index is not None:
+        return None
+    table, numbers = binding.tables[0], binding.numbers
+    if isinstance(expr, ir.Entity) or (isinstance(expr, ir.Ident) and expr.role is ir.Role.ID):
+        return EntityCodes(numbers, None, table.slots + 1, 0)
+    if not isinstance(expr, ir.Prop) or not has_table_codes(table, expr.name, frame.count):
+        return None
+    codes = table_codes(table, expr.name)
+    return EntityCodes(numbers, codes, int(codes.max()) + 1, int(codes[-1]))
 
 
 def _argument_ranks(aggregate: ir.Aggregate, frame: Frame, context: Context) -> ValueRanks | None:

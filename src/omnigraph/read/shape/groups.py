@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,67 +15,169 @@ from omnigraph.lang.arrow import arrow_type
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import AggregateFunction
 from omnigraph.read.budget.budget import checkpoint
-from omnigraph.read.columns.numbers import Numbers
+from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.columns.sort_keys import ranks
 from omnigraph.read.columns.sorting import float_keys, order_of
+from omnigraph.read.shape.distinct_counts import RowCodes, ValueCodes, distinct_counts
 from omnigraph.read.shape.group_codes import Codes, renumbered, together, value_codes
 
 _LOW = np.int64(0xFFFFFFFF)
+_HALF_WORD_BITS = 32
 _EXACT = float(2**53)
 _LARGEST = float(2**63 - 2**40)
 """Largest allowed count. It is slightly less than the largest I64, because it is compared with floats."""
 
 
-@dataclass(frozen=True, slots=True)
+MIN_CLUSTERED_ROWS = 1 << 10
+"""With fewer rows than this, it is not checked whether the rows of each group are adjacent."""
+
+
 class Groups:
     """An assignment of rows to groups.
 
-    Attributes:
+    The rows of a group may be adjacent, in the order of the groups, because a match walks the edges of one node after
+    the other. Then aggregates need one pass over the rows and no group numbers (see `is_clustered`).
+
+    Args:
+        rows: number of rows.
         count: number of groups.
-        of_row: number of the group of each row.
-        first: first row of each group; empty if all rows are one group (see `one_group`).
+        of_row: number of the group of each row; None if groups are clustered.
+        sizes: number of rows of each group. It is required if groups are clustered, and else computed on first use.
     """
 
-    count: int
-    of_row: Numbers
-    first: Numbers
+    def __init__(self, rows: int, count: int, of_row: Numbers | None, sizes: Numbers | None = None) -> None:
+        self.rows = rows
+        self.count = count
+        self.is_clustered = of_row is None
+        self._of_row = of_row
+        self._sizes = sizes
 
     @classmethod
     def one_group(cls, rows: int) -> Groups:
         """One group with all rows. It exists even if there are no rows."""
-        return cls(1, np.zeros(rows, np.int64), np.zeros(0, np.int64))
+        return cls(rows, 1, None, np.array([rows], np.int64))
 
     @classmethod
     def of(cls, codes: Codes) -> Groups:
         """Groups of rows with equal codes."""
+        rows = len(codes.of_row)
         if codes.apart:
-            return cls(codes.size, codes.of_row, codes.of_row)
+            return cls(rows, rows, None, np.ones(rows, np.int64))
+        if rows >= max(MIN_CLUSTERED_ROWS, 1) and _ascend(codes.of_row):
+            changes = np.flatnonzero(codes.of_row[1:] != codes.of_row[:-1]) + 1
+            sizes = np.diff(changes, prepend=0, append=rows)
+            return cls(rows, len(sizes), None, sizes)
         of_row, count = renumbered(codes)
         checkpoint()
-        first = np.empty(count, np.int64)
-        first[of_row[::-1]] = np.arange(len(of_row))[::-1]
-        return cls(count, of_row, first)
+        return cls(rows, count, of_row)
+
+    @property
+    def of_row(self) -> Numbers:
+        """Number of the group of each row."""
+        if self._of_row is None:
+            self._of_row = np.repeat(np.arange(self.count), self.sizes)
+        return self._of_row
+
+    @property
+    def sizes(self) -> Numbers:
+        """Number of rows of each group."""
+        if self._sizes is None:
+            assert self._of_row is not None
+            self._sizes = np.bincount(self._of_row, minlength=self.count).astype(np.int64, copy=False)
+        return self._sizes
+
+    @cached_property
+    def _ends(self) -> Numbers:
+        """If groups are clustered, the end (exclusive) of the rows of each group."""
+        return np.cumsum(self.sizes)
+
+    @property
+    def first(self) -> Numbers:
+        """First row of each group. No group may be empty."""
+        if self.is_clustered:
+            return self._ends - self.sizes
+        return _first_rows(self.of_row, self.count)
+
+    def part(self, first: int, last: int) -> Numbers:
+        """Number of the group of the rows from `first` to `last` (exclusive)."""
+        if self._of_row is not None or first >= last:
+            return self.of_row[first:last]
+        ends = self._ends
+        begin, end = np.searchsorted(ends, [first, last - 1], "right").tolist()
+        some, sizes = ends[begin : end + 1], self.sizes[begin : end + 1]
+        inside = np.minimum(some, last) - np.maximum(some - sizes, first)
+        return np.repeat(np.arange(begin, end + 1), inside)
+
+    def filter(self, kept: Mask) -> Groups:
+        """The groups without the rows that a mask excludes. Groups may be empty then."""
+        if not self.is_clustered:
+            of_row = self.of_row[kept]
+            return Groups(len(of_row), self.count, of_row)
+        sizes = self.reduce(np.add, kept.view(np.int8), np.int64, 0)
+        return Groups(int(sizes.sum()), self.count, None, sizes)
+
+    def sums(self, numbers: npt.NDArray[Any]) -> Numbers:
+        """For each group, the sum of integers. Sums must fit 64 bits."""
+        return self.reduce(np.add, numbers, np.int64, 0)
+
+    def reduce(self, function: np.ufunc, numbers: npt.NDArray[Any], kind: Any, empty: Any) -> npt.NDArray[Any]:
+        """Combine the numbers of each group with a function.
+
+        Args:
+            function: for example `np.add`.
+            numbers: the number of each row.
+            kind: data type of the result.
+            empty: result for a group without rows.
+        """
+        found = np.full(self.count, empty, kind)
+        if not self.is_clustered:
+            function.at(found, self.of_row, numbers.astype(kind, copy=False))
+        elif self.rows:
+            some = np.flatnonzero(self.sizes)
+            found[some] = function.reduceat(numbers, (self._ends - self.sizes)[some], dtype=kind)
+        return found
 
     def total(self, weights: Numbers) -> pa.Array:
         """For each group, the sum of the weights of its rows. Weights are not negative."""
-        if self.of_row is self.first:
+        if self.is_clustered and self.count == self.rows and self.sizes.all():
             return pa.array(weights)  # each row is a group of its own
-        return pa.array(_whole_sums(weights, self.of_row, self.count))
+        return pa.array(_whole_sums(weights, self))
 
 
-def _whole_sums(numbers: Numbers, group: Numbers, count: int) -> Numbers:
-    is_small = len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT
-    if count == 1 and is_small:
-        return numbers.sum(keepdims=True) if len(numbers) else np.zeros(1, np.int64)
-    about = np.bincount(group, weights=numbers, minlength=count)
-    if is_small:
-        # Sums of this size are exact in floating point.
-        return about.astype(np.int64)
-    if float(about.max()) > _LARGEST:
-        raise ExecutionError("the result of count is too large for I64")
-    found = np.zeros(count, np.int64)
-    np.add.at(found, group, numbers)
+def _ascend(codes: Numbers) -> bool:
+    """Whether no code is smaller than the code before it."""
+    following = codes[1:]
+    pairs = chunks(len(following))
+    return not any((following[first:last] < codes[first:last]).any() for first, last in pairs)
+
+
+def _first_rows(of_row: Numbers, count: int) -> Numbers:
+    """First row of each group. Rows are looked at until all groups have been found."""
+    found = np.full(count, NOTHING, np.int64)
+    missing = count
+    for begin, end in chunks(len(of_row)):
+        group = of_row[begin:end]
+        new = np.flatnonzero(found.take(group) == NOTHING)[::-1]
+        if len(new):
+            # Of several rows with the same group, the last assignment counts, and that is the first row.
+            found[group[new]] = new + begin
+            missing -= int(np.count_nonzero(found.take(group[new]) == new + begin))
+            if not missing:
+                break
     return found
+
+
+def _whole_sums(numbers: Numbers, groups: Groups) -> Numbers:
+    is_small = len(numbers) == 0 or float(numbers.max()) * len(numbers) < _EXACT
+    if is_small and not groups.is_clustered:
+        # Sums of this size are exact in floating point.
+        return np.bincount(groups.of_row, weights=numbers, minlength=groups.count).astype(np.int64)
+    if not is_small:
+        about = np.bincount(groups.of_row, weights=numbers, minlength=groups.count)
+        if float(about.max()) > _LARGEST:
+            raise ExecutionError("the result of count is too large for I64")
+    return groups.sums(numbers)
 
 
 def is_count(aggregate: ir.Aggregate) -> bool:
@@ -98,33 +201,41 @@ def aggregated(
         ExecutionError: a sum is too large for its type.
     """
     if values is None:
-        return pa.array(np.bincount(groups.of_row, minlength=groups.count).astype(np.int64))
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    group, present = groups.of_row[there], values.drop_null()
+        return pa.array(groups.sizes)
+    present = values
+    if values.null_count:
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        groups, present = groups.filter(there), values.drop_null()
+        kinds = None if kinds is None else kinds.filter(pa.array(there))
     checkpoint()
     if aggregate.distinct:
-        compared = [present] if kinds is None else [present, kinds.filter(pa.array(there))]
-        codes = [Codes(group, groups.count), *map(value_codes, compared)]
+        codes = [*map(value_codes, [present] if kinds is None else [present, kinds])]
         checkpoint()
-        keep = np.sort(Groups.of(together(codes, len(group))).first)
-        group, present = group[keep], present.take(pa.array(keep))
-    checkpoint()
-    counts = np.bincount(group, minlength=groups.count).astype(np.int64)
+        if aggregate.function is AggregateFunction.COUNT:
+            return count_distinct(groups, RowCodes(together(codes, groups.rows)))
+        keep = np.sort(Groups.of(together([Codes(groups.of_row, groups.count), *codes], groups.rows)).first)
+        of_row, present = groups.of_row[keep], present.take(pa.array(keep))
+        groups = Groups(len(of_row), groups.count, of_row)
     checkpoint()
     kind = arrow_type(aggregate.type)
     match aggregate.function:
         case AggregateFunction.COUNT:
-            return pa.array(counts)
+            return pa.array(groups.sizes)
         case AggregateFunction.SUM:
-            return _sum(present, group, counts, kind)
+            return _sum(present, groups, kind)
         case AggregateFunction.AVG:
-            return _average(present, group, counts)
+            return _average(present, groups)
         case AggregateFunction.MIN | AggregateFunction.MAX:
-            return _end(present, group, counts, last=aggregate.function is AggregateFunction.MAX).cast(kind)
+            return _end(present, groups, last=aggregate.function is AggregateFunction.MAX).cast(kind)
         case AggregateFunction.COLLECT:
-            ordered = present.take(pa.array(_sorted(present, group)))
-            offsets = np.concatenate([[0], np.cumsum(counts)])
+            ordered = present.take(pa.array(_sorted(present, groups.of_row)))
+            offsets = np.concatenate([[0], np.cumsum(groups.sizes)])
             return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ordered).cast(kind)
+
+
+def count_distinct(groups: Groups, values: ValueCodes) -> pa.Array:
+    """Number of distinct values of each group, which are not null."""
+    return pa.array(distinct_counts(groups.rows, groups.count, groups.part, values))
 
 
 def _sorted(values: pa.Array, group: Numbers) -> Numbers:
@@ -132,61 +243,83 @@ def _sorted(values: pa.Array, group: Numbers) -> Numbers:
     return order_of(group, ranks(values))
 
 
-def _end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
+def _end(values: pa.Array, groups: Groups, *, last: bool) -> pa.Array:
     """Smallest or largest value of each group."""
-    if pa.types.is_integer(values.type) and len(values):
-        return _whole_end(values, group, counts, last=last)
-    order = _sorted(values, group)
+    counts = groups.sizes
+    empty = counts == 0
+    numbers = as_numbers(values)
+    if numbers is not None and len(numbers):
+        low, high = _bounds(numbers.dtype)
+        function, start = (np.maximum, low) if last else (np.minimum, high)
+        found = groups.reduce(function, numbers, numbers.dtype, start)
+        return pa.array(found, mask=empty).view(values.type)
+    order = _sorted(values, groups.of_row)
     ends = np.cumsum(counts)
     places = ends - 1 if last else ends - counts
-    empty = counts == 0
     if len(order) == 0:
         return pa.nulls(len(counts), values.type)
     return values.take(pa.array(order[np.where(empty, 0, places)], mask=empty))
 
 
-def _whole_end(values: pa.Array, group: Numbers, counts: Numbers, *, last: bool) -> pa.Array:
-    numbers = values.to_numpy(zero_copy_only=False)
-    bounds = np.iinfo(numbers.dtype)
-    found = np.full(len(counts), bounds.min if last else bounds.max, numbers.dtype)
-    (np.maximum if last else np.minimum).at(found, group, numbers)
-    return pa.array(found, values.type, mask=counts == 0)
+def as_numbers(values: pa.Array) -> npt.NDArray[Any] | None:
+    """Numbers that have the order of the values, which are not null; None if the values are not numbers or times.
+
+    None also for floats with NaN or a negative zero, because they do not have the order of the values.
+    """
+    kind = values.type
+    numbers: npt.NDArray[Any]
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        values = values.view(pa.int32() if kind.bit_width == _HALF_WORD_BITS else pa.int64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    numbers = values.to_numpy()
+    if pa.types.is_floating(kind) and (np.isnan(numbers).any() or np.signbit(numbers[numbers == 0]).any()):
+        return None
+    return numbers
 
 
-def _sum(values: pa.Array, group: Numbers, counts: Numbers, kind: pa.DataType) -> pa.Array:
-    empty = counts == 0
+def _bounds(kind: np.dtype[Any]) -> tuple[Any, Any]:
+    if kind.kind == "f":
+        return -np.inf, np.inf
+    return np.iinfo(kind).min, np.iinfo(kind).max
+
+
+def _sum(values: pa.Array, groups: Groups, kind: pa.DataType) -> pa.Array:
+    empty = groups.sizes == 0
     if pa.types.is_floating(kind):
-        return pa.array(_float_sum(values, group, np.ones_like(counts)), mask=empty)
-    high, low = _halves(values, group, len(counts))
+        return pa.array(_float_sum(values, groups.of_row, np.ones_like(groups.sizes)), mask=empty)
+    high, low = _halves(values, groups)
     if len(high) and (int(high.max()) >= 2**31 or int(high.min()) < -(2**31)):
         raise ExecutionError("the result of sum is too large for I64")
     return pa.array((high << 32) + low, mask=empty)
 
 
-def _average(values: pa.Array, group: Numbers, counts: Numbers) -> pa.Array:
-    empty = counts == 0
-    divisors = np.where(empty, 1, counts)
+def _average(values: pa.Array, groups: Groups) -> pa.Array:
+    empty = groups.sizes == 0
+    divisors = np.where(empty, 1, groups.sizes)
     if pa.types.is_floating(values.type):
-        return pa.array(_float_sum(values, group, divisors), mask=empty)
+        return pa.array(_float_sum(values, groups.of_row, divisors), mask=empty)
     # The sum is divided in two 32-bit steps (long division), so that the integer part of the result is exact.
-    high, low = _halves(values, group, len(counts))
+    high, low = _halves(values, groups)
     upper, rest = np.divmod(high, divisors)
     lower, rest = np.divmod((rest << 32) + low, divisors)
     return pa.array(upper * float(2**32) + lower + rest / divisors, mask=empty)
 
 
-def _halves(values: pa.Array, group: Numbers, count: int) -> tuple[Numbers, Numbers]:
+def _halves(values: pa.Array, groups: Groups) -> tuple[Numbers, Numbers]:
     """For each group, the exact sum of integers, as two numbers: the upper bits (signed), and the lower 32 bits."""
     numbers = values.to_numpy(zero_copy_only=False)
+    if len(numbers) == 0 or max(abs(float(numbers.max())), abs(float(numbers.min()))) * len(numbers) < _EXACT:
+        if groups.is_clustered:
+            total = groups.sums(numbers)
+        else:
+            # Sums of this size are exact in floating point.
+            total = np.bincount(groups.of_row, weights=numbers, minlength=groups.count).astype(np.int64)
+        return total >> 32, total & _LOW
     if numbers.dtype != np.uint64:
         numbers = numbers.astype(np.int64)
-    if len(numbers) == 0 or max(abs(float(numbers.max())), abs(float(numbers.min()))) * len(numbers) < _EXACT:
-        # Sums of this size are exact in floating point.
-        total = np.bincount(group, weights=numbers, minlength=count).astype(np.int64)
-        return total >> 32, total & _LOW
-    high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(high, group, (numbers >> numbers.dtype.type(32)).astype(np.int64))
-    np.add.at(low, group, (numbers & numbers.dtype.type(_LOW)).astype(np.int64))
+    high = groups.sums((numbers >> numbers.dtype.type(32)).astype(np.int64))
+    low = groups.sums((numbers & numbers.dtype.type(_LOW)).astype(np.int64))
     return high + (low >> 32), low & _LOW
 
 

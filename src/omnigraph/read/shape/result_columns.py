@@ -36,7 +36,7 @@ class ResultColumns:
         computed: values of the computed columns, by name.
         fetched: expressions of the other columns. Their values are read for the representative rows on first use.
         frame: the rows of the match.
-        first: for each group, the index of its representative row in the match.
+        first: for each group, the index of its representative row in the match; None if each row is a group.
         context: the state of the running read: snapshot, parameters and budget.
 
     Attributes:
@@ -49,7 +49,7 @@ class ResultColumns:
         computed: Mapping[str, pa.Array],
         fetched: Mapping[str, Expression],
         frame: Frame,
-        first: Numbers,
+        first: Numbers | None,
         context: Context,
     ) -> None:
         self.count = count
@@ -62,7 +62,7 @@ class ResultColumns:
 
     @cached_property
     def _rows(self) -> Frame:
-        return self._frame.take(self._first)
+        return self._frame if self._first is None else self._frame.take(self._first)
 
     def __getitem__(self, name: str) -> pa.Array:
         if name not in self._computed:
@@ -93,7 +93,7 @@ class ResultColumns:
         self._context.budget.need(size + size * len(rows) // max(self.count, 1))
         places = pa.array(rows)
         computed = {name: values.take(places) for name, values in self._computed.items()}
-        first = self._first[rows] if self._fetched else self._first
+        first = rows if self._first is None else self._first[rows] if self._fetched else self._first
         taken = ResultColumns(len(rows), computed, self._fetched, self._frame, first, self._context)
         taken.aggregates = self.aggregates
         return taken

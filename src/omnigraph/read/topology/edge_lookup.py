@@ -47,6 +47,8 @@ class EdgeAccess(StrEnum):
     """In the CSR arrays of a topology. The topology is built if necessary."""
     LOOKUPS = "lookups"
     """With lookups in the index of the edge table."""
+    BOTH_ENDS = "search from both ends"
+    """By walking from both ends of each pair of nodes, until both walks meet. It adds to one of the others."""
 
 
 class End:

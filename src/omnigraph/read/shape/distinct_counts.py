@@ -1,0 +1,117 @@
+"""Count the distinct values of each group, from codes: integers that are equal for equal values.
+
+If the table of all groups and codes is small enough, each row sets a mark in it, and the marks are counted. Else the
+pairs of group and code are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from omnigraph.read.budget.budget import checkpoint
+from omnigraph.read.budget.chunks import chunks
+from omnigraph.read.columns.numbers import Integers, Numbers
+from omnigraph.read.columns.sorting import in_order
+from omnigraph.read.shape.group_codes import Codes, renumbered
+
+MARKS_PER_ROW = 8
+"""Maximum number of marks per row. If more are needed, pairs of group and code are sorted."""
+
+MIN_MARKS = 1 << 16
+"""There may always be this number of marks, even if there are few rows."""
+
+_WORD_BYTES = 8
+
+
+class ValueCodes(Protocol):
+    """A code for the value of each row.
+
+    Attributes:
+        size: upper bound (exclusive) of the codes.
+        null: code of null, which is not counted; None if no value is null.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def null(self) -> int | None: ...
+    def part(self, first: int, last: int) -> Numbers:
+        """The codes of the rows from `first` to `last` (exclusive)."""
+        ...
+
+
+class RowCodes:
+    """Codes that are known for each row. There are no nulls."""
+
+    null = None
+
+    def __init__(self, codes: Codes) -> None:
+        self._codes = codes
+        self.size = codes.size
+
+    def part(self, first: int, last: int) -> Numbers:
+        return self._codes.of_row[first:last]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityCodes:
+    """Codes of the entity of each row, which are looked up in chunks.
+
+    Attributes:
+        numbers: number of the entity of each row; `NOTHING` for null.
+        codes: code of each entity, and as last element the code of null. None if the number of an entity plus 1 is its
+            code; then 0 is the code of null.
+        size: upper bound (exclusive) of the codes.
+        null: code of null.
+    """
+
+    numbers: Numbers
+    codes: Integers | None
+    size: int
+    null: int
+
+    def part(self, first: int, last: int) -> Numbers:
+        numbers = self.numbers[first:last]
+        if self.codes is None:
+            return numbers + 1
+        # `NOTHING` is -1, the index of the last element.
+        return self.codes.take(numbers, mode="wrap").astype(np.int64)
+
+
+def distinct_counts(rows: int, groups: int, group: Callable[[int, int], Numbers], values: ValueCodes) -> Numbers:
+    """Number of distinct values of each group.
+
+    Args:
+        rows: number of rows.
+        groups: number of groups.
+        group: returns the group of each row, for the rows from the first to the second argument (exclusive).
+        values: codes of the values.
+    """
+    size, null = values.size, values.null
+    if groups * size <= max(MARKS_PER_ROW * rows, MIN_MARKS):
+        checkpoint(groups * size // _WORD_BYTES + 1, 1)
+        seen = np.zeros(groups * size, bool)
+        for first, last in chunks(rows):
+            keys = group(first, last) * size
+            keys += values.part(first, last)
+            seen[keys] = True
+        marks = seen.reshape(groups, size)
+        if null is not None:
+            marks[:, null] = False
+        counts: Numbers = np.count_nonzero(marks, axis=1).astype(np.int64)
+        return counts
+    checkpoint(rows, 4)
+    codes, of_row = values.part(0, rows), group(0, rows)
+    if null is not None:
+        there = codes != null
+        codes, of_row = codes[there], of_row[there]
+    if groups >= 2**62 // size:
+        codes, size = renumbered(Codes(codes, size))
+    keys = in_order((of_row * size + codes).view(np.uint64)).view(np.int64)
+    new = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return np.bincount(keys[new] // max(size, 1), minlength=groups).astype(np.int64)
