@@ -17,9 +17,10 @@ from tests.thresholds import Thresholds
 from omnigraph.lang.query import ir
 from omnigraph.read.budget import Budget, Cancellation, Spending
 from omnigraph.read.search import analysis
-from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.fusion import fused
 from omnigraph.read.search.fuzzy import FuzzyWords
 from omnigraph.read.search.inverted_index import InvertedIndex
+from omnigraph.read.search.rankings import ArmValues
 from omnigraph.read.search.scores import ApproximateScores
 from omnigraph.read.search.vectors import Vectors
 from omnigraph.storage.text_analysis import words_of
@@ -249,7 +250,8 @@ def arm(values: Sequence[float], weight: float = 1.0, *, error: float = 0.0, see
     """An arm whose values are known up to an error."""
     exact = np.array(values)
     off = np.random.default_rng(seed).uniform(-error, error, len(exact))
-    return ArmValues(ApproximateScores(exact + off, error), lambda chosen: exact[chosen], weight)
+    scores = ApproximateScores(exact + off, error)
+    return ArmValues(lambda: scores, lambda chosen: exact[chosen], weight)
 
 
 def test_a_fusion_score_does_not_depend_on_the_order_of_arms() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ from omnigraph.lang.query import ir
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sorting import nth_least
 from omnigraph.read.search import thread_pool, vector_sketch, vectors
-from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.fusion import fused
+from omnigraph.read.search.rankings import ArmValues
 from omnigraph.read.search.scores import ApproximateScores, above, below
 from omnigraph.read.search.vector_sketch import VectorSketch, products_of
 from omnigraph.read.search.vectors import Vectors
@@ -147,9 +149,10 @@ def test_the_top_of_a_fusion_agrees_with_the_full_ranking(
         values = random.standard_normal(total) if arm % 2 else random.integers(0, 400, total) / 100
         values[random.random(total) < (0.1, 0.9, 0.5)[arm]] = np.nan
         exact.append(values)
+    scores = [ApproximateScores(values + random.uniform(-error, error, total), error) for values in exact]
     arms = [
-        ArmValues(ApproximateScores(values + random.uniform(-error, error, total), error), values.__getitem__, weight)
-        for values, weight in zip(exact, weights, strict=True)
+        ArmValues(repeat(near).__next__, values.__getitem__, weight)
+        for near, values, weight in zip(scores, exact, weights, strict=True)
     ]
     found = fused(arms, 60, ids.__getitem__, count)
     parts, orders = [], []

@@ -153,6 +153,13 @@ class ReadQuery:
         """Whether columns or sort keys contain a fusion. Its scores depend on all rows of the match."""
         return any(isinstance(part, ir.Fusion) for part in self.ranks)
 
+    @cached_property
+    def unseen_fusion(self) -> ir.Fusion | None:
+        """The fusion that orders the rows, if its scores are in no column and no other sort key; else None."""
+        fusion = self.read.ranked
+        seen = walk((self.read.columns, self.read.order[1:]))
+        return fusion if isinstance(fusion, ir.Fusion) and fusion not in seen else None
+
     # Grouping
 
     @cached_property

@@ -180,7 +180,8 @@ class FusedRanks:
     """Result of a rank fusion, one element per entity or per row.
 
     Attributes:
-        score: fused score; larger is better. NaN if the entity has no score, or is certainly not in the top rows.
+        score: fused score; larger is better. NaN if the entity has no score, or is certainly not in the top rows. If
+            only the order is needed, the negative position instead.
         place: position in the fused order, from 0; `NOTHING` if the score is NaN.
     """
 

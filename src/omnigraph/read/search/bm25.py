@@ -41,7 +41,6 @@ def bm25(collection: Sequence[InvertedIndex], words: Sequence[str]) -> list[Scor
 
 def _rounded_or_nan(score: Scores) -> Scores:
     """Round scores. A score of 0 becomes NaN: no query word occurs in the text, because each word adds more than 0."""
-    found = np.full(len(score), np.nan)
-    there = np.flatnonzero(score)
-    found[there] = rounded(score[there])
+    found = rounded(score)
+    found[score == 0] = np.nan
     return found

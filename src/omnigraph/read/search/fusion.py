@@ -7,43 +7,32 @@ candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
 from omnigraph.read.rows.frame import FusedRanks
-from omnigraph.read.search.scores import ApproximateScores, Floats, Scores, above, below
+from omnigraph.read.search.rankings import ArmValues, PartialRanking, Ranking, Ties
+from omnigraph.read.search.scores import Scores
 
 _LAST = np.iinfo(np.int64).max
 
-SORTED_FACTOR = 4
-"""Only the best approximate scores of a ranking are sorted: this factor times the number of requested entities."""
+MAX_EARLY_ENTITIES = 1
+"""A ranking is partial only if at most this number of top entities of another arm is expected to come early in it."""
 
-MAX_COUNTED_ENTITIES = 48
-"""With at most this number of entities, the position of each is found by counting smaller scores, without sorting."""
+KNOWN_FACTOR = 1.25
+"""A partial ranking knows this many times the entities that are expected to be needed."""
 
+_ROUNDING = 1e-12
+"""Tolerance for rounding errors of fused scores."""
 
-@dataclass(frozen=True, slots=True)
-class ArmValues:
-    """One arm of a fusion: the scores of one ranking.
-
-    Attributes:
-        approximate: approximate scores of all entities.
-        exact: returns the exact scores of given entities; smaller is better.
-        weight: factor for the contribution of this arm to the fused score.
-    """
-
-    approximate: ApproximateScores
-    exact: Callable[[Numbers], Scores]
-    weight: float
+_Rankings = Sequence[Ranking | PartialRanking]
+_Bounds = list[tuple[Numbers, Numbers]]
+"""For each ranking, the first and last possible position of each entity."""
 
 
-def fused(
-    arms: Sequence[ArmValues], k: int, ties: Callable[[Numbers], Numbers], count: int | None = None
-) -> FusedRanks:
+def fused(arms: Sequence[ArmValues], k: int, ties: Ties, count: int | None = None) -> FusedRanks:
     """Compute the fused scores and positions of all entities.
 
     Args:
@@ -52,58 +41,152 @@ def fused(
         ties: function that returns an integer for each entity. Entities with equal scores are sorted by it.
         count: number of top entities that are needed; None for all.
     """
-    orders = [_Order(arm, ties) for arm in arms]
-    found = np.logical_or.reduce([order.there for order in orders])
+    rankings = [Ranking(arm, ties) for arm in arms]
+    found = np.logical_or.reduce([ranking.there for ranking in rankings])
     if count is None or count >= int(np.count_nonzero(found)):
         chosen = np.flatnonzero(found)
-        places = [order.all_places()[chosen] for order in orders]
+        places = [ranking.all_places()[chosen] for ranking in rankings]
     else:
-        chosen, bounds = _contenders(orders, found, k, count)
-        places = [order.places(chosen, *of_order) for order, of_order in zip(orders, bounds, strict=True)]
-    score = _sums(orders, places, k)
-    keys = [np.where(place == NOTHING, _LAST, place) for place in reversed(places)]
-    best_first = chosen[np.lexsort((*keys, -score))]
+        contenders = _contenders(rankings, found, k, count)
+        assert contenders is not None, "all scores are known"
+        chosen, bounds = contenders
+        places = [ranking.places(chosen, *of) for ranking, of in zip(rankings, bounds, strict=True)]
+    score = _sums(rankings, places, k)
+    best_first = chosen[_sorted(places, score)]
     result = FusedRanks(np.full(len(found), np.nan), np.full(len(found), NOTHING, np.int64))
     result.score[chosen] = score
     result.place[best_first] = np.arange(len(chosen))
     return result
 
 
-def _contenders(
-    orders: Sequence[_Order], found: Mask, k: int, count: int
-) -> tuple[Numbers, list[tuple[Numbers, Numbers]]]:
-    """Entities that can be among the top `count`, and bounds of their positions in each ranking."""
-    # `least` is a lower bound of the fused score of the entity at position `count`: each of the first `count` entities
-    # of an arm gets at least this score from this arm.
-    least = max((order.weight / (k + count) for order in orders if order.count >= count), default=0.0)
+# See docs/decisions/0232-a-fusion-compares-few-vectors.md
+def fused_order(arms: Sequence[ArmValues], k: int, ties: Ties, count: int) -> FusedRanks | None:
+    """Find the top `count` entities in order, by bounds of positions. Fused scores are not computed.
+
+    Returns None if the bounds do not suffice, see `fused`.
+    """
+    rankings = _partial_rankings(arms, k, ties, count)
+    found = None if rankings is None else _order_by_bounds(rankings, k, count)
+    return _order_by_bounds([Ranking(arm, ties) for arm in arms], k, count) if found is None else found
+
+
+def _order_by_bounds(rankings: _Rankings, k: int, count: int) -> FusedRanks | None:
+    there = np.logical_or.reduce([ranking.there for ranking in rankings])
+    if count >= int(np.count_nonzero(there)):
+        return None
+    contenders = _contenders(rankings, there, k, count)
+    if contenders is None:
+        return None
+    chosen, bounds = contenders
+    bounds = [ranking.front_places(chosen, *of) for ranking, of in zip(rankings, bounds, strict=True)]
+    order = _certain_order(rankings, bounds, k, count)
+    if order is None:
+        return None
+    result = FusedRanks(np.full(len(there), np.nan), np.full(len(there), NOTHING, np.int64))
+    result.place[chosen[order]] = np.arange(len(chosen))
+    result.score[chosen] = -result.place[chosen]
+    return result
+
+
+def _partial_rankings(arms: Sequence[ArmValues], k: int, ties: Ties, count: int) -> _Rankings | None:
+    """The rankings of the arms, one of them with the scores of its best entities only; None if this is not faster."""
+    partial = [number for number, arm in enumerate(arms) if arm.part is not None]
+    if len(partial) != 1 or len(arms) < 2 or count == 0:
+        return None
+    arm, others = arms[partial[0]], [Ranking(arm, ties) for arm in arms if arm.part is None]
+    # After this position in the partial arm, entities differ by less than those at positions up to `count` elsewhere.
+    # If one of the top entities of another arm comes earlier, its position is needed, and the bounds do not suffice.
+    late = (k + count) * (k + count + 1) * arm.weight / min(ranking.weight for ranking in others)
+    if late * count > MAX_EARLY_ENTITIES * len(others[0].there):
+        return None
+    # An entity that is known in all arms is compared with those whose positions are only known to be late.
+    wanted = int(KNOWN_FACTOR * max(late, *(ranking.count for ranking in others)))
+    assert arm.part is not None
+    part = arm.part(wanted, _depth([some.weight for some in arms], k, count))
+    if part is None:
+        return None
+    return [*others[: partial[0]], PartialRanking(arm, part, ties), *others[partial[0] :]]
+
+
+def _certain_order(rankings: _Rankings, bounds: _Bounds, k: int, count: int) -> Numbers | None:
+    """The order of entities by fused score, if bounds of positions show the top `count` and their order; else None."""
+    lowest = _sums(rankings, [last for _, last in bounds], k)
+    highest = _sums(rankings, [first for first, _ in bounds], k)
+    order = _sorted([first for first, _ in bounds], lowest)
+    is_open = np.logical_or.reduce([first != last for first, last in bounds])[order]
+    lowest, highest = lowest[order], highest[order]
+    # The highest possible score of each later entity: of those with bounds only, and of all.
+    later_open = _most_after(np.where(is_open, highest, -np.inf))
+    later = np.where(is_open, _most_after(highest), later_open)
+    return order if bool((later < lowest * (1 - _ROUNDING))[:count].all()) else None
+
+
+def _most_after(values: Scores) -> Scores:
+    """For each value, the largest of the values after it."""
+    most = np.maximum.accumulate(values[::-1])[::-1]
+    return np.append(most[1:], -np.inf)
+
+
+def _sorted(places: Sequence[Numbers], score: Scores) -> Numbers:
+    """The order of entities by fused score, then by their positions in each arm."""
+    keys = [np.where(place == NOTHING, _LAST, place) for place in reversed(places)]
+    order: Numbers = np.lexsort((*keys, -score))
+    return order
+
+
+def _contenders(rankings: _Rankings, found: Mask, k: int, count: int) -> tuple[Numbers, _Bounds] | None:
+    """Entities that can be among the top `count`, and bounds of their positions in each ranking.
+
+    Returns None if the known scores do not suffice.
+    """
+    heaviest = max((ranking.weight for ranking in rankings if ranking.count >= count), default=0.0)
     chosen = np.flatnonzero(found)
-    if least and count:
-        # An entity that is after position `depth` in all arms has a lower score than `least`.
-        depth = int(sum(order.weight for order in orders) / least) - k + 1
+    if heaviest and count:
+        depth = _depth([ranking.weight for ranking in rankings], k, count, heaviest)
+        if not all(ranking.covers(depth) for ranking in rankings):
+            return None
         # Entities are excluded first with rough bounds, which need few sorted scores; then the rest with tight bounds.
-        chosen = np.flatnonzero(np.logical_or.reduce([order.first(depth) for order in orders]))
-        chosen = chosen[_can_be_among(orders, [order.rough_bounds(chosen) for order in orders], k, count)]
-    bounds = [order.bounds(chosen) for order in orders]
-    near = np.flatnonzero(_can_be_among(orders, bounds, k, count))
+        chosen = np.flatnonzero(np.logical_or.reduce([ranking.first(depth) for ranking in rankings]))
+        rough = [ranking.rough_bounds(chosen) for ranking in rankings]
+        chosen = chosen[_can_be_among(rankings, rough, k, count)]
+    elif not all(ranking.covers(len(found)) for ranking in rankings):
+        return None
+    bounds = [ranking.bounds(chosen) for ranking in rankings]
+    near = np.flatnonzero(_can_be_among(rankings, bounds, k, count))
     return chosen[near], [(earliest[near], latest[near]) for earliest, latest in bounds]
 
 
-def _can_be_among(orders: Sequence[_Order], bounds: Sequence[tuple[Numbers, Numbers]], k: int, count: int) -> Mask:
+def _depth(weights: Sequence[float], k: int, count: int, heaviest: float | None = None) -> int:
+    """An entity that is after this position in all arms is not among the top `count`.
+
+    Args:
+        weights: the weights of the arms.
+        k: the constant of the RRF formula.
+        count: number of top entities.
+        heaviest: the largest weight of an arm with at least `count` entities; by default, of all arms.
+    """
+    # `least` is a lower bound of the fused score of the entity at position `count`: each of the first `count` entities
+    # of an arm gets at least this score from this arm.
+    least = (max(weights) if heaviest is None else heaviest) / (k + count)
+    return int(sum(weights) / least) - k + 1
+
+
+def _can_be_among(rankings: _Rankings, bounds: Sequence[tuple[Numbers, Numbers]], k: int, count: int) -> Mask:
     """Mask of entities that can be among the top `count`, by bounds of their positions."""
-    lowest = _sums(orders, [latest for _, latest in bounds], k)
+    lowest = _sums(rankings, [latest for _, latest in bounds], k)
     if count == 0:
         return np.zeros(len(lowest), bool)
     bound = np.partition(lowest, len(lowest) - count)[len(lowest) - count]
     # The tolerance covers rounding errors of the sums.
-    near: Mask = _sums(orders, [earliest for earliest, _ in bounds], k) >= bound * (1 - 1e-12)
+    near: Mask = _sums(rankings, [earliest for earliest, _ in bounds], k) >= bound * (1 - _ROUNDING)
     return near
 
 
-def _sums(orders: Sequence[_Order], places: Sequence[Numbers], k: int) -> Scores:
+def _sums(rankings: _Rankings, places: Sequence[Numbers], k: int) -> Scores:
     """RRF scores, from the positions of entities in each arm."""
     parts = [
-        np.where(place == NOTHING, 0.0, order.weight / (k + place + 1.0))
-        for order, place in zip(orders, places, strict=True)
+        np.where(place == NOTHING, 0.0, ranking.weight / (k + place + 1.0))
+        for ranking, place in zip(rankings, places, strict=True)
     ]
     if len(parts) == 2:
         return parts[0] + parts[1]
@@ -112,119 +195,3 @@ def _sums(orders: Sequence[_Order], places: Sequence[Numbers], k: int) -> Scores
     for part in np.sort(np.array(parts), axis=0):
         total += part
     return total
-
-
-class _Order:
-    """The ranking of one arm. It computes positions of entities, from 0; `NOTHING` for an entity without a score."""
-
-    def __init__(self, arm: ArmValues, ties: Callable[[Numbers], Numbers]) -> None:
-        self._exact = arm.exact
-        self._ties = ties
-        self.weight = arm.weight
-        self.approximate = arm.approximate
-        self.there: Mask = ~np.isnan(arm.approximate.values)
-        self.count = int(np.count_nonzero(self.there))
-        self._end = -np.inf
-        self._front: Floats = np.zeros(0)
-
-    def first(self, count: int) -> Mask:
-        """Mask of the entities that can be among the top `count` of this arm. Also sorts the best scores."""
-        self._end = self.approximate.front(count * SORTED_FACTOR)
-        values = self.approximate.values
-        self._front = np.sort(values[values <= below(values, self._end)]).astype(np.float64)
-        last = self._end
-        if len(self._front) > count:
-            last = min(last, self._front[count - 1] + 2 * self.approximate.error)
-        near: Mask = values <= below(values, last)
-        return near
-
-    def all_places(self) -> Numbers:
-        """Exact position of each entity in the ranking; `NOTHING` for entities without a score."""
-        entities = np.flatnonzero(self.there)
-        places = np.full(len(self.there), NOTHING, np.int64)
-        places[entities[self._in_order(entities)]] = np.arange(len(entities))
-        return places
-
-    @cached_property
-    def _sorted(self) -> Floats:
-        return np.sort(self.approximate.values[self.there]).astype(np.float64)
-
-    def rough_bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """Like `bounds`, but the bounds are wider for entities that are not among the best."""
-        low, high = self._uncertain_range(chosen)
-        there = self.there[chosen]
-        latest = np.where(high <= self._end, np.searchsorted(self._front, high, "right"), self.count)
-        earliest = np.searchsorted(self._front, low, "left")
-        return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
-
-    def bounds(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
-        """First and last possible position of each given entity."""
-        low, high = self._uncertain_range(chosen)
-        there = self.there[chosen]
-        far = np.flatnonzero(there & (high > self._end))
-        if len(far) > MAX_COUNTED_ENTITIES:
-            earliest, latest = np.searchsorted(self._sorted, low, "left"), np.searchsorted(self._sorted, high, "right")
-        else:
-            earliest, latest = np.searchsorted(self._front, low, "left"), np.searchsorted(self._front, high, "right")
-            values = self.approximate.values
-            for place in far:
-                earliest[place] = np.count_nonzero(values < above(values, low[place]))
-                latest[place] = np.count_nonzero(values <= below(values, high[place]))
-        return np.where(there, earliest, NOTHING), np.where(there, latest - 1, NOTHING)
-
-    def _uncertain_range(self, chosen: Numbers) -> tuple[Floats, Floats]:
-        """For each given entity, a range of approximate scores. Entities in this range may come before or after it."""
-        values = self.approximate.values[chosen].astype(np.float64)
-        return values - 2 * self.approximate.error, values + 2 * self.approximate.error
-
-    def places(self, chosen: Numbers, earliest: Numbers, latest: Numbers) -> Numbers:
-        """Exact positions of the given entities. `earliest` and `latest` are the results of `bounds`."""
-        places = earliest.copy()
-        open_ = np.flatnonzero(latest > places)
-        if len(open_) == 0:
-            return places
-        low, high = self._uncertain_range(chosen[open_])
-        entities = self._between(low, high)
-        place = np.empty(len(entities), np.int64)
-        place[self._in_order(entities)] = np.arange(len(entities))
-        # `place` is a position among entities with an uncertain order. So the number of those before the range of the
-        # given entity is subtracted.
-        before = np.searchsorted(np.sort(self.approximate.values[entities]).astype(np.float64), low, "left")
-        places[open_] += place[np.searchsorted(entities, chosen[open_])] - before
-        return places
-
-    def _between(self, low: Floats, high: Floats) -> Numbers:
-        """Entities whose approximate scores are in at least one of the given ranges, in ascending order of entity."""
-        values = self.approximate.values
-        if len(low) > MAX_COUNTED_ENTITIES:
-            inside = np.searchsorted(np.sort(low), values, "right") > np.searchsorted(np.sort(high), values, "left")
-            return np.flatnonzero(inside & self.there)
-        parts = [
-            np.flatnonzero((values >= above(values, begin)) & (values <= below(values, end)))
-            for begin, end in _merged(low, high)
-        ]
-        return np.unique(np.concatenate(parts))
-
-    def _in_order(self, entities: Numbers) -> Numbers:
-        """The order of the given entities by exact score, then by tie-breaker."""
-        values = self._exact(entities)
-        order: Numbers = np.argsort(values)
-        values = values[order]
-        same = values[1:] == values[:-1]
-        if same.any():
-            group = np.concatenate([[0], np.cumsum(~same)])
-            tied = np.flatnonzero(np.concatenate([same, [False]]) | np.concatenate([[False], same]))
-            order[tied] = order[tied][np.lexsort((self._ties(entities[order[tied]]), group[tied]))]
-        return order
-
-
-def _merged(low: Floats, high: Floats) -> list[tuple[float, float]]:
-    """Merge overlapping ranges."""
-    order = np.argsort(low)
-    found: list[tuple[float, float]] = []
-    for begin, end in zip(low[order].tolist(), high[order].tolist(), strict=True):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((begin, end))
-    return found

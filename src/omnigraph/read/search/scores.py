@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.read.columns.numbers import Mask
+from omnigraph.read.columns.numbers import Mask, Numbers
 from omnigraph.read.columns.sorting import nth_least
 
 Scores = npt.NDArray[np.float64]
@@ -20,7 +21,8 @@ def rounded(values: Scores) -> Scores:
     """Round scores to single precision, unless they overflow. So they do not depend on the order of summation."""
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32).astype(np.float64)
-    return np.where(np.isinf(narrow), values, narrow)
+    overflows = np.isinf(narrow)
+    return np.where(overflows, values, narrow) if overflows.any() else narrow
 
 
 def above(values: Floats, bound: float) -> np.floating:
@@ -66,3 +68,24 @@ class ApproximateScores:
             return np.zeros(len(self.values), bool)
         near: Mask = self.values <= below(self.values, self.front(count))
         return near
+
+
+@dataclass(frozen=True, slots=True)
+class PartialScores:
+    """Approximate scores of the best entities. A smaller score is better.
+
+    Attributes:
+        there: mask of the entities that have a score.
+        known: the entities whose scores are known, ascending.
+        values: approximate scores of the known entities.
+        error: see `ApproximateScores`.
+        limit: an entity with an approximate score up to this number is certainly known.
+        more: returns the approximate scores of other entities.
+    """
+
+    there: Mask
+    known: Numbers
+    values: Floats
+    error: float
+    limit: float
+    more: Callable[[Numbers], Floats]

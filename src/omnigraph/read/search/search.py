@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,10 @@ from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.rows.frame import Binding, Frame, FusedRanks
 from omnigraph.read.search.bm25 import bm25
 from omnigraph.read.search.entities import Entities, by_id, gather, parts
-from omnigraph.read.search.fusion import ArmValues, fused
+from omnigraph.read.search.fusion import fused, fused_order
 from omnigraph.read.search.inverted_index import InvertedIndex
-from omnigraph.read.search.scores import ApproximateScores, Scores
+from omnigraph.read.search.rankings import ArmValues
+from omnigraph.read.search.scores import ApproximateScores, PartialScores, Scores
 from omnigraph.read.search.vector_index import nearest_by_index
 from omnigraph.read.search.vector_sketch import Vector
 from omnigraph.read.search.vectors import Vectors, streamed_distances
@@ -288,7 +289,11 @@ class Search:
         if frame.fused:
             return frame  # The fused ranks have already been computed for all rows of the match.
         fusions = {part for part in query.ranks if isinstance(part, ir.Fusion)}
-        found = {fusion: self._fused(fusion, frame, count if fusion == first else None) for fusion in fusions}
+        unseen = query.unseen_fusion
+        found = {
+            fusion: self._fused(fusion, frame, count if fusion == first else None, scored=fusion != unseen)
+            for fusion in fusions
+        }
         if isinstance(first, ir.Fusion) and count is not None:
             fused, back = found[first]
             rows = np.flatnonzero(fused.place != NOTHING if back is None else (fused.place != NOTHING)[back])
@@ -298,20 +303,41 @@ class Search:
                 frame = frame.take(rows)
         return frame.with_fused({fusion: some if of is None else some.take(of) for fusion, (some, of) in found.items()})
 
-    def _fused(self, expr: ir.Fusion, frame: Frame, count: int | None) -> tuple[FusedRanks, Numbers | None]:
-        """Fused ranks of the distinct entities, and for each row the index of its entity (see `Entities.back`)."""
+    def _fused(
+        self, expr: ir.Fusion, frame: Frame, count: int | None, *, scored: bool
+    ) -> tuple[FusedRanks, Numbers | None]:
+        """Fused ranks of the distinct entities, and for each row the index of its entity (see `Entities.back`).
+
+        If not `scored`, only the order of the best `count` is needed.
+        """
         k = self._number(expr.k, "`k` of `rrf` has to be a whole number above zero", range(1, 2**63))
         entities = Entities.of(frame.bindings[ranked_variable(expr)])
         arms = [self._arm(arm, entities.binding) for arm in expr.arms]
-        found = fused(arms, k, lambda chosen: by_id(entities.binding.take(chosen)), count)
-        return found, entities.back
+
+        def ties(chosen: Numbers) -> Numbers:
+            return by_id(entities.binding.take(chosen))
+
+        found = None if scored or count is None else fused_order(arms, k, ties, count)
+        return fused(arms, k, ties, count) if found is None else found, entities.back
 
     def _arm(self, arm: ir.Arm, binding: Binding) -> ArmValues:
         def exact(chosen: Numbers) -> Scores:
             scores = self._scores(arm.rank, binding.take(chosen))
             return scores if isinstance(arm.rank, ir.Nearest) else -scores
 
-        return ArmValues(self._approximate(arm.rank, binding), exact, arm.weight)
+        rank = arm.rank
+        part = partial(self._nearest_part, rank, binding) if isinstance(rank, ir.Nearest) else None
+        return ArmValues(cache(partial(self._approximate, rank, binding)), exact, arm.weight, part)
+
+    def _nearest_part(self, expr: ir.Nearest, binding: Binding, count: int, depth: int) -> PartialScores | None:
+        """Scores of about `count` nearest entities; None if they cannot be found faster than all scores."""
+        query, table, name = self._query(expr, binding), binding.tables[0], expr.field.name
+        if query is None or binding.type_index is not None or bool((binding.numbers == NOTHING).any()):
+            return None
+        if self._is_streamed(table, name, len(binding.numbers)):
+            return None
+        vectors, numbers = self._vectors(table, name, binding.numbers)
+        return vectors.nearest_part(query, expr.metric, numbers, count, depth)
 
     def best(self, rank: ir.Rank, frame: Frame, count: int | None) -> Frame:
         """The rows that have a score and can be among the best `count`."""

@@ -18,7 +18,7 @@ from omnigraph.read.budget.budget import checkpoint, note_read
 from omnigraph.read.columns.entity_table import EntityTable
 from omnigraph.read.columns.numbers import Numbers
 from omnigraph.read.columns.sorting import nth_least
-from omnigraph.read.search.scores import ApproximateScores, Scores, below, rounded
+from omnigraph.read.search.scores import ApproximateScores, Floats, PartialScores, Scores, below, rounded
 from omnigraph.read.search.vector_sketch import Matrix, Vector, VectorSketch, products_of, width_of
 
 _ROW_ID = "_rowid"
@@ -33,6 +33,12 @@ CANDIDATE_FACTOR = 4
 
 SKETCH_COST_PRODUCTS = 16
 """Sketches are computed after this number of dot products per vector, which cost about as much as a sketch."""
+
+PARTIAL_COST_RATIO = 6
+"""A fusion compares the vectors with the best sketches only if they are at most 1 / `PARTIAL_COST_RATIO` of all."""
+
+MAX_SKIPPED_BITS = 8
+"""If sketches do not help in fusions, one in 2 ** `MAX_SKIPPED_BITS` fusions uses them."""
 
 _MAX_PRODUCT, _MIN_PRODUCT = 1e37, 1e-30
 """Dot products and squares between these bounds do not overflow or underflow in single precision."""
@@ -139,6 +145,43 @@ class Vectors:
         values[near] = found.values
         return ApproximateScores(values, found.error)
 
+    def nearest_part(
+        self, query: Vector, metric: ir.Metric, numbers: Numbers, count: int, depth: int
+    ) -> PartialScores | None:
+        """Approximate scores of the `count` entities with the best sketches, which include the nearest `depth`.
+
+        Returns None if the sketches do not show this, or if it would not be faster than all scores. Entities are
+        indices of `numbers`.
+        """
+        query_length = float(np.sqrt(np.square(query.astype(np.float64)).sum()))
+        few = depth * CANDIDATE_FACTOR < count and count * PARTIAL_COST_RATIO < len(numbers)
+        if not few or not self._fits_single_precision(query_length) or self.sketches.is_skipped():
+            return None
+        sketch = self._sketch(len(numbers), depth)
+        if sketch is None:
+            return None
+        chosen = None if self._is_all(numbers) else numbers
+        least = self._ordering(sketch.most(query, query_length, self.longest, chosen), metric, chosen)
+        there = ~np.isnan(least)
+        if metric is ir.Metric.COSINE:
+            there &= (self.lengths if chosen is None else self.lengths[chosen]) > 0
+        bound = float(nth_least(least, count))
+        likely = np.flatnonzero(least <= below(least, float(nth_least(least, depth * CANDIDATE_FACTOR))))
+        some = self.approximate(query, metric, numbers[likely])
+        # Other entities than the `count` have a score above `bound`, except for rounding errors.
+        limit = bound - 4 * some.error
+        suffices = bool(np.count_nonzero(some.values <= below(some.values, limit - 2 * some.error)) >= depth)
+        self.sketches.note(suffices)
+        if not suffices:
+            return None
+        known = np.flatnonzero((least <= below(least, bound)) & there)
+        values = self.approximate(query, metric, numbers[known]).values
+
+        def more(entities: Numbers) -> Floats:
+            return self.approximate(query, metric, numbers[entities]).values
+
+        return PartialScores(there, known, values, some.error, limit, more)
+
     def _fits_single_precision(self, query_length: float) -> bool:
         """Whether dot products with a query vector of this length cannot overflow or underflow in single precision."""
         return (self.longest + query_length) ** 2 < _MAX_PRODUCT and self.shortest * query_length >= _MIN_PRODUCT
@@ -193,6 +236,18 @@ class LazySketch:
     def __init__(self) -> None:
         self._asked = 0
         self._made: VectorSketch | None = None
+        self._failures = 0
+        self._skipped = 0
+
+    def is_skipped(self) -> bool:
+        """Whether not to use sketches for a fusion, because they did not help the last times."""
+        self._skipped -= 1
+        return self._skipped >= 0
+
+    def note(self, helped: bool) -> None:
+        """Note whether sketches helped in a fusion. After n failures, they are not used 2 ** n times."""
+        self._failures = 0 if helped else min(self._failures + 1, MAX_SKIPPED_BITS)
+        self._skipped = 0 if helped else 1 << self._failures
 
     def find(self, matrix: Matrix, lengths: Scores, asked: int) -> VectorSketch | None:
         if self._made is None:
