@@ -195,7 +195,7 @@ class Parts:
         expands = [e for e in block.expands if e not in waiting]
         held = {name for e in waiting for name in (e.edge_var and e.edge_var.name, e.path_var) if name}
         conditions = list(conjuncts(block.filters))
-        filters = [f for f in conditions if not mentioned(f) & (later | held)]
+        filters = [f for f in conditions if not mentioned(f, block) & (later | held)]
         optionals = []
         for optional in block.optionals:
             later -= set(introduced(optional))
@@ -224,6 +224,7 @@ class Oracle:
         self._walked: dict[tuple[int, Node], dict[Node, list[dict[str, Edge | Path | None]]]] = {}
         self._rows: list[Row] = []
         self._types: dict[str, tuple[str, ...]] = {}
+        self._values: dict[str, ir.BlockValue] = {}
         self._fused: dict[ir.Fusion, dict[Hashable, tuple[float, int]]] = {}
 
     def answer(self, read: ir.Read) -> Answer:
@@ -234,6 +235,7 @@ class Oracle:
         """
         offset, limit = self._count(read.offset) or 0, self._count(read.limit)
         self._types = {name: types for name, (_, types) in _kinds(read.match).items()}
+        self._values = {part.name: part for part in walk(read) if isinstance(part, ir.BlockValue)}
         self._rows = rows = self.solutions(read.match, Row({}))
         fails = any(row.unsure for row in rows) and limit != 0
         lines = self._grouped(read, rows) if read.grouped else self._listed(read, rows)
@@ -475,6 +477,8 @@ class Oracle:
                 return None if a is None or b is None else (a == b) is not negated
             case ir.Column(name):
                 return _sure(line.columns[name])
+            case ir.Value(name):
+                return self._block_value(self._values[name], line.one)
             case ir.Aggregate():
                 return self._aggregate(expr, line)
             case ir.TextMatch(mode, text, query, edits, analyzer):
@@ -487,6 +491,16 @@ class Oracle:
                 found = self._fusion(expr).get(line.one.holds[arms[0].rank.field.var])
                 return None if found is None else found[0]
         return reference.computed(expr, lambda part: self._value(part, line), self.params, self.now)
+
+    def _block_value(self, value: ir.BlockValue, row: Row) -> bool | int:
+        """Whether a block has a solution for a row, or how many."""
+        found = self.solutions(value.block, Row(row.holds))
+        sure = [inner for inner in found if not inner.unsure]
+        if value.function is ir.BlockFunction.EXISTS and (sure or not found):
+            return bool(sure)
+        if len(sure) < len(found):
+            raise _UnsureError
+        return len(found)
 
     def _aggregate(self, aggregate: ir.Aggregate, line: Line) -> Any:
         """One value for all rows of a group."""
@@ -555,11 +569,12 @@ class Oracle:
         The order of conditions is free, so one engine may compute such a value where another has dropped the row.
         """
         kinds = _kinds(read.match)
-        conditions = [part for block in blocks(read.match) for part in conjuncts(block.filters)]
-        return any(self._can_fail(part, kinds) for part in (*conditions, *_constants(read)))
+        conditions = [(part, block) for block in blocks(read.match) for part in conjuncts(block.filters)]
+        conditions += [(part, read.match) for part in _constants(read)]
+        return any(self._can_fail(part, block, kinds) for part, block in conditions)
 
-    def _can_fail(self, condition: ir.Expr, kinds: Mapping[str, tuple[bool, tuple[str, ...]]]) -> bool:
-        names = sorted(mentioned(condition))
+    def _can_fail(self, condition: ir.Expr, block: ir.Block, kinds: Mapping[str, tuple[bool, tuple[str, ...]]]) -> bool:
+        names = sorted(mentioned(condition, block))
         if any(name not in kinds for name in names):
             return True  # a path
         choices = []
@@ -653,7 +668,7 @@ def introduced(block: ir.Block) -> list[str]:
 
 def blocks(block: ir.Block) -> Iterator[ir.Block]:
     yield block
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from blocks(inner)
 
 
@@ -677,13 +692,14 @@ def _constants(read: ir.Read) -> Iterator[ir.Expr]:
     for part in walk(read):
         if not isinstance(part, _COMPUTED) or mentioned(part):
             continue
-        if not any(isinstance(inner, ir.Column | ir.Aggregate) for inner in walk(part)):
+        if not any(isinstance(inner, ir.Column | ir.Aggregate | ir.Value) for inner in walk(part)):
             yield part
 
 
-def mentioned(expr: ir.Expr) -> set[str]:
-    """The variables of an expression."""
+def mentioned(expr: ir.Expr, block: ir.Block | None = None) -> set[str]:
+    """The variables of an expression, also those that it needs for the values of inner blocks of a block."""
     names: set[str] = set()
+    inner = {value.name: value.block.outer for value in block.values} if block is not None else {}
     for part in walk(expr):
         match part:
             case ir.Prop(var) | ir.Ident(var) | ir.Entity(var) | ir.TypeOf(var):
@@ -692,4 +708,6 @@ def mentioned(expr: ir.Expr) -> set[str]:
                 names.add(var)
             case ir.SameEntity(left, right):
                 names |= {left, right}
+            case ir.Value(name):
+                names |= {*inner.get(name, ())}
     return names

@@ -285,6 +285,7 @@ class Maker:
             (4, self.scalar),
             (2, lambda: f"${self.rng.choice(list(self.scope.nodes))}"),
             (1, self.type_name),
+            (1, lambda: self.block_value("count")),
             (4 if self.scope.paths else 0, self._path_part),
         )
 
@@ -358,12 +359,35 @@ class Maker:
             (2, self.identity),
         )
         if depth > 0:
-            simple = (*simple, (3, self.text_filter))
+            simple = (*simple, (3, self.text_filter), (4, lambda: self.tested_block(depth - 1)))
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
             return f"not ({joined})" if self.chance(30) else joined
         return self.weighted(*simple)
+
+    def tested_block(self, depth: int = 0) -> str:
+        """A condition on the value of a block."""
+        if self.chance(60):
+            return f"{self.pick('', '', 'not ')}{self.block_value('exists', depth)}"
+        count, number = self.block_value("count", depth), self.pick("0", "1", "1", "2", "3", self.number(0))
+        return f"{count} {self.pick(*ORDERS)} {number}"
+
+    def block_value(self, word: str, depth: int = 0) -> str:
+        """An `exists` or `count` block that uses bound variables."""
+        outside = self.scope.copy()
+        inner: list[str] = []
+        for _ in range(self.pick(1, 1, 1, 2)):
+            self.add(inner, 0, "step" if self.chance(80) else "filter")
+        if self.chance(25):
+            inner.append(self.condition(depth))
+        if self.chance(15):
+            self.add(inner, 0, "block")
+        known = list(outside.nodes)
+        if not inner or self.chance(10):
+            inner.append(self.about(self.rng.choice(known)))
+        self.scope = outside
+        return f"{word} {{ {'  '.join(inner)} }}"
 
     def against_constant(self, var: str | None = None) -> str:
         """A comparison of a property and a constant, in either order, as a table scan can evaluate it."""

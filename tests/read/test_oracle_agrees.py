@@ -128,7 +128,7 @@ def too_large(query: Query, state: State) -> bool:
 
 def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
     yield from block.nodes
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from _nodes(inner)
 
 

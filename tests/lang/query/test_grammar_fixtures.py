@@ -25,7 +25,7 @@ PRODUCTIONS = {
     # expressions
     *("expr", "disjunction", "conjunction", "inversion", "op", "cmp", "membership", "null_test", "sum", "product"),
     *("minus", "access", "now", "nearest", "search", "fuzzy", "match_text", "bm25", "rrf", "aggregate", "call"),
-    "option",
+    *("option", "block_value"),
     # writes
     *("write", "statement", "insert", "create", "merge", "kind", "update", "delete", "assign", "predicate"),
     # literals and tokens

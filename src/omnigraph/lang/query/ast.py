@@ -151,6 +151,15 @@ class Logical:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockValue:
+    """`exists { … }` or `count { … }`: whether a block has a match for a row, or how many it has."""
+
+    function: str
+    clauses: tuple[Clause, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 Expr = (
     Literal
     | ListLiteral
@@ -167,6 +176,7 @@ Expr = (
     | NullTest
     | Not
     | Logical
+    | BlockValue
 )
 
 Value = Literal | ListLiteral | Var | Now

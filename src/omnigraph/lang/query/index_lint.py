@@ -51,7 +51,7 @@ def _block_needs(
 ) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
     owners = outer | _owners(block, catalog)
     yield from _uses_without_index(block.filters, owners)
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from _block_needs(inner, owners, catalog)
 
 

@@ -138,7 +138,7 @@ def _block_reads(block: ir.Block) -> set[TypeRef]:
     for expand in block.expands:
         for step in expand.steps:
             refs |= {_edge(step.edge), _node(step.left_type), _node(step.right_type)}
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         refs |= _block_reads(inner)
     return refs
 

@@ -179,7 +179,7 @@ class QueryParser(ExpressionParser):
     def _read(self) -> ast.Read:
         start = self.i
         self.i += 1
-        match = self._block()
+        match = self.block()
         match_span = self.span_from(start)
         if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
             raise self.error(
@@ -230,13 +230,15 @@ class QueryParser(ExpressionParser):
         hint = "write 'offset'" if word == "skip" else None
         return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
-    def _block(self) -> tuple[ast.Clause, ...]:
+    def block(self) -> tuple[ast.Clause, ...]:
         """Parse the clauses between two braces."""
         self.descend()
         self.expect("{")
+        in_where, self.in_where = self.in_where, False
         clauses = [self._clause()]
         while not self.accept("}"):
             clauses.append(self._clause())
+        self.in_where = in_where
         self.ascend()
         return tuple(clauses)
 
@@ -252,18 +254,13 @@ class QueryParser(ExpressionParser):
             text = self.texts[i]
             if after == "{" and text in ("not", "optional"):
                 self.i = i + 1
-                clauses = self._block()
+                clauses = self.block()
                 span = self.span_from(i)
                 return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
             if text == "shortest" and after == "var":
                 return self._shortest()
             if text == "not" and after == "var" and self._negates_traversal():
                 raise self.error("'not' must be followed by a block or an expression", hint="write not { … }")
-            if text == "exists" and after == "{":
-                raise self.error(
-                    "there is no block 'exists'",
-                    hint="write its clauses directly in 'match', and 'return distinct' if they give duplicate rows",
-                )
         if self._at_dashes() and self.kinds[i + 2] in ("name", "type") and self.kinds[i + 3] != "(":
             raise self.error("a clause does not begin with --", hint=COMMENTS)
         if kind in ("}", "end", ","):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import NamedTuple
 
 from omnigraph.errors import Span
@@ -76,6 +76,22 @@ def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Ite
         written = [clause for clause in clauses if isinstance(clause, kind)]
         for clause, lowered in zip(written, inner, strict=True):
             yield from _blocks(clause.clauses, lowered, clause.span)
+    filters = tuple(clause for clause in clauses if isinstance(clause, ast.Filter))
+    # The match of a query also has the blocks of its columns. They have no source here.
+    for node, value in zip(_block_values(filters), block.values, strict=False):
+        yield from _blocks(node.clauses, value.block, node.span)
+
+
+def _block_values(node: object) -> Iterator[ast.BlockValue]:
+    """The `exists` and `count` blocks in source order, without those inside other blocks."""
+    if isinstance(node, ast.BlockValue):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _block_values(part)
+    elif is_dataclass(node):
+        for member in fields(node):
+            yield from _block_values(getattr(node, member.name))
 
 
 def _products(query: ast.Query, blocks: Iterable[_SourceBlock], catalog: Catalog) -> Iterator[Finding]:
@@ -147,7 +163,11 @@ def _components(block: ir.Block) -> list[set[str]]:
                 owners[expand.edge_var.name] = expand.left
             if expand.path_var is not None:
                 owners[expand.path_var] = expand.left
-    links += [{owners.get(name, name) for name in _variables(condition)} for condition in block.filters]
+    blocks = {value.name: value.block.outer for value in block.values}
+    for condition in block.filters:
+        values = (part.name for part in walk(condition) if isinstance(part, ir.Value))
+        names = {*_variables(condition), *(name for value in values for name in blocks.get(value, ()))}
+        links.append({owners.get(name, name) for name in names})
     for part in optionals:
         # An optional block connects its variables with the outer ones. Cross products inside it are found separately.
         links.append({owners.get(name, name) for name in part.outer} | {node.name for node in part.nodes})

@@ -23,6 +23,7 @@ from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
 from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
+from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_portions import first_portion
 from omnigraph.read.plan.plan_rank import ranked_nodes
@@ -150,7 +151,7 @@ class Planner:
             match.keep_planning_entries(block, entries)
         order = order_block(block, bound, rows, statistics)
         estimates: tuple[float, ...] = ()
-        if trace is not None or block.optionals or block.negations:
+        if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)
         if trace is not None:
             self._statistics.append(statistics)
@@ -165,6 +166,14 @@ class Planner:
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
         operators, estimates = _with_closing_edges(operators, estimates)
+        if block.values:
+
+            def inner_pipeline(inner: QueryBlock, known: frozenset[str], rows: float) -> Pipeline:
+                return self.pipeline(inner, known, rows, match)
+
+            operators, estimates = with_block_values(
+                block, operators, estimates, bound, rows, inner_pipeline, statistics.shares
+            )
         return Pipeline(
             block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
         )

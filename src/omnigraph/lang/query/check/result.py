@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph.errors import Span, TypeCheckError
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.expr import Allow, Expressions
-from omnigraph.lang.query.check.match import block
+from omnigraph.lang.query.check.match import BlockValues, block
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
 _RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
-_ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
+_ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column, ir.Value)
 """Expressions whose value can differ between rows."""
 
 
@@ -23,7 +25,7 @@ def read(node: ast.Read, context: Context) -> ir.Read:
     result = _Result(node, scope)
     result.project()
     return ir.Read(
-        match=match,
+        match=replace(match, values=(*match.values, *result.block_values)),
         columns=tuple(result.columns.values()),
         grouped=result.grouped,
         distinct=node.distinct,
@@ -45,6 +47,7 @@ class _Result:
         self.written: dict[ast.Expr, str] = {}
         """Column names by source expression, for sort keys that repeat a projection."""
         self.aggregated: set[str] = set()
+        self.block_values: list[ir.BlockValue] = []
         self.grouped = any(_has_aggregate(p.expr) for p in node.projections)
 
     # return
@@ -54,7 +57,8 @@ class _Result:
             if isinstance(projection.expr, ast.Access) and projection.expr.property == "*":
                 self._star(projection, projection.expr)
                 continue
-            expressions = Expressions(self.scope, Allow.RANKS | Allow.AGGREGATES, self._earlier_alias)
+            allow, blocks = Allow.RANKS | Allow.AGGREGATES, BlockValues(self.scope, self.block_values)
+            expressions = Expressions(self.scope, allow, self._earlier_alias, blocks)
             expr = self._projected(projection.expr, expressions)
             name = projection.alias or _column_name(projection.expr)
             self._check_nesting(projection.expr)
@@ -136,7 +140,7 @@ class _Result:
     def _check_mixed(self, node: ast.Expr) -> None:
         """Check that an expression has only constants, parameters and aliases outside of its aggregates."""
         for leaf in _outside_aggregates(node):
-            if isinstance(leaf, ast.Access | ast.Call) or (
+            if isinstance(leaf, ast.Access | ast.Call | ast.BlockValue) or (
                 isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
             ):
                 raise fail(
@@ -167,7 +171,7 @@ class _Result:
     def _check_having(self, node: ast.Expr) -> None:
         for leaf in _outside_aggregates(node):
             if (
-                isinstance(leaf, ast.Access)
+                isinstance(leaf, ast.Access | ast.BlockValue)
                 or (isinstance(leaf, ast.Call) and leaf.function == "type")
                 or (isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params)
             ):

@@ -55,9 +55,10 @@ class Context:
     catalog: Catalog
     params: dict[str, ir.Parameter]
     used_params: set[str] = field(default_factory=set)
-    hidden: set[str] = field(default_factory=set)
-    """The local variables of `not` blocks."""
+    hidden: dict[str, str] = field(default_factory=dict)
+    """The local variables of `not`, `exists` and `count` blocks, each with the word before its block."""
     anonymous: int = 0
+    block_values: int = 0
 
     def fresh(self, name: str) -> str:
         """The name of a variable. Each `$_` gets a unique name that cannot occur in source text."""
@@ -126,10 +127,15 @@ class Scope:
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
         hint = did_you_mean(f"${name}", (f"${known}" for known in self.all_names()))
         if name in self.context.hidden:
-            hint = "variables of a 'not' block are not visible outside of the block"
+            word = self.context.hidden[name]
+            hint = f"variables of {article(word)} '{word}' block are not visible outside of the block"
         if name == ANONYMOUS:
             return fail(code, "$_ has no name that could be used again", span, hint="give the variable a name")
         return fail(code, f"nothing binds ${name}", span, hint=hint)
+
+
+def article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
 
 
 def entity(variable: Variable) -> ir.Expr:

@@ -85,6 +85,7 @@ class Block:
     Attributes:
         nodes: the variables that the block binds, in the order of their first use.
         outer: the variables of enclosing blocks that the block uses, sorted.
+        values: the `exists` and `count` blocks in its filters; for the `match` of a query, also in its columns.
     """
 
     nodes: tuple[NodeVar, ...]
@@ -93,6 +94,25 @@ class Block:
     optionals: tuple[Block, ...] = ()
     negations: tuple[Block, ...] = ()
     outer: tuple[str, ...] = ()
+    values: tuple[BlockValue, ...] = ()
+
+
+class BlockFunction(StrEnum):
+    EXISTS = "exists"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValue:
+    """`exists { … }` or `count { … }`: for each row, whether the block has a match, or how many. Never null.
+
+    Attributes:
+        name: identifies the value in the query. Expressions refer to it with `Value`.
+    """
+
+    name: str
+    function: BlockFunction
+    block: Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ def _block(block: q.Block, level: int) -> list[str]:
     for word, blocks in (("optional", block.optionals), ("not", block.negations)):
         for inner in blocks:
             lines += [f"{pad}{word}", *_block(inner, level + 1)]
+    for value in block.values:
+        lines += [f"{pad}value {value.name} {value.function.value}", *_block(value.block, level + 1)]
     return lines
 
 
@@ -114,6 +116,8 @@ def expression(node: e.Expr) -> str:
             return f"{node.part.value}(${node.var})"
         case e.Column():
             return f"column({node.name})"
+        case e.Value():
+            return f"value({node.name})"
         case e.VarIsNull():
             return f"(${node.var} is {'not ' if node.negated else ''}null)"
         case e.SameEntity():
