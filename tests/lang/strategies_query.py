@@ -180,16 +180,15 @@ def reads(vocabulary: Vocabulary) -> st.SearchStrategy[ast.Read]:
         vocabulary.variables.map(ast.Var),
         (st.integers(0, 50) | st.integers(0, 10**40 - 1)).map(lambda n: ast.Literal(LiteralKind.INT, n)),
     )
-    return st.builds(
-        ast.Read,
-        clauses(vocabulary),
-        projections.map(tuple),
-        st.booleans(),
-        st.lists(st.builds(ast.Filter, expr), max_size=2).map(tuple),
-        st.lists(st.builds(ast.Sort, expr, either, either), max_size=3).map(tuple),
-        count,
-        count,
-    )
+    having = st.lists(st.builds(ast.Filter, expr), max_size=2).map(tuple)
+    order = st.lists(st.builds(ast.Sort, expr, either, either), max_size=3).map(tuple)
+    listed, match = projections.map(tuple), clauses(vocabulary)
+    plain = st.builds(ast.Read, match, listed, st.booleans(), having, order, count, count)
+    first = st.builds(ast.Stage, match, listed, having, order, count)
+    later = st.builds(ast.Stage, st.just(()) | match, listed, having, order, count)
+    stages = st.tuples(first, st.lists(later, max_size=1)).map(lambda parts: (parts[0], *parts[1]))
+    staged = st.builds(ast.Read, st.just(()) | match, listed, st.booleans(), having, order, count, count, stages)
+    return plain | staged
 
 
 def writes(vocabulary: Vocabulary) -> st.SearchStrategy[ast.Write]:

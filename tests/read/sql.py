@@ -98,6 +98,8 @@ class Statement:
     """
 
     def __init__(self, catalog: Catalog, read: ir.Read, params: Mapping[str, Any], now: int, nodes: int) -> None:
+        if read.stages:
+            raise NotRelationalError("stages")
         self._catalog = catalog
         self._params = params
         self._now = now

@@ -19,7 +19,7 @@ PRODUCTIONS = {
     # files, queries and parameters
     *("query_file", "query", "note", "params", "param", "param_type", "enum_of", "default"),
     # reads
-    *("read", "distinct", "clause", "negation", "optional", "pattern", "matcher", "value"),
+    *("read", "stages", "stage", "distinct", "clause", "negation", "optional", "pattern", "matcher", "value"),
     *("traversal", "shortest", "edge_var", "either_way", "edges", "edge_word", "hops", "filter", "text_clause"),
     *("projection", "alias", "having", "order", "sort", "nulls", "limit", "offset"),
     # expressions

@@ -50,6 +50,7 @@ _ERRORS = {
     "T40": "two queries with the same name in a file",
     "T41": "a date, datetime or integer literal that is not valid",
     "T42": "a regular expression that is not valid",
+    "T43": "an entry of `with` that cannot go on: a value without a name, a renamed variable, or `$v.*`",
 }
 
 _WARNINGS = {
@@ -63,6 +64,8 @@ _WARNINGS = {
     "L209": "a mutation that sets a property to its default",
     "L215": "a hop range that is longer than every possible traversal",
     "L216": "an ascending order by a bm25 or rrf column, which puts the best results last",
+    "L217": "a value of a stage that no later clause uses",
+    "L218": "a variable with the name of a variable that ended at `with`",
 }
 
 _INFOS = {

@@ -281,7 +281,25 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """`match { … } with { … }`: the rows that the next stage starts with. The first stage has a match."""
+
+    match: tuple[Clause, ...]
+    projections: tuple[Projection, ...]
+    having: tuple[Filter, ...] = ()
+    order: tuple[Sort, ...] = ()
+    limit: Literal | Var | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+    match_span: Span = field(default=NOWHERE, compare=False)
+    with_span: Span = field(default=NOWHERE, compare=False)
+    having_span: Span = field(default=NOWHERE, compare=False)
+    order_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
+    """A query that reads. After stages, `match` may be empty."""
+
     match: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool = False
@@ -289,6 +307,7 @@ class Read:
     order: tuple[Sort, ...] = ()
     limit: Literal | Var | None = None
     offset: Literal | Var | None = None
+    stages: tuple[Stage, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
     match_span: Span = field(default=NOWHERE, compare=False)
     return_span: Span = field(default=NOWHERE, compare=False)

@@ -41,9 +41,12 @@ _Owners = dict[str, tuple[NodeType | EdgeType, ...]]
 
 
 def _needs(read: ir.Read, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
-    yield from _block_needs(read.match, {}, catalog)
-    result = (read.columns, read.having, read.order)
-    yield from _uses_without_index(result, _owners(read.match, catalog))
+    owners: _Owners = {}
+    for part, carried in (*((stage.read, stage.carried) for stage in read.stages), (read, ())):
+        yield from _block_needs(part.match, owners, catalog)
+        owners |= _owners(part.match, catalog)
+        yield from _uses_without_index((part.columns, part.having, part.order), owners)
+        owners = {name: types for name, types in owners.items() if name in carried}
 
 
 def _block_needs(

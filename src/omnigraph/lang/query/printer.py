@@ -65,17 +65,27 @@ class _Printer:
         self.out.close(end=query.span.end or None)
 
     def read(self, read: ast.Read) -> None:
-        self.block("match", read.match, read.match_span)
-        word = "return distinct" if read.distinct else "return"
-        self.listing(word, [_projection(p) for p in read.projections], read.projections, read.return_span)
-        if read.having:
-            filters = [filter_clause(f.expr, guard_end=i + 1 < len(read.having)) for i, f in enumerate(read.having)]
-            self.listing("having", filters, read.having, read.having_span, separator="")
-        if read.order:
-            self.listing("order", [_sort(s) for s in read.order], read.order, read.order_span)
-        for word, count in (("limit", read.limit), ("offset", read.offset)):
-            if count is not None:
-                self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
+        for stage in read.stages:
+            self.rows(stage, "with", stage.with_span)
+            self.count("limit", stage.limit)
+        self.rows(read, "return distinct" if read.distinct else "return", read.return_span)
+        self.count("limit", read.limit)
+        self.count("offset", read.offset)
+
+    def rows(self, part: ast.Read | ast.Stage, word: str, span: Span) -> None:
+        """Print the clauses of a read or a stage, except its counts."""
+        if part.match:
+            self.block("match", part.match, part.match_span)
+        self.listing(word, [_projection(p) for p in part.projections], part.projections, span)
+        if part.having:
+            filters = [filter_clause(f.expr, guard_end=i + 1 < len(part.having)) for i, f in enumerate(part.having)]
+            self.listing("having", filters, part.having, part.having_span, separator="")
+        if part.order:
+            self.listing("order", [_sort(s) for s in part.order], part.order, part.order_span)
+
+    def count(self, word: str, count: ast.Literal | ast.Var | None) -> None:
+        if count is not None:
+            self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
 
     def has_comment(self, span: Span) -> bool:
         """Whether a block contains a comment after its opening brace. An earlier comment is printed above the block."""

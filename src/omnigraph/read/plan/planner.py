@@ -31,6 +31,7 @@ from omnigraph.read.plan.plan_shape import shape_operators
 from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
+from omnigraph.read.rows.frame import Frame
 from omnigraph.read.shape.window import window
 
 
@@ -40,16 +41,22 @@ class Planner:
     Args:
         query: the query.
         context: the state of the running read: snapshot, parameters and budget.
+        stage: the stage before the query; None if there is none.
+        rows: the rows of that stage, or their estimated number if the stage was not run.
 
     Attributes:
         match: the execution state of the match. It keeps the results of conditions that were evaluated while planning.
     """
 
-    def __init__(self, query: ReadQuery, context: Context) -> None:
+    def __init__(
+        self, query: ReadQuery, context: Context, stage: ReadQuery | None = None, rows: Frame | float = 1.0
+    ) -> None:
         self._query = query
         self._context = context
+        self._bound = None if stage is None else stage.passed_on
+        self._rows = rows.count if isinstance(rows, Frame) else rows
         self._statistics: list[Statistics] = []
-        self.match = MatchRun(query, context, self)
+        self.match = MatchRun(query, context, self, rows if isinstance(rows, Frame) else None)
 
     def plan(self, *, in_chunks: bool = False) -> Plan:
         """Choose the physical plan.
@@ -59,13 +66,16 @@ class Planner:
         """
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
-        match = self._count() or self._rank(wanted) or self._portions(wanted) or self._all_rows()
+        if self._bound is not None:
+            match: MatchOperator = self._all_rows()
+        else:
+            match = self._count() or self._rank(wanted) or self._portions(wanted) or self._all_rows()
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     # Alternatives for the match
 
     def _all_rows(self) -> MatchOperator:
-        return AllRows(self.pipeline(self._query.match, frozenset(), 1, self.match))
+        return AllRows(self.pipeline(self._query.match, self._bound or frozenset(), self._rows, self.match))
 
     def _count(self) -> MatchOperator | None:
         """Count the matches of some variables, if the result is grouped and these variables need not be in the rows."""

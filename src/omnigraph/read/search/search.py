@@ -265,11 +265,15 @@ class Search:
     # Order by rank
 
     def prepare(self, query: ReadQuery) -> None:
-        """Embed all query texts of a read. Call it before the read is executed."""
-        wanted = [part for part in query.ranks if isinstance(part, ir.Nearest) and part not in self._queries]
+        """Embed all query texts of a read and of its stages. Call it before the read is executed."""
+        wanted: dict[ir.Nearest, Sequence[str]] = {}
+        types: dict[str, Sequence[str]] = {}
+        for part in (*query.stages, query):
+            types |= {node.name: node.types for node in _nodes(part.read.match)}
+            found = (rank for rank in part.ranks if isinstance(rank, ir.Nearest) and rank not in self._queries)
+            wanted |= {rank: types[rank.field.var] for rank in found}
         if wanted:
-            types = {node.name: node.types for node in _nodes(query.read.match)}
-            self._embed({part: types[part.field.var] for part in wanted})
+            self._embed(wanted)
 
     def share_queries(self, other: Search) -> None:
         """Copy the query vectors from another `Search` object of the same read."""

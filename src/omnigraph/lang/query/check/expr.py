@@ -95,8 +95,15 @@ class Expressions:
         return variable
 
     def _name(self, node: ast.Name) -> ir.Expr:
+        value = self.scope.find_value(node.name) if self.resolve is None else None
+        if value is not None:
+            return value
         if self.resolve is None:
-            hint = f"a variable is written ${node.name}, a text in double quotes"
+            if node.name in self.scope.context.ended:
+                hint = "name it in 'with', so that it goes on"
+                raise fail("T26", f"the value '{node.name}' ended at 'with'", node.span, hint=hint)
+            near = did_you_mean(node.name, self.scope.visible()[1])
+            hint = near or f"a variable is written ${node.name}, a text in double quotes"
             if node.name in ("and", "or"):
                 hint = "'and' and 'or' join two conditions of one filter; nothing is written between clauses"
             raise fail("T26", f"the name '{node.name}' is not allowed here", node.span, hint=hint)
@@ -203,7 +210,9 @@ class Expressions:
     def _block_value(self, node: ast.BlockValue) -> ir.Expr:
         if self.blocks is None:
             hint = "give it an alias in 'return' and use the alias, or filter in 'match'"
-            raise fail("T33", f"{node.function} {{ … }} is only allowed in 'match' and 'return'", node.span, hint=hint)
+            raise fail(
+                "T33", f"{node.function} {{ … }} is only allowed in 'match', 'with' and 'return'", node.span, hint=hint
+            )
         return self.blocks(node)
 
     def _arithmetic(self, node: ast.Arithmetic) -> ir.Expr:
@@ -266,7 +275,8 @@ class Expressions:
     def _aggregate(self, node: ast.Aggregate) -> ir.Expr:
         if Allow.AGGREGATES not in self.allow:
             hint = "give it an alias in 'return' and use the alias"
-            raise fail("T30", f"{node.function}(…) is only allowed in 'return' and 'having'", node.span, hint=hint)
+            where = "'return', 'with' and 'having'"
+            raise fail("T30", f"{node.function}(…) is only allowed in {where}", node.span, hint=hint)
         self.aggregates += 1
         return aggregate(node, self)
 

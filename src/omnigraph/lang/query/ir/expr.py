@@ -461,7 +461,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value that belongs to the row, by name: the result of a block, see `BlockValue`."""
+    """A value that belongs to the row, by name: of an earlier stage (`Stage`), or the result of a `BlockValue`."""
 
     name: str
     type: ValueType
