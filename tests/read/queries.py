@@ -361,7 +361,7 @@ class Maker:
             (2, self.identity),
         )
         if depth > 0:
-            simple = (*simple, (3, self.text_filter), (4, lambda: self.tested_block(depth - 1)))
+            simple = (*simple, (3, self.text_filter), (2, lambda: self.tested_block(depth - 1)))
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
@@ -371,9 +371,11 @@ class Maker:
     def tested_block(self, depth: int = 0) -> str:
         """A condition on the value of a block."""
         if self.chance(60):
-            return f"{self.pick('', '', 'not ')}{self.block_value('exists', depth)}"
-        count, number = self.block_value("count", depth), self.pick("0", "1", "1", "2", "3", self.number(0))
-        return f"{count} {self.pick(*ORDERS)} {number}"
+            tested = f"{self.pick('', '', 'not ')}{self.block_value('exists', depth)}"
+        else:
+            number = self.pick("0", "1", "1", "2", "3", self.number(0))
+            tested = f"{self.block_value('count', depth)} {self.pick(*ORDERS)} {number}"
+        return f"{tested} or {self.condition(0)}" if self.chance(50) else tested
 
     def block_value(self, word: str, depth: int = 0) -> str:
         """An `exists` or `count` block that uses bound variables."""
@@ -603,11 +605,15 @@ class Maker:
                 if expand.path_var is not None:
                     self.scope.paths.append(expand.path_var)
 
-    def match(self, *, following: bool = False) -> list[str]:
-        """The clauses of a match. After a stage (`following`), it may start with the variables that go on."""
+    def match(self, *, few: bool = False, following: bool = False) -> list[str]:
+        """The clauses of a match.
+
+        The matches of a query with stages have few clauses, so that most of them have rows. After a stage
+        (`following`), a match may start with the variables that go on.
+        """
         clauses = [] if following and self.scope.nodes and self.chance(90) else [self.pattern()]
         loose: list[str] = []
-        for _ in range(self.pick(0, 1, 1, 2) if following else self.pick(0, 1, 1, 2, 2, 3, 4)):
+        for _ in range(self.pick(0, 1, 1, 2) if few or following else self.pick(0, 1, 1, 2, 2, 3, 4)):
             what = self.weighted(
                 (10, lambda: "step"), (3, lambda: "filter"), (4, lambda: "block"), (2, lambda: "pattern")
             )
@@ -637,7 +643,7 @@ class Maker:
 
     def staged(self) -> str:
         """A query with stages. Some have no match after a stage."""
-        text = f"match {{ {'  '.join(self.match())} }}"
+        text = f"match {{ {'  '.join(self.match(few=True))} }}"
         for _ in range(self.pick(1, 1, 1, 2)):
             text += self.stage(text)
             clauses: list[str] = []

@@ -183,6 +183,14 @@ def test_ranks_in_stages(graph: Graph) -> None:
     assert rows(graph, text) == [["b"]]
 
 
+def test_search_in_a_property_that_only_one_type_of_the_variable_has(graph: Graph) -> None:
+    start = "match { $x: Named } with { $x } match { $x: P }"
+    assert rows(graph, start + ' return { $x.id } order { bm25($x.text, "fox") }') == [["b"], ["a"]]
+    assert rows(graph, start + " return { $x.id } order { nearest($x.vec, [3.0, 0.0]) } limit 1") == [["d"]]
+    text = 'match { $x: Named  not { $x: P  search($x.text, "fox") } } return { $x.id, type($x) as t }'
+    assert rows(graph, text) == [["a", "Q"], ["c", "P"], ["d", "P"], ["x", "Q"]]
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Six hundred nodes, each with edges to the next ten."""

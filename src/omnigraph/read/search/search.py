@@ -83,7 +83,7 @@ class Search:
         entities = Entities.of(binding)
         found = np.full(len(entities.binding.numbers), np.nan)
         for table, rows in parts(entities.binding):
-            if query is not None and len(rows):
+            if query is not None and len(rows) and table.has_column(expr.field.name):
                 found[rows] = self._distances(expr, query, table, entities.binding.numbers[rows])
         return entities.spread(found)
 
@@ -114,7 +114,7 @@ class Search:
         query = self._query(expr, binding)
         found: list[tuple[Numbers, ApproximateScores]] = []
         for table, rows in parts(binding):
-            if query is not None and len(rows):
+            if query is not None and len(rows) and table.has_column(expr.field.name):
                 if self._is_streamed(table, expr.field.name, len(rows)):
                     found.append(
                         (rows, ApproximateScores(self._distances(expr, query, table, binding.numbers[rows]), 0.0))
@@ -140,7 +140,7 @@ class Search:
 
     def _match(self, expr: ir.TextMatch, table: EntityTable) -> Mask:
         text = self._text(expr.query)
-        if text is None:
+        if text is None or not table.has_column(expr.field.name):
             return np.zeros(table.slots, bool)
         analyzer = expr.analyzer
         if expr.mode is ir.TextMode.FUZZY:
@@ -188,8 +188,14 @@ class Search:
         key = (expr, tuple(table.key for table in tables))
         if key not in self._relevances:
             text = self._text(expr.query)
-            words = [self._words(table, expr.field.name, expr.analyzer) for table in tables]
-            self._relevances[key] = bm25(words, [] if text is None else words_of(text, expr.analyzer)[0])
+            # A variable of an enclosing block or an earlier stage may have types without the property.
+            there = [table for table in tables if table.has_column(expr.field.name)]
+            words = [self._words(table, expr.field.name, expr.analyzer) for table in there]
+            scores = iter(bm25(words, [] if text is None else words_of(text, expr.analyzer)[0]))
+            missing = {table.key for table in tables} - {table.key for table in there}
+            self._relevances[key] = [
+                np.full(table.slots, np.nan) if table.key in missing else next(scores) for table in tables
+            ]
         return self._relevances[key]
 
     def _words(self, table: EntityTable, name: str, analyzer: ir.Analyzer) -> InvertedIndex:
