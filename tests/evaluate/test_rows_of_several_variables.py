@@ -49,6 +49,9 @@ class Joined:
     def column(self, name: str) -> pa.Array:
         return pa.array([10, 20, 30, 40])
 
+    def value(self, name: str) -> pa.Array:
+        return pa.array([True, False, None, True])
+
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         return (
             pa.array([True, False, True, False]) if isinstance(expr, ir.TextMatch) else pa.array([0.5, None, 2.0, 1.0])

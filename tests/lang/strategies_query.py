@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from omnigraph.lang.functions import AGGREGATES
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
-from omnigraph.lang.query.expressions import COMPARISONS
+from omnigraph.lang.query.expressions import BLOCK_VALUES, COMPARISONS
 from omnigraph.lang.types import MAX_VECTOR_DIM, WRITTEN_SCALARS, Scalar, ValueType
 
 WORDS = (
@@ -109,7 +109,9 @@ def expressions(vocabulary: Vocabulary, *, in_where: bool = False, leaves: int =
         arguments = st.lists(inner, max_size=3).map(tuple)
         options = st.lists(st.tuples(vocabulary.names, inner), max_size=2).map(tuple)
         functions = vocabulary.functions.filter(lambda name: name not in _SYNTAX_CALLS)
+        held = st.lists(_simple_clauses(vocabulary, inner), min_size=1, max_size=2).map(tuple)
         return st.one_of(
+            st.builds(ast.BlockValue, st.sampled_from(sorted(BLOCK_VALUES)), held),
             st.builds(ast.Call, functions, arguments, st.just(()) | options),
             st.builds(ast.Aggregate, st.sampled_from(sorted(AGGREGATES)), inner, st.booleans()),
             st.just(ast.Aggregate("count", None)),
@@ -136,8 +138,8 @@ def _assigns(vocabulary: Vocabulary, least: int) -> st.SearchStrategy[tuple[ast.
     return st.lists(st.builds(ast.Assign, vocabulary.names, values), min_size=least, max_size=3).map(tuple)
 
 
-def clauses(vocabulary: Vocabulary) -> st.SearchStrategy[tuple[ast.Clause, ...]]:
-    """The clauses of one block."""
+def _simple_clauses(vocabulary: Vocabulary, expr: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Clause]:
+    """Clauses without blocks. `expr` are the filters."""
     variables = vocabulary.variables
     pattern = st.builds(ast.Pattern, variables, vocabulary.types, st.just(()) | _assigns(vocabulary, 1))
     words = st.lists(vocabulary.edge_words.filter(lambda word: word != "not"), max_size=3).map(tuple)
@@ -151,7 +153,12 @@ def clauses(vocabulary: Vocabulary) -> st.SearchStrategy[tuple[ast.Clause, ...]]
         st.none() | st.builds(ast.Hops, _COUNTS, st.none() | _COUNTS),
         st.none() | variables,
     )
-    simple: st.SearchStrategy[ast.Clause] = pattern | traversal | st.builds(ast.Filter, expressions(vocabulary))
+    return pattern | traversal | st.builds(ast.Filter, expr)
+
+
+def clauses(vocabulary: Vocabulary) -> st.SearchStrategy[tuple[ast.Clause, ...]]:
+    """The clauses of one block."""
+    simple = _simple_clauses(vocabulary, expressions(vocabulary))
 
     def blocks(inner: st.SearchStrategy[ast.Clause]) -> st.SearchStrategy[ast.Clause]:
         held = st.lists(inner, min_size=1, max_size=3).map(tuple)
@@ -173,16 +180,15 @@ def reads(vocabulary: Vocabulary) -> st.SearchStrategy[ast.Read]:
         vocabulary.variables.map(ast.Var),
         (st.integers(0, 50) | st.integers(0, 10**40 - 1)).map(lambda n: ast.Literal(LiteralKind.INT, n)),
     )
-    return st.builds(
-        ast.Read,
-        clauses(vocabulary),
-        projections.map(tuple),
-        st.booleans(),
-        st.lists(st.builds(ast.Filter, expr), max_size=2).map(tuple),
-        st.lists(st.builds(ast.Sort, expr, either, either), max_size=3).map(tuple),
-        count,
-        count,
-    )
+    having = st.lists(st.builds(ast.Filter, expr), max_size=2).map(tuple)
+    order = st.lists(st.builds(ast.Sort, expr, either, either), max_size=3).map(tuple)
+    listed, match = projections.map(tuple), clauses(vocabulary)
+    plain = st.builds(ast.Read, match, listed, st.booleans(), having, order, count, count)
+    first = st.builds(ast.Stage, match, listed, having, order, count)
+    later = st.builds(ast.Stage, st.just(()) | match, listed, having, order, count)
+    stages = st.tuples(first, st.lists(later, max_size=1)).map(lambda parts: (parts[0], *parts[1]))
+    staged = st.builds(ast.Read, st.just(()) | match, listed, st.booleans(), having, order, count, count, stages)
+    return plain | staged
 
 
 def writes(vocabulary: Vocabulary) -> st.SearchStrategy[ast.Write]:

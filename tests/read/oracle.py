@@ -144,13 +144,17 @@ class BadCountError(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """The binding of each variable. It is unsure if a condition on it cannot be computed."""
+    """The binding of each variable, and the values of an earlier stage.
+
+    It is unsure if a condition on it cannot be computed.
+    """
 
     holds: Mapping[str, Node | Edge | Path | None]
     unsure: bool = False
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def with_(self, holds: Mapping[str, Node | Edge | Path | None], unsure: bool = False) -> Row:
-        return Row({**self.holds, **holds}, self.unsure or unsure)
+        return Row({**self.holds, **holds}, self.unsure or unsure, self.values)
 
 
 @dataclass
@@ -195,7 +199,7 @@ class Parts:
         expands = [e for e in block.expands if e not in waiting]
         held = {name for e in waiting for name in (e.edge_var and e.edge_var.name, e.path_var) if name}
         conditions = list(conjuncts(block.filters))
-        filters = [f for f in conditions if not mentioned(f) & (later | held)]
+        filters = [f for f in conditions if not mentioned(f, block) & (later | held)]
         optionals = []
         for optional in block.optionals:
             later -= set(introduced(optional))
@@ -224,6 +228,7 @@ class Oracle:
         self._walked: dict[tuple[int, Node], dict[Node, list[dict[str, Edge | Path | None]]]] = {}
         self._rows: list[Row] = []
         self._types: dict[str, tuple[str, ...]] = {}
+        self._values: dict[str, ir.BlockValue] = {}
         self._fused: dict[ir.Fusion, dict[Hashable, tuple[float, int]]] = {}
 
     def answer(self, read: ir.Read) -> Answer:
@@ -232,9 +237,37 @@ class Oracle:
         Raises:
             BadCountError: limit or offset is negative.
         """
+        self._values = {part.name: part for part in walk(read) if isinstance(part, ir.BlockValue)}
+        rows = [Row({})]
+        for stage in read.stages:
+            rows = self._stage(stage, rows)
+        lines, fails = self._lines(read, rows)
+        names = tuple(column.name for column in read.columns)
+        found = tuple(tuple(line.columns[name] for name in names) for line in lines)
+        fails = fails or any(value is UNSURE for row in found for value in row)
+        return Answer(names, found, fails, self.may_fail, self.may_differ)
+
+    def _stage(self, stage: ir.Stage, before: Sequence[Row]) -> list[Row]:
+        """The rows that a stage passes on."""
+        lines, fails = self._lines(stage.read, before)
+        values = [value for line in lines for value in line.columns.values()]
+        if fails or any(value is UNSURE or isinstance(value, Rough) for value in values):
+            self.may_differ = True
+        names = [column.name for column in stage.values]
+        return [
+            Row(
+                {name: line.one.holds[name] for name in stage.carried},
+                values={name: line.columns[name] for name in names},
+            )
+            for line in lines
+        ]
+
+    def _lines(self, read: ir.Read, before: Sequence[Row]) -> tuple[list[Line], bool]:
+        """The rows of a read or a stage, and whether a row of its match depends on a value that cannot be computed."""
         offset, limit = self._count(read.offset) or 0, self._count(read.limit)
-        self._types = {name: types for name, (_, types) in _kinds(read.match).items()}
-        self._rows = rows = self.solutions(read.match, Row({}))
+        self._types |= {name: types for name, (_, types) in _kinds(read.match).items()}
+        self._fused = {}
+        self._rows = rows = [found for row in before for found in self.solutions(read.match, row)]
         fails = any(row.unsure for row in rows) and limit != 0
         lines = self._grouped(read, rows) if read.grouped else self._listed(read, rows)
         if read.distinct:
@@ -242,11 +275,7 @@ class Oracle:
         if read.ranked is not None:
             lines = [line for line in lines if self.value(read.ranked, line) is not None]
         lines = self._ordered(read, lines)
-        lines = lines[offset:] if limit is None else lines[offset : offset + limit]
-        names = tuple(column.name for column in read.columns)
-        found = tuple(tuple(line.columns[name] for name in names) for line in lines)
-        fails = fails or any(value is UNSURE for row in found for value in row)
-        return Answer(names, found, fails, self.may_fail, self.may_differ)
+        return lines[offset:] if limit is None else lines[offset : offset + limit], fails
 
     def _count(self, expr: ir.Expr | None) -> int | None:
         if expr is None:
@@ -475,6 +504,10 @@ class Oracle:
                 return None if a is None or b is None else (a == b) is not negated
             case ir.Column(name):
                 return _sure(line.columns[name])
+            case ir.Value(name):
+                if name in self._values:
+                    return self._block_value(self._values[name], line.one)
+                return _sure(line.one.values[name])
             case ir.Aggregate():
                 return self._aggregate(expr, line)
             case ir.TextMatch(mode, text, query, edits, analyzer):
@@ -487,6 +520,16 @@ class Oracle:
                 found = self._fusion(expr).get(line.one.holds[arms[0].rank.field.var])
                 return None if found is None else found[0]
         return reference.computed(expr, lambda part: self._value(part, line), self.params, self.now)
+
+    def _block_value(self, value: ir.BlockValue, row: Row) -> bool | int:
+        """Whether a block has a solution for a row, or how many."""
+        found = self.solutions(value.block, Row(row.holds, values=row.values))
+        sure = [inner for inner in found if not inner.unsure]
+        if value.function is ir.BlockFunction.EXISTS and (sure or not found):
+            return bool(sure)
+        if len(sure) < len(found):
+            raise _UnsureError
+        return len(found)
 
     def _aggregate(self, aggregate: ir.Aggregate, line: Line) -> Any:
         """One value for all rows of a group."""
@@ -554,14 +597,18 @@ class Oracle:
 
         The order of conditions is free, so one engine may compute such a value where another has dropped the row.
         """
-        kinds = _kinds(read.match)
-        conditions = [part for block in blocks(read.match) for part in conjuncts(block.filters)]
-        return any(self._can_fail(part, kinds) for part in (*conditions, *_constants(read)))
+        matches = [*(stage.read.match for stage in read.stages), read.match]
+        kinds = {name: kind for match in matches for name, kind in _kinds(match).items()}
+        conditions = [
+            (part, block) for match in matches for block in blocks(match) for part in conjuncts(block.filters)
+        ]
+        conditions += [(part, read.match) for part in _constants(read)]
+        return any(self._can_fail(part, block, kinds) for part, block in conditions)
 
-    def _can_fail(self, condition: ir.Expr, kinds: Mapping[str, tuple[bool, tuple[str, ...]]]) -> bool:
-        names = sorted(mentioned(condition))
+    def _can_fail(self, condition: ir.Expr, block: ir.Block, kinds: Mapping[str, tuple[bool, tuple[str, ...]]]) -> bool:
+        names = sorted(mentioned(condition, block))
         if any(name not in kinds for name in names):
-            return True  # a path
+            return True  # a path, or a value of a stage
         choices = []
         for name in names:
             is_edge, types = kinds[name]
@@ -653,7 +700,7 @@ def introduced(block: ir.Block) -> list[str]:
 
 def blocks(block: ir.Block) -> Iterator[ir.Block]:
     yield block
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from blocks(inner)
 
 
@@ -677,13 +724,14 @@ def _constants(read: ir.Read) -> Iterator[ir.Expr]:
     for part in walk(read):
         if not isinstance(part, _COMPUTED) or mentioned(part):
             continue
-        if not any(isinstance(inner, ir.Column | ir.Aggregate) for inner in walk(part)):
+        if not any(isinstance(inner, ir.Column | ir.Aggregate | ir.Value) for inner in walk(part)):
             yield part
 
 
-def mentioned(expr: ir.Expr) -> set[str]:
-    """The variables of an expression."""
+def mentioned(expr: ir.Expr, block: ir.Block | None = None) -> set[str]:
+    """The variables of an expression, also those that it needs for the values of inner blocks of a block."""
     names: set[str] = set()
+    inner = {value.name: value.block.outer for value in block.values} if block is not None else {}
     for part in walk(expr):
         match part:
             case ir.Prop(var) | ir.Ident(var) | ir.Entity(var) | ir.TypeOf(var):
@@ -692,4 +740,6 @@ def mentioned(expr: ir.Expr) -> set[str]:
                 names.add(var)
             case ir.SameEntity(left, right):
                 names |= {left, right}
+            case ir.Value(name):
+                names |= {*inner[name]} if name in inner else {name} if not name.startswith("#") else set()
     return names

@@ -100,9 +100,10 @@ class Scope:
     interfaces: dict[str, str] = field(default_factory=dict)
     edges: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+    values: dict[str, ValueType] = field(default_factory=dict)
 
     def copy(self) -> Scope:
-        return Scope(dict(self.nodes), dict(self.interfaces), dict(self.edges), list(self.paths))
+        return Scope(dict(self.nodes), dict(self.interfaces), dict(self.edges), list(self.paths), dict(self.values))
 
 
 class Maker:
@@ -159,7 +160,8 @@ class Maker:
             found.append((f"${var}.id", TEXT))
         for var in self.scope.edges:
             found += [(f"${var}.{end}", TEXT) for end in ("from", "to")]
-        return found
+        # Values of a stage are drawn more often than their number suggests.
+        return found + 2 * list(self.scope.values.items())
 
     def access(self, *scalars: Scalar, is_list: bool = False) -> str | None:
         """A property of one of the given types, or None."""
@@ -285,6 +287,7 @@ class Maker:
             (4, self.scalar),
             (2, lambda: f"${self.rng.choice(list(self.scope.nodes))}"),
             (1, self.type_name),
+            (1, lambda: self.block_value("count")),
             (4 if self.scope.paths else 0, self._path_part),
         )
 
@@ -358,12 +361,37 @@ class Maker:
             (2, self.identity),
         )
         if depth > 0:
-            simple = (*simple, (3, self.text_filter))
+            simple = (*simple, (3, self.text_filter), (2, lambda: self.tested_block(depth - 1)))
         if depth > 0 and self.chance(30):
             inner = [self.condition(depth - 1) for _ in range(self.pick(2, 2, 3))]
             joined = f" {self.pick('and', 'or', 'or', 'or')} ".join(f"({part})" for part in inner)
             return f"not ({joined})" if self.chance(30) else joined
         return self.weighted(*simple)
+
+    def tested_block(self, depth: int = 0) -> str:
+        """A condition on the value of a block."""
+        if self.chance(60):
+            tested = f"{self.pick('', '', 'not ')}{self.block_value('exists', depth)}"
+        else:
+            number = self.pick("0", "1", "1", "2", "3", self.number(0))
+            tested = f"{self.block_value('count', depth)} {self.pick(*ORDERS)} {number}"
+        return f"{tested} or {self.condition(0)}" if self.chance(50) else tested
+
+    def block_value(self, word: str, depth: int = 0) -> str:
+        """An `exists` or `count` block that uses bound variables."""
+        outside = self.scope.copy()
+        inner: list[str] = []
+        for _ in range(self.pick(1, 1, 1, 2)):
+            self.add(inner, 0, "step" if self.chance(80) else "filter")
+        if self.chance(25):
+            inner.append(self.condition(depth))
+        if self.chance(15):
+            self.add(inner, 0, "block")
+        known = list(outside.nodes)
+        if not inner or self.chance(10):
+            inner.append(self.about(self.rng.choice(known)))
+        self.scope = outside
+        return f"{word} {{ {'  '.join(inner)} }}"
 
     def against_constant(self, var: str | None = None) -> str:
         """A comparison of a property and a constant, in either order, as a table scan can evaluate it."""
@@ -577,10 +605,15 @@ class Maker:
                 if expand.path_var is not None:
                     self.scope.paths.append(expand.path_var)
 
-    def match(self) -> list[str]:
-        clauses = [self.pattern()]
+    def match(self, *, few: bool = False, following: bool = False) -> list[str]:
+        """The clauses of a match.
+
+        The matches of a query with stages have few clauses, so that most of them have rows. After a stage
+        (`following`), a match may start with the variables that go on.
+        """
+        clauses = [] if following and self.scope.nodes and self.chance(90) else [self.pattern()]
         loose: list[str] = []
-        for _ in range(self.pick(0, 1, 1, 2, 2, 3, 4)):
+        for _ in range(self.pick(0, 1, 1, 2) if few or following else self.pick(0, 1, 1, 2, 2, 3, 4)):
             what = self.weighted(
                 (10, lambda: "step"), (3, lambda: "filter"), (4, lambda: "block"), (2, lambda: "pattern")
             )
@@ -606,6 +639,57 @@ class Maker:
     # Result
 
     def query(self) -> str:
+        return self.staged() if self.chance(20) else self.plain()
+
+    def staged(self) -> str:
+        """A query with stages. Some have no match after a stage."""
+        text = f"match {{ {'  '.join(self.match(few=True))} }}"
+        for _ in range(self.pick(1, 1, 1, 2)):
+            text += self.stage(text)
+            clauses: list[str] = []
+            if not self.scope.nodes or self.chance(80):
+                clauses = self.match(following=True)
+                text += f" match {{ {'  '.join(clauses)} }}" if clauses else ""
+        kinds = ((10, self.listed), (6, self.grouped), (4, self.distinct), (2, self.counted))
+        body = self.weighted(*((weight, lambda kind=kind: kind) for weight, kind in kinds))
+        return self.declared(f"{text} {body()}")
+
+    def stage(self, before: str) -> str:
+        """A `with`, and the clauses after it. The scope keeps what goes on."""
+        scope, named = self.scope, [*self.scope.nodes, *self.scope.edges]
+        carried = self.rng.sample(named, self.rng.randint(0 if self.chance(15) else 1, min(len(named), 3)))
+        entries, names, tail = [f"${var}" for var in carried], [], ""
+        is_grouped = self.chance(50)
+        for _ in range(self.pick(0, 1, 1, 2) if carried else 1):
+            name = self.fresh("v")
+            entries.append(f"{self.aggregate([])[0] if is_grouped and self.chance(80) else self.scalar()} as {name}")
+            names.append(name)
+        if scope.values and self.chance(50):
+            entries.append(self.rng.choice(list(scope.values)))
+        if is_grouped and self.chance(30):
+            tail += f" having {{ count(*) {self.pick('>', '>=', '<')} {self.pick(0, 1, 2)} }}"
+        rank = self.rank() if self.chance(15) and not is_grouped else None
+        if rank is not None:
+            tail += f" order {{ {rank} }} limit {self.count()}"
+        else:
+            keys = [*names, *(f"${var}" if is_grouped else f"${var}.id" for var in carried)]
+            tail += self.order(keys) if keys else ""
+            tail += f" limit {self.count()}" if self.chance(25) else ""
+        text = f" with {{ {', '.join(entries)} }}{tail}"
+        try:
+            compiled = compile_query(self.declared(f"{before}{text} return {{ count(*) }}"), self.catalog)
+        except CompileError:
+            return " with"  # it does not compile either, so another query is drawn
+        assert isinstance(compiled.body, ir.Read)
+        self.scope = Scope(
+            {var: types for var, types in scope.nodes.items() if var in carried},
+            {var: name for var, name in scope.interfaces.items() if var in carried},
+            {var: types for var, types in scope.edges.items() if var in carried},
+            values={column.name: column.expr.type for column in compiled.body.stages[-1].values},
+        )
+        return text
+
+    def plain(self) -> str:
         body: Callable[[], str]
         if self.chance(12):
             clauses, body = self.chain(), self.counted
@@ -616,8 +700,11 @@ class Maker:
         return self.written(clauses, body())
 
     def written(self, clauses: Sequence[str], body: str) -> str:
-        declared = ", ".join(f"${name}: {_type(p)}" for name, p in self.params.items())
-        return f"query q({declared}) {{ match {{ {'  '.join(clauses)} }} {body} }}"
+        return self.declared(f"match {{ {'  '.join(clauses)} }} {body}")
+
+    def declared(self, body: str) -> str:
+        params = ", ".join(f"${name}: {_type(p)}" for name, p in self.params.items())
+        return f"query q({params}) {{ {body} }}"
 
     def listed(self) -> str:
         columns, aliases = self.columns(self.pick(1, 2, 2, 3))

@@ -98,6 +98,8 @@ class Statement:
     """
 
     def __init__(self, catalog: Catalog, read: ir.Read, params: Mapping[str, Any], now: int, nodes: int) -> None:
+        if read.stages:
+            raise NotRelationalError("stages")
         self._catalog = catalog
         self._params = params
         self._now = now
@@ -105,6 +107,7 @@ class Statement:
         self._columns: dict[str, ir.Expr] = {}
         self._named: dict[ir.Expr, str] = {}
         self._props: dict[str, dict[str, ValueType]] = {}
+        self._blocks = {part.name: part for part in walk(read) if isinstance(part, ir.BlockValue)}
         self._paths = {part.path_var for part in walk(read) if isinstance(part, ir.Expand)}
         self._made = 0
         self._before: list[str] = []
@@ -328,6 +331,10 @@ class Statement:
                 return _quoted(f"{var}.n")
             case ir.Column(name):
                 return self._value(self._columns[name])
+            case ir.Value(name):
+                block = self._block(self._blocks[name].block)
+                exists = self._blocks[name].function is ir.BlockFunction.EXISTS
+                return f"EXISTS ({block})" if exists else f"CAST((SELECT count(*) FROM ({block})) AS HUGEINT)"
             case ir.VarIsNull(var, negated):
                 return (
                     f"({_quoted(f'{var}.n' if var in self._paths else f'{var}.id')} IS {'NOT ' if negated else ''}NULL)"

@@ -123,12 +123,14 @@ def is_near(found: Any, expected: Any) -> bool:
 def too_large(query: Query, state: State) -> bool:
     """Whether the oracle would be too slow."""
     counts = {name: len(rows) for name, rows in state.graph.nodes.items()}
-    return prod(max(1, sum(counts[t] for t in node.types)) for node in _nodes(query.read.match)) > LARGEST
+    matches = (*(stage.read.match for stage in query.read.stages), query.read.match)
+    nodes = (node for match in matches for node in _nodes(match))
+    return prod(max(1, sum(counts[t] for t in node.types)) for node in nodes) > LARGEST
 
 
 def _nodes(block: ir.Block) -> Iterator[ir.NodeVar]:
     yield from block.nodes
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from _nodes(inner)
 
 

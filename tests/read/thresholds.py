@@ -79,6 +79,7 @@ CHOICES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "columns.numbers": {"SPARSE_RATIO": (0, 64, 10**6)},
     "match.index_lookup": {"SMALL_TABLE_ROWS": (0, 50_000)},
     "plan.plan_rank": {"MIN_FULL_MATCH_COST_EDGES": (-1.0, -1.0, 20_000.0), "MIN_GAIN": (0.0, 1.5)},
+    "match.block_value": {"CHUNK_ROWS": (1, 5, 1 << 20), "MAX_CHUNKS": (1, 1000)},
     "match.scan": {"CHUNK_ROWS": (1, 5, 1 << 19)},
     "plan.join_order": {
         "MAX_EXHAUSTIVE_VARIABLES": (0, 8),

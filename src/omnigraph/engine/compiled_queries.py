@@ -60,4 +60,4 @@ def _compile(text: str, name: str | None, catalog: Catalog) -> Compiled:
     query = compile_query(text, catalog, name)
     if not isinstance(query.body, ir.Read):
         return Compiled(query, (), None)
-    return Compiled(query, tuple(products(query.body.match, catalog)), ReadQuery(query.body))
+    return Compiled(query, tuple(products(query.body, catalog)), ReadQuery(query.body))

@@ -111,6 +111,9 @@ class _Evaluation:
     def _column(self, expr: ir.Column) -> Value:
         return as_one_array(self.rows.column(expr.name))
 
+    def _value(self, expr: ir.Value) -> Value:
+        return as_one_array(self.rows.value(expr.name))
+
     def _search(self, expr: ir.TextMatch | ir.Rank) -> Value:
         return as_one_array(self.rows.search(expr))
 
@@ -210,6 +213,7 @@ _COMPUTE: dict[type, Callable[..., Value]] = {
     ir.TypeOf: _Evaluation._type_of,
     ir.PathValue: _Evaluation._path,
     ir.Column: _Evaluation._column,
+    ir.Value: _Evaluation._value,
     ir.TextMatch: _Evaluation._search,
     ir.Nearest: _Evaluation._search,
     ir.Bm25: _Evaluation._search,

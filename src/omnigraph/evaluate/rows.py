@@ -48,6 +48,9 @@ class Rows(Protocol):
     def column(self, name: str) -> pa.Array:
         """A column of the current result."""
 
+    def value(self, name: str) -> pa.Array:
+        """A value that belongs to the rows of a match, see `ir.Value`."""
+
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         """For each row, whether the text matches, or the rank of the entity. The rank is null if there is none."""
 
@@ -81,6 +84,9 @@ class _TableRows:
 
     def column(self, name: str) -> pa.Array:
         raise AssertionError("the rows of a stored table have no result columns")
+
+    def value(self, name: str) -> pa.Array:
+        raise AssertionError("the rows of a stored table have no values")
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         raise AssertionError("search is available in queries that read only")

@@ -14,6 +14,7 @@ from numpy.dtypes import StringDType
 from omnigraph.errors import ExecutionError
 from omnigraph.evaluate.values import Mask, Value, broadcast, collapse_constant
 from omnigraph.lang.query import ir
+from omnigraph.lang.schema.pattern_hints import pattern_hint
 from omnigraph.lang.schema.regex import pattern_error, translated
 
 _Strings = npt.NDArray[Any]
@@ -74,7 +75,7 @@ def _one_pattern(op: ir.CompareOp, texts: pa.Array, pattern: str | None) -> pa.A
 def _check(pattern: str) -> None:
     reason = pattern_error(pattern)
     if reason is not None:
-        raise ExecutionError(f"'{pattern}' is not a regular expression: {reason}", hint="write an RE2 pattern")
+        raise ExecutionError(f"'{pattern}' is not a regular expression: {reason}", hint=pattern_hint(reason))
 
 
 def _each_part(op: ir.CompareOp, texts: pa.Array, parts: pa.Array) -> pa.Array:

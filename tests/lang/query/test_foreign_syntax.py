@@ -23,7 +23,6 @@ COMMENTS = "comments begin with // or are enclosed in /* */"
         ("match { $s: Species  -- all of them\n } return { $s }", COMMENTS),
         ("match { $a: Accession  $a derivedFrom{3} $b } return { $b }", "write {3,3}"),
         ("match { $a: Accession  not $a isA $s } return { $a }", "write not { … }"),
-        ("match { $s: Species  exists { $a isA $s } } return { $s }", "write its clauses directly in 'match'"),
         ("match { $s: Species } return { $s.taxon as x } order { $x }", "x is a column: write x"),
         ("match { $s: Species } return { $s.label, count(*) as n } order { $n }", "n is a column: write n"),
     ],

@@ -19,13 +19,13 @@ PRODUCTIONS = {
     # files, queries and parameters
     *("query_file", "query", "note", "params", "param", "param_type", "enum_of", "default"),
     # reads
-    *("read", "distinct", "clause", "negation", "optional", "pattern", "matcher", "value"),
+    *("read", "stages", "stage", "distinct", "clause", "negation", "optional", "pattern", "matcher", "value"),
     *("traversal", "shortest", "edge_var", "either_way", "edges", "edge_word", "hops", "filter", "text_clause"),
     *("projection", "alias", "having", "order", "sort", "nulls", "limit", "offset"),
     # expressions
     *("expr", "disjunction", "conjunction", "inversion", "op", "cmp", "membership", "null_test", "sum", "product"),
     *("minus", "access", "now", "nearest", "search", "fuzzy", "match_text", "bm25", "rrf", "aggregate", "call"),
-    "option",
+    *("option", "block_value"),
     # writes
     *("write", "statement", "insert", "create", "merge", "kind", "update", "delete", "assign", "predicate"),
     # literals and tokens

@@ -694,6 +694,8 @@ MANY = [
     ),
     compiled("match { $a: Accession  optional { $a isA $s }  $s is null } return { -$a.grams as g, now() }"),
     compiled("match { $x: Labelled } return { count(distinct $x) as n }"),
+    compiled("match { $a isA $s } with { $s, count($a) as n } match { $s.frost_min > n } return { $s }"),
+    compiled("match { $s: Species  not exists { $_ isA $s } or $s.frost_min > 0 } return { count { $_ isA $s } as n }"),
     compiled('match { $n: Note  search($n.text, "x") } return { $n }', catalog=GERMAN),
     compiled("insert Note { text: $p }", "$p: String"),
 ]

@@ -14,7 +14,8 @@ _ERRORS = {
     "T6": "a property access on an unknown variable, or of a property that is not declared",
     "T7": "values that cannot be compared or assigned to each other",
     "T8": "an aggregate whose argument has the wrong type",
-    "T9": "a `not` block that uses no variable from outside it, or a projection that cannot be a grouping key",
+    "T9": "a `not`, `exists` or `count` block that uses no variable from outside it, or a projection that cannot be a "
+    "grouping key",
     "T10": "a mutation of an unknown type, or one that assigns nothing",
     "T11": "a mutation that assigns or tests a property that is not declared, or tests a Blob",
     "T12": "an insert without a required property, a key member or an endpoint",
@@ -38,7 +39,8 @@ _ERRORS = {
     "T30": "a projection or sort key that cannot be computed",
     "T31": "an unknown function, or a function or operator with arguments of the wrong number or type",
     "T32": "a rank function where it is not allowed, or together with another sort key",
-    "T33": "a filter that is not boolean, or a text filter that is used as a value",
+    "T33": "a filter that is not boolean, a text filter that is used as a value, or an `exists` or `count` block where "
+    "it is not allowed",
     "T34": "an `optional` block that is not connected to the clauses before it",
     "T35": "a path variable where it is not allowed, or a path without a hop range",
     "T36": "a `limit` or `offset` that is not a whole number",
@@ -48,6 +50,7 @@ _ERRORS = {
     "T40": "two queries with the same name in a file",
     "T41": "a date, datetime or integer literal that is not valid",
     "T42": "a regular expression that is not valid",
+    "T43": "an entry of `with` that cannot go on: a value without a name, a renamed variable, or `$v.*`",
 }
 
 _WARNINGS = {
@@ -61,6 +64,8 @@ _WARNINGS = {
     "L209": "a mutation that sets a property to its default",
     "L215": "a hop range that is longer than every possible traversal",
     "L216": "an ascending order by a bm25 or rrf column, which puts the best results last",
+    "L217": "a value of a stage that no later clause uses",
+    "L218": "a variable with the name of a variable that ended at `with`",
 }
 
 _INFOS = {

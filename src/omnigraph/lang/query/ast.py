@@ -151,6 +151,15 @@ class Logical:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockValue:
+    """`exists { … }` or `count { … }`: whether a block has a match for a row, or how many it has."""
+
+    function: str
+    clauses: tuple[Clause, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 Expr = (
     Literal
     | ListLiteral
@@ -167,6 +176,7 @@ Expr = (
     | NullTest
     | Not
     | Logical
+    | BlockValue
 )
 
 Value = Literal | ListLiteral | Var | Now
@@ -271,7 +281,25 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """`match { … } with { … }`: the rows that the next stage starts with. The first stage has a match."""
+
+    match: tuple[Clause, ...]
+    projections: tuple[Projection, ...]
+    having: tuple[Filter, ...] = ()
+    order: tuple[Sort, ...] = ()
+    limit: Literal | Var | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+    match_span: Span = field(default=NOWHERE, compare=False)
+    with_span: Span = field(default=NOWHERE, compare=False)
+    having_span: Span = field(default=NOWHERE, compare=False)
+    order_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
+    """A query that reads. After stages, `match` may be empty."""
+
     match: tuple[Clause, ...]
     projections: tuple[Projection, ...]
     distinct: bool = False
@@ -279,6 +307,7 @@ class Read:
     order: tuple[Sort, ...] = ()
     limit: Literal | Var | None = None
     offset: Literal | Var | None = None
+    stages: tuple[Stage, ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
     match_span: Span = field(default=NOWHERE, compare=False)
     return_span: Span = field(default=NOWHERE, compare=False)

@@ -35,8 +35,8 @@ _WORDS: dict[str, int] = {
 OPERATOR_WORDS = frozenset(_WORDS)
 
 _LOWER_CASE = OPERATOR_WORDS | {
-    *("query", "match", "return", "distinct", "having", "order", "limit", "offset", "optional", "shortest", "as"),
-    *("asc", "desc", "nulls", "not", "null", "true", "false", "where", "set"),
+    *("query", "match", "exists", "return", "distinct", "having", "order", "limit", "offset", "optional", "shortest"),
+    *("as", "asc", "desc", "nulls", "not", "null", "true", "false", "where", "set", "with"),
 }
 """Keywords that other languages write in upper case."""
 
@@ -45,6 +45,9 @@ _CONSTANTS: dict[str, tuple[LiteralKind, bool | None]] = {
     "false": (LiteralKind.BOOL, False),
     "null": (LiteralKind.NULL, None),
 }
+
+BLOCK_VALUES = frozenset({"exists", "count"})
+"""The words before a block whose result is a value."""
 
 _MAX_INT_DIGITS = 40
 """Maximum number of digits of an integer literal. No type can hold more digits. The checker tests the exact range."""
@@ -178,6 +181,9 @@ class ExpressionParser(Cursor):
         """Parse an operand that starts with a word: a constant, a function, `not`, or a bare name."""
         i = self.i
         text, after = self.texts[i], self.kinds[i + 1]
+        if after == "{" and text in BLOCK_VALUES:
+            self.i = i + 1
+            return ast.BlockValue(text, self.block(), self.span_from(i))
         # White space is allowed between a function name and "(". After another name and a space, "(" starts a filter.
         if after == "(" and text != "not" and (self.ends[i] == self.starts[i + 1] or text in FUNCTIONS):
             return self._call()
@@ -188,7 +194,7 @@ class ExpressionParser(Cursor):
             if after == "{":
                 raise self.error(
                     "'not { … }' is a clause of its own, not part of an expression",
-                    hint="write 'not (…)' to negate an expression",
+                    hint="write 'not exists { … }', or 'not (…)' to negate an expression",
                 )
             self.i = i + 1
             return ast.Not(self.expression(_NOT), self.span_from(i))
@@ -197,6 +203,10 @@ class ExpressionParser(Cursor):
             constant, value = _CONSTANTS[text]
             return ast.Literal(constant, value, self.tokens.span(i))
         return ast.Name(text, self.tokens.span(i))
+
+    def block(self) -> tuple[ast.Clause, ...]:
+        """Parse the clauses between two braces. The parser of clauses implements it."""
+        raise NotImplementedError
 
     def _call(self) -> ast.Expr:
         start = self.i

@@ -41,9 +41,12 @@ _Owners = dict[str, tuple[NodeType | EdgeType, ...]]
 
 
 def _needs(read: ir.Read, catalog: Catalog) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
-    yield from _block_needs(read.match, {}, catalog)
-    result = (read.columns, read.having, read.order)
-    yield from _uses_without_index(result, _owners(read.match, catalog))
+    owners: _Owners = {}
+    for part, carried in (*((stage.read, stage.carried) for stage in read.stages), (read, ())):
+        yield from _block_needs(part.match, owners, catalog)
+        owners |= _owners(part.match, catalog)
+        yield from _uses_without_index((part.columns, part.having, part.order), owners)
+        owners = {name: types for name, types in owners.items() if name in carried}
 
 
 def _block_needs(
@@ -51,7 +54,7 @@ def _block_needs(
 ) -> Iterator[tuple[NodeType | EdgeType, ir.Prop, IndexKind]]:
     owners = outer | _owners(block, catalog)
     yield from _uses_without_index(block.filters, owners)
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         yield from _block_needs(inner, owners, catalog)
 
 

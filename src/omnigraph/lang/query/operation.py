@@ -86,7 +86,8 @@ def describe(query: ir.Query, catalog: Catalog) -> Operation:
     body = query.body
     if isinstance(body, ir.Read):
         result = tuple(_field(column.name, _result_type(column)) for column in body.columns)
-        return Operation(result, _sorted(_block_reads(body.match)), ())
+        matches = (*(stage.read.match for stage in body.stages), body.match)
+        return Operation(result, _sorted({ref for match in matches for ref in _block_reads(match)}), ())
     reads: set[TypeRef] = set()
     writes: set[TypeRef] = set()
     for statement in body.statements:
@@ -138,7 +139,7 @@ def _block_reads(block: ir.Block) -> set[TypeRef]:
     for expand in block.expands:
         for step in expand.steps:
             refs |= {_edge(step.edge), _node(step.left_type), _node(step.right_type)}
-    for inner in (*block.optionals, *block.negations):
+    for inner in (*block.optionals, *block.negations, *(value.block for value in block.values)):
         refs |= _block_reads(inner)
     return refs
 

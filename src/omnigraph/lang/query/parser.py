@@ -176,11 +176,58 @@ class QueryParser(ExpressionParser):
             return self._write()
         raise self.unexpected("'match' or a statement", words=["match", *_STATEMENTS], hint=self._other_statement())
 
-    def _read(self) -> ast.Read:
+    def _match(self) -> tuple[tuple[ast.Clause, ...], Span]:
+        """Parse `match { … }`. After a `with`, it may be missing."""
         start = self.i
-        self.i += 1
-        match = self._block()
-        match_span = self.span_from(start)
+        clauses = self.block() if self.accept_word("match") else ()
+        return clauses, self.span_from(start) if clauses else Span(self.here().start, self.here().start)
+
+    def _stage(self, start: int, match: tuple[ast.Clause, ...], match_span: Span) -> ast.Stage:
+        with_start = self.i
+        self.expect_word("with")
+        if self.at_word("distinct"):
+            raise self.unexpected("'{'", hint="group the rows with an aggregate, such as count(*)")
+        projections = self._projections()
+        with_span = self.span_from(with_start)
+        having_start = self.i
+        having = self._having() if self.at_word("having") else ()
+        having_span = self.span_from(having_start)
+        order_start = self.i
+        order = self._order() if self.at_word("order") else ()
+        order_span = self.span_from(order_start)
+        limit = self._count("limit") if self.accept_word("limit") else None
+        if not any(map(self.at_word, ("match", "with", "return"))):
+            raise self._misplaced_in_stage()
+        return ast.Stage(
+            match,
+            projections,
+            having,
+            order,
+            limit,
+            self.span_from(start),
+            match_span,
+            with_span,
+            having_span,
+            order_span,
+        )
+
+    def _misplaced_in_stage(self) -> ParseError:
+        """The error for an unexpected word after the clauses of a stage."""
+        words = ["having", "order", "limit"]
+        if any(map(self.at_word, words)):
+            word = self.texts[self.i]
+            return self.error(f"'{word}' is in the wrong position: the order is with, having, order, limit")
+        hint = "a stage has no offset" if self.at_word("offset") else None
+        return self.unexpected("'match', 'with' or 'return'", words=[*words, "match", "with", "return"], hint=hint)
+
+    def _read(self) -> ast.Read:
+        start = stage_start = self.i
+        match, match_span = self._match()
+        stages: list[ast.Stage] = []
+        while self.at_word("with"):
+            stages.append(self._stage(stage_start, match, match_span))
+            stage_start = self.i
+            match, match_span = self._match()
         if self.kinds[self.i] == "name" and self.texts[self.i] in _STATEMENTS:
             raise self.error(
                 "a query either reads or writes: 'match' cannot precede a write",
@@ -213,6 +260,7 @@ class QueryParser(ExpressionParser):
             order,
             limit,
             offset,
+            tuple(stages),
             self.span_from(start),
             match_span,
             return_span,
@@ -230,13 +278,15 @@ class QueryParser(ExpressionParser):
         hint = "write 'offset'" if word == "skip" else None
         return self.unexpected("'}'", words=["having", "order", "limit", "offset"], hint=hint)
 
-    def _block(self) -> tuple[ast.Clause, ...]:
+    def block(self) -> tuple[ast.Clause, ...]:
         """Parse the clauses between two braces."""
         self.descend()
         self.expect("{")
+        in_where, self.in_where = self.in_where, False
         clauses = [self._clause()]
         while not self.accept("}"):
             clauses.append(self._clause())
+        self.in_where = in_where
         self.ascend()
         return tuple(clauses)
 
@@ -252,18 +302,13 @@ class QueryParser(ExpressionParser):
             text = self.texts[i]
             if after == "{" and text in ("not", "optional"):
                 self.i = i + 1
-                clauses = self._block()
+                clauses = self.block()
                 span = self.span_from(i)
                 return ast.Negation(clauses, span) if text == "not" else ast.Optional(clauses, span)
             if text == "shortest" and after == "var":
                 return self._shortest()
             if text == "not" and after == "var" and self._negates_traversal():
                 raise self.error("'not' must be followed by a block or an expression", hint="write not { … }")
-            if text == "exists" and after == "{":
-                raise self.error(
-                    "there is no block 'exists'",
-                    hint="write its clauses directly in 'match', and 'return distinct' if they give duplicate rows",
-                )
         if self._at_dashes() and self.kinds[i + 2] in ("name", "type") and self.kinds[i + 3] != "(":
             raise self.error("a clause does not begin with --", hint=COMMENTS)
         if kind in ("}", "end", ","):

@@ -1,8 +1,9 @@
-"""Printer of expressions: canonical source text with the minimum of parentheses."""
+"""Printer of expressions and of clauses on one line: canonical source text with the minimum of parentheses."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast import LiteralKind
@@ -86,6 +87,8 @@ def _print(expr: ast.Expr, in_where: bool) -> tuple[str, int]:
             if not expr.distinct:
                 arg = _guarded(arg, _DISTINCT)
             return f"{expr.function}({'distinct ' if expr.distinct else ''}{arg})", _UNARY
+        case ast.BlockValue():
+            return block_text(expr.function, expr.clauses), _UNARY
         case ast.Negate():
             # The parser would read a minus and a number as a negative literal.
             inner = sub(expr.operand, _UNARY)
@@ -137,3 +140,42 @@ def _literal(literal: ast.Literal) -> str:
             return repr(value)
         case LiteralKind.INT:
             return str(value)
+
+
+def block_text(word: str, clauses: Sequence[ast.Clause]) -> str:
+    """Print `word { clauses }` on one line."""
+    inner = (clause_text(clause, guard_end=i + 1 < len(clauses)) for i, clause in enumerate(clauses))
+    return f"{word} {{ {'  '.join(inner)} }}"
+
+
+def assign(node: ast.Assign) -> str:
+    """Print `name: value`."""
+    return f"{node.name}: {expression(node.value)}"
+
+
+def clause_text(clause: ast.Clause, *, guard_end: bool = False) -> str:
+    """Print a clause on one line. `guard_end` says whether another clause follows."""
+    if isinstance(clause, ast.Negation | ast.Optional):
+        return block_text("not" if isinstance(clause, ast.Negation) else "optional", clause.clauses)
+    if isinstance(clause, ast.Pattern):
+        matchers = f" {{ {', '.join(map(assign, clause.matchers))} }}" if clause.matchers else ""
+        return f"${clause.var}: {clause.type_name}{matchers}"
+    if isinstance(clause, ast.Traversal):
+        return _traversal(clause)
+    assert isinstance(clause, ast.Filter)
+    return filter_clause(clause.expr, guard_end=guard_end)
+
+
+def _traversal(clause: ast.Traversal) -> str:
+    words = " | ".join(clause.words) or "*"
+    if len(clause.words) != 1:
+        words = f"({words})"
+    if clause.undirected:
+        words = f"<{words}>"
+    if clause.edge_var is not None:
+        words = f"${clause.edge_var}:{words}"
+    if clause.hops is not None:
+        most = "" if clause.hops.max is None else clause.hops.max
+        words += f"{{{clause.hops.min},{most}}}"
+    path = f"shortest ${clause.path_var}: " if clause.path_var is not None else ""
+    return f"{path}${clause.left.name} {words} ${clause.right.name}"

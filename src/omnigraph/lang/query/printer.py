@@ -9,7 +9,7 @@ from omnigraph.errors import Span
 from omnigraph.lang.layout import INDENT, WIDTH, Layout
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries, too_deep
-from omnigraph.lang.query.print_expr import expression, filter_clause
+from omnigraph.lang.query.print_expr import assign, clause_text, expression, filter_clause
 from omnigraph.lang.tokens import quote
 
 _ALIAS_WITH_ORDER = re.compile(r"null$|not (?:asc|desc)\b")
@@ -65,17 +65,27 @@ class _Printer:
         self.out.close(end=query.span.end or None)
 
     def read(self, read: ast.Read) -> None:
-        self.block("match", read.match, read.match_span)
-        word = "return distinct" if read.distinct else "return"
-        self.listing(word, [_projection(p) for p in read.projections], read.projections, read.return_span)
-        if read.having:
-            filters = [filter_clause(f.expr, guard_end=i + 1 < len(read.having)) for i, f in enumerate(read.having)]
-            self.listing("having", filters, read.having, read.having_span, separator="")
-        if read.order:
-            self.listing("order", [_sort(s) for s in read.order], read.order, read.order_span)
-        for word, count in (("limit", read.limit), ("offset", read.offset)):
-            if count is not None:
-                self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
+        for stage in read.stages:
+            self.rows(stage, "with", stage.with_span)
+            self.count("limit", stage.limit)
+        self.rows(read, "return distinct" if read.distinct else "return", read.return_span)
+        self.count("limit", read.limit)
+        self.count("offset", read.offset)
+
+    def rows(self, part: ast.Read | ast.Stage, word: str, span: Span) -> None:
+        """Print the clauses of a read or a stage, except its counts."""
+        if part.match:
+            self.block("match", part.match, part.match_span)
+        self.listing(word, [_projection(p) for p in part.projections], part.projections, span)
+        if part.having:
+            filters = [filter_clause(f.expr, guard_end=i + 1 < len(part.having)) for i, f in enumerate(part.having)]
+            self.listing("having", filters, part.having, part.having_span, separator="")
+        if part.order:
+            self.listing("order", [_sort(s) for s in part.order], part.order, part.order_span)
+
+    def count(self, word: str, count: ast.Literal | ast.Var | None) -> None:
+        if count is not None:
+            self.out.line(f"{word} {expression(count)}", count.span if count.span.end else None)
 
     def has_comment(self, span: Span) -> bool:
         """Whether a block contains a comment after its opening brace. An earlier comment is printed above the block."""
@@ -85,7 +95,7 @@ class _Printer:
         """Print `word { clauses }`: a single simple clause on the same line, else one clause per line."""
         placed = span if span.end else None
         if len(clauses) == 1 and not isinstance(clauses[0], ast.Negation | ast.Optional):
-            line = f"{word} {{ {_clause(clauses[0])} }}"
+            line = f"{word} {{ {clause_text(clauses[0])} }}"
             if len(line) + 2 * len(INDENT) <= WIDTH and not self.has_comment(span):
                 self.out.line(line, placed)
                 return
@@ -98,7 +108,11 @@ class _Printer:
         if isinstance(clause, ast.Negation | ast.Optional):
             self.block("not" if isinstance(clause, ast.Negation) else "optional", clause.clauses, clause.span)
             return
-        text = _clause(clause, guard_end=not last)
+        existence = _existence(clause)
+        if existence is not None:
+            self.block(*existence, clause.span)
+            return
+        text = clause_text(clause, guard_end=not last)
         self.out.line(text, clause.span if clause.span.end else None)
 
     def listing(
@@ -131,7 +145,7 @@ class _Printer:
             text = f"delete {kind}{statement.type_name} where {expression(statement.where, in_where=True)}"
             self.out.line(text, span if span.end else None)
             return
-        assigns = [_assign(a) for a in statement.assigns]
+        assigns = [assign(a) for a in statement.assigns]
         if isinstance(statement, ast.Insert):
             word, tail = f"{statement.mode.value} {kind}{statement.type_name}", ""
         else:
@@ -159,8 +173,14 @@ def _param(param: ast.Param) -> str:
     return f"${param.name}: {written}{default}"
 
 
-def _assign(assign: ast.Assign) -> str:
-    return f"{assign.name}: {expression(assign.value)}"
+def _existence(clause: ast.Clause) -> tuple[str, tuple[ast.Clause, ...]] | None:
+    """The words and clauses of a filter that is only `exists { … }` or `not exists { … }`; None for other clauses."""
+    negated = isinstance(clause, ast.Filter) and isinstance(clause.expr, ast.Not)
+    expr = clause.expr if isinstance(clause, ast.Filter) else None
+    expr = expr.operand if isinstance(expr, ast.Not) else expr
+    if not isinstance(expr, ast.BlockValue) or expr.function != "exists":
+        return None
+    return "not exists" if negated else "exists", expr.clauses
 
 
 def _projection(projection: ast.Projection) -> str:
@@ -177,28 +197,3 @@ def _sort(sort: ast.Sort) -> str:
     if sort.nulls_first is not None:
         text += " nulls first" if sort.nulls_first else " nulls last"
     return text
-
-
-def _clause(clause: ast.Clause, *, guard_end: bool = False) -> str:
-    if isinstance(clause, ast.Pattern):
-        matchers = f" {{ {', '.join(map(_assign, clause.matchers))} }}" if clause.matchers else ""
-        return f"${clause.var}: {clause.type_name}{matchers}"
-    if isinstance(clause, ast.Traversal):
-        return _traversal(clause)
-    assert isinstance(clause, ast.Filter)
-    return filter_clause(clause.expr, guard_end=guard_end)
-
-
-def _traversal(clause: ast.Traversal) -> str:
-    words = " | ".join(clause.words) or "*"
-    if len(clause.words) != 1:
-        words = f"({words})"
-    if clause.undirected:
-        words = f"<{words}>"
-    if clause.edge_var is not None:
-        words = f"${clause.edge_var}:{words}"
-    if clause.hops is not None:
-        most = "" if clause.hops.max is None else clause.hops.max
-        words += f"{{{clause.hops.min},{most}}}"
-    path = f"shortest ${clause.path_var}: " if clause.path_var is not None else ""
-    return f"{path}${clause.left.name} {words} ${clause.right.name}"

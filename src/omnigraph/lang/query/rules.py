@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import NamedTuple
 
 from omnigraph.errors import Span
@@ -21,14 +21,28 @@ def query_findings(query: ast.Query, checked: ir.Query, context: Context) -> Ite
     yield from _unused_parameters(query, context)
     if isinstance(query.body, ast.Read) and isinstance(checked.body, ir.Read):
         yield from _unused_variables(query.name, query.body)
-        blocks = list(_blocks(query.body.match, checked.body.match, query.body.match_span))
-        yield from _products(query, blocks, context.catalog)
-        yield from _arbitrary_limit(query, query.body, checked.body)
-        yield from _ascending_ranks(query, query.body, checked.body)
-        yield from _unreachable_hops(query, blocks)
-        yield from _required_optionals(query, blocks)
+        yield from _unused_values(query, query.body)
+        yield from _bound_again(query, query.body, checked.body)
+        before: ir.Read | None = None
+        lowered = [*(stage.read for stage in checked.body.stages), checked.body]
+        for written, read in zip(_parts(query.body), lowered, strict=True):
+            blocks = list(_blocks(written.match, read.match, written.match_span))
+            yield from _products(query, blocks, context.catalog)
+            message = _stage_product(before, read.match, context.catalog)
+            if message is not None:
+                yield _warning("L204", f"{query.name}: {message}", query.name, written.match_span)
+            yield from _arbitrary_limit(query, written, read)
+            yield from _ascending_ranks(query, written, read)
+            yield from _unreachable_hops(query, blocks)
+            yield from _required_optionals(query, blocks)
+            before = read
     elif isinstance(query.body, ast.Write) and isinstance(checked.body, ir.Write):
         yield from _written_defaults(query, query.body, checked.body, context)
+
+
+def _parts(read: ast.Read) -> tuple[ast.Read | ast.Stage, ...]:
+    """The stages, and the read itself."""
+    return (*read.stages, read)
 
 
 def _warning(code: str, message: str, query: str, span: Span) -> Finding:
@@ -76,6 +90,22 @@ def _blocks(clauses: tuple[ast.Clause, ...], block: ir.Block, span: Span) -> Ite
         written = [clause for clause in clauses if isinstance(clause, kind)]
         for clause, lowered in zip(written, inner, strict=True):
             yield from _blocks(clause.clauses, lowered, clause.span)
+    filters = tuple(clause for clause in clauses if isinstance(clause, ast.Filter))
+    # The match of a query also has the blocks of its columns. They have no source here.
+    for node, value in zip(_block_values(filters), block.values, strict=False):
+        yield from _blocks(node.clauses, value.block, node.span)
+
+
+def _block_values(node: object) -> Iterator[ast.BlockValue]:
+    """The `exists` and `count` blocks in source order, without those inside other blocks."""
+    if isinstance(node, ast.BlockValue):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _block_values(part)
+    elif is_dataclass(node):
+        for member in fields(node):
+            yield from _block_values(getattr(node, member.name))
 
 
 def _products(query: ast.Query, blocks: Iterable[_SourceBlock], catalog: Catalog) -> Iterator[Finding]:
@@ -86,12 +116,52 @@ def _products(query: ast.Query, blocks: Iterable[_SourceBlock], catalog: Catalog
             yield _warning("L204", f"{query.name}: {message}", query.name, span)
 
 
-def products(block: ir.Block, catalog: Catalog) -> Iterator[str]:
-    """Like `_products`, for a match without source clauses."""
-    for part in walk(block):
-        message = _product(part, catalog) if isinstance(part, ir.Block) else None
-        if message is not None:
-            yield message
+def products(read: ir.Read, catalog: Catalog) -> Iterator[str]:
+    """Like `_products`, for a read without source clauses."""
+    before: ir.Read | None = None
+    for stage in (*(stage.read for stage in read.stages), read):
+        found = [_product(part, catalog) for part in walk(stage.match) if isinstance(part, ir.Block)]
+        yield from (message for message in (*found, _stage_product(before, stage.match, catalog)) if message)
+        before = stage
+
+
+def _stage_product(before: ir.Read | None, match: ir.Block, catalog: Catalog) -> str | None:
+    """L204, for a match that is not connected with the rows of the stage before it."""
+    if before is None or match.outer or not match.nodes or (before.grouped and not before.keys):
+        return None
+    if all(_is_fixed(node, match, catalog) for node in match.nodes):
+        return None
+    shown = ", ".join(_shown(node.name) for node in match.nodes)
+    return f"{{{shown}}} and the rows of the stage before are not connected, so the result is a cross product"
+
+
+def _unused_values(query: ast.Query, read: ast.Read) -> Iterator[Finding]:
+    """L217: values of a stage that no later clause uses."""
+    parts = _parts(read)
+    for place, stage in enumerate(read.stages):
+        following = parts[place + 1]
+        own = replace(following, stages=()) if isinstance(following, ast.Read) else following
+        later = (own, stage.projections, stage.having, stage.order)
+        used = {node.name for node in walk(later) if isinstance(node, ast.Name)}
+        for projection in stage.projections:
+            name = projection.alias
+            if name is not None and name not in used:
+                message = f"{query.name}: the value {name} is used nowhere"
+                yield _warning("L217", message, query.name, projection.span)
+
+
+def _bound_again(query: ast.Query, body: ast.Read, read: ir.Read) -> Iterator[Finding]:
+    """L218: variables that ended at a `with`, and whose name a later match binds again."""
+    ended: set[str] = set()
+    carried: set[str] = set()
+    lowered = [*((stage.read, stage.carried) for stage in read.stages), (read, ())]
+    for written, (part, going) in zip(_parts(body), lowered, strict=True):
+        bound = {node.name for node in part.match.nodes if node.named}
+        for name in sorted(bound & ended):
+            message = f"{query.name}: ${name} ended at 'with', so this is another variable"
+            yield _warning("L218", message, query.name, written.match_span)
+        ended = (ended | bound | carried) - {*going}
+        carried = {*going}
 
 
 def _product(block: ir.Block, catalog: Catalog) -> str | None:
@@ -147,7 +217,11 @@ def _components(block: ir.Block) -> list[set[str]]:
                 owners[expand.edge_var.name] = expand.left
             if expand.path_var is not None:
                 owners[expand.path_var] = expand.left
-    links += [{owners.get(name, name) for name in _variables(condition)} for condition in block.filters]
+    blocks = {value.name: value.block.outer for value in block.values}
+    for condition in block.filters:
+        values = (part.name for part in walk(condition) if isinstance(part, ir.Value))
+        names = {*_variables(condition), *(name for value in values for name in blocks.get(value, (value,)))}
+        links.append({owners.get(name, name) for name in names})
     for part in optionals:
         # An optional block connects its variables with the outer ones. Cross products inside it are found separately.
         links.append({owners.get(name, name) for name in part.outer} | {node.name for node in part.nodes})
@@ -180,14 +254,14 @@ def _variables(node: object) -> Iterator[str]:
                 yield part.right
 
 
-def _arbitrary_limit(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
+def _arbitrary_limit(query: ast.Query, read: ast.Read | ast.Stage, checked: ir.Read) -> Iterator[Finding]:
     one_row = checked.grouped and not checked.keys
     if read.limit is not None and not read.order and not one_row:
         message = f"{query.name}: 'limit' without 'order' keeps arbitrary rows"
         yield _warning("L205", message, query.name, read.limit.span)
 
 
-def _ascending_ranks(query: ast.Query, read: ast.Read, checked: ir.Read) -> Iterator[Finding]:
+def _ascending_ranks(query: ast.Query, read: ast.Read | ast.Stage, checked: ir.Read) -> Iterator[Finding]:
     """L216: rank columns in ascending order, where larger is better."""
     columns = {column.name: column.expr for column in checked.columns}
     for written, key in zip(read.order, checked.order, strict=True):

@@ -12,6 +12,7 @@ from omnigraph.lang.schema.ast import LiteralKind
 from omnigraph.lang.schema.catalog import Check, Constraint, Index, IndexKind, Key, Property, Range, Unique
 from omnigraph.lang.schema.indexes import built_kind, read_index
 from omnigraph.lang.schema.owner import ENDPOINTS, Owner
+from omnigraph.lang.schema.pattern_hints import pattern_hint
 from omnigraph.lang.schema.problems import Problems
 from omnigraph.lang.schema.regex import misread_construct, pattern_error
 from omnigraph.lang.types import Scalar, ValueType
@@ -173,7 +174,7 @@ class TypeConstraints:
                     )
                 else:
                     message = f"this is not an RE2 pattern: {reason}"
-                    hint = _pattern_hint(reason)
+                    hint = pattern_hint(reason)
                     self.problems.report("OG-SC-024", message, written.pattern.span, hint=hint)
                     return
             self.found.append(Check(name.text, written.pattern.text))
@@ -214,13 +215,3 @@ _SCALARS_ONLY = "only single values can be compared: no list, Vector or Blob"
 
 def _field_set(names: tuple[ast.Name, ...]) -> tuple[str, ...]:
     return tuple(sorted({name.text for name in names}))
-
-
-def _pattern_hint(reason: str) -> str:
-    if "(?x" in reason or "(?ix" in reason:
-        return "RE2 has no (?x): write the pattern without spaces and comments"
-    if "perl operator" in reason:
-        return "RE2 has no look-around; write the condition as a plain pattern"
-    if "escape" in reason:
-        return r"RE2 has no back-references; in a string write \\ for one backslash"
-    return "the syntax is at https://github.com/google/re2/wiki/Syntax"

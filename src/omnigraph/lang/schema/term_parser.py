@@ -5,6 +5,7 @@ from __future__ import annotations
 from omnigraph.errors import ParseError
 from omnigraph.lang.cursor import Cursor
 from omnigraph.lang.schema import ast
+from omnigraph.lang.schema.annotations import similar_annotation
 from omnigraph.lang.schema.ast import LiteralKind
 
 MAX_DIGITS = 400
@@ -32,9 +33,18 @@ class TermParser(Cursor):
             annotations.append(self._annotation())
         return tuple(annotations)
 
+    def _spaced_name(self) -> str:
+        """Parse the name of an annotation after `@` and a space, or a name that does not begin like one."""
+        text = self.texts[self.i]
+        if self.kinds[self.i] == "type":
+            near = similar_annotation(text[0].lower() + text[1:]) or text[0].lower() + text[1:]
+            hint = f"annotations begin with a lower-case letter: did you mean '@{near}'?"
+            raise self.unexpected("the name of an annotation", hint=hint)
+        return self.expect("name", "the name of an annotation")
+
     def _annotation(self) -> ast.Annotation:
         start = self.i
-        name = self.expect("name", "the name of an annotation") if self.accept("@") else self.expect("at")
+        name = self._spaced_name() if self.accept("@") else self.expect("at")
         if name in CARDINALITY_HEADS:
             raise self._misplaced_cardinality(name, start)
         values: tuple[ast.Literal, ...] = ()

@@ -1,14 +1,15 @@
 """Chunked matching, for matches whose rows together exceed the memory budget.
 
 The candidates of one variable are divided into ranges. A chunk contains all rows in which this variable is bound to a
-candidate of one range. So each row is in exactly one chunk.
+candidate of one range. So each row is in exactly one chunk. After a stage, its rows are divided instead if there are
+more of them.
 """
 
 # See docs/decisions/0087-a-read-spills-by-dividing.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -37,14 +38,12 @@ def match_in_chunks(plan: AllRows | Count, match: MatchRun) -> Iterator[tuple[Fr
     Raises:
         BudgetExceededError: the rows of a single candidate exceed the memory budget.
     """
-    block = plan.rest.block if isinstance(plan, Count) else plan.pipeline.block
-    candidates, budget = match.candidates(block), match.context.budget
-    name = max((node.name for node in block.block.nodes), key=candidates.size, default=None)
-    if name is None or candidates.size(name) == 0:
+    parts, total = _divided(plan, match)
+    budget = match.context.budget
+    if total == 0:
         yield plan.execute(match)
         return
-    chosen = candidates.of(name)
-    first, total = 0, sum(map(len, chosen))
+    first = 0
     size = max(total // _RESIZE_FACTOR, 1)
     while first < total:
         last = min(first + size, total)
@@ -52,8 +51,7 @@ def match_in_chunks(plan: AllRows | Count, match: MatchRun) -> Iterator[tuple[Fr
         seen, found = budget.rows, None
         try:
             with budget.at_most(budget.most if size == 1 else share):
-                part = candidates.only(name, _between(chosen, first, last))
-                found = _execute(plan, match.with_candidates(block, part))
+                found = _execute(plan, parts(first, last))
         except BudgetExceededError as error:
             if size == 1 or not is_out_of_memory(error):
                 raise
@@ -69,9 +67,30 @@ def match_in_chunks(plan: AllRows | Count, match: MatchRun) -> Iterator[tuple[Fr
         budget.hold(0)
 
 
+def _divided(plan: AllRows | Count, match: MatchRun) -> tuple[Callable[[int, int], MatchRun], int]:
+    """A function that returns the state for a part of the match, from an index to another, and the largest index.
+
+    The candidates of the largest variable are divided, or the rows of the stage before the match if there are more.
+    """
+    block = plan.rest.block if isinstance(plan, Count) else plan.pipeline.block
+    candidates, before = match.candidates(block), match.input
+    name = max((node.name for node in block.block.nodes), key=candidates.size, default=None)
+    size = 0 if name is None else candidates.size(name)
+    if before is not None and before.count > size:
+        return lambda first, last: match.with_input(before.part(first, last)), before.count
+    if name is None or size == 0:
+        return lambda first, last: match, 0
+    chosen = candidates.of(name)
+
+    def part(first: int, last: int) -> MatchRun:
+        return match.with_candidates(block, candidates.only(name, _between(chosen, first, last)))
+
+    return part, sum(map(len, chosen))
+
+
 def _execute(plan: AllRows | Count, match: MatchRun) -> tuple[Frame, Numbers | None]:
     if isinstance(plan, AllRows):
-        plan = AllRows(match.replan(plan.pipeline, 1))
+        plan = AllRows(match.replan(plan.pipeline, match.start().count))
     return plan.execute(match)
 
 

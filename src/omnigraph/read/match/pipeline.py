@@ -235,17 +235,19 @@ class MatchRun:
         query: the query.
         context: the state of the running read: snapshot, parameters and budget.
         planner: plans blocks again if estimates were wrong.
+        input: the rows of the stage before the match; None if there is no stage.
     """
 
     query: ReadQuery
     context: Context
     planner: PipelinePlanner
+    input: Frame | None = None
     _candidates: dict[int, Candidates] = field(default_factory=dict)
     _entries: dict[int, list[Entry]] = field(default_factory=dict)
 
     def start(self) -> Frame:
-        """The input of the first operator: one row without bound variables."""
-        return Frame(1, searching=self.context.search)
+        """The input of the first operator: the rows of the stage before, or one row without bound variables."""
+        return Frame(1, searching=self.context.search) if self.input is None else self.input
 
     def candidates(self, block: QueryBlock) -> Candidates:
         """Candidates of the variables of a block. Reduced copies of the block (see `QueryBlock.without`) share them."""
@@ -269,6 +271,10 @@ class MatchRun:
     def with_candidates(self, block: QueryBlock, candidates: Candidates) -> MatchRun:
         """A copy of this state with other candidates for one block."""
         return replace(self, _candidates={**self._candidates, block.number: candidates})
+
+    def with_input(self, rows: Frame) -> MatchRun:
+        """A copy of this state with other input rows."""
+        return replace(self, input=rows)
 
     def keep_planning_entries(self, block: QueryBlock, entries: list[Entry]) -> None:
         """Keep the trace entries of conditions that were evaluated while a block was planned."""

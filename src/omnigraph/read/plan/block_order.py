@@ -101,6 +101,7 @@ class _BlockOrdering:
             self._cost += self._estimates.block(negation.block, self._rows)
             self._rows *= _ANTI_JOIN_SELECTIVITY
             yield BlockJoin(negation, negated=True)
+        self._cost += sum(self._estimates.block(value.block.block, self._rows) for value in self._block.values)
 
     def _before_optionals(self) -> list[str]:
         """Variables of this block that are not connected with a variable of an optional block by a chain of edges.

@@ -53,7 +53,7 @@ def optionals_of_one_variable(block: QueryBlock) -> tuple[InnerBlock, ...]:
 
 def _used(block: QueryBlock, place: int) -> frozenset[str]:
     """Variables that a block uses outside of one of its optional blocks."""
-    others = (*block.optionals[:place], *block.optionals[place + 1 :], *block.negations)
+    others = [inner for inner in block.inner_blocks if inner is not block.optionals[place]]
     ends = {name for expand in block.block.expands for name in (expand.left, expand.right)}
     return variables(block.block.filters).union(ends, *(inner.block.outer for inner in others))
 
@@ -74,7 +74,7 @@ def inner_leaves(inner: InnerBlock, candidates: Candidates, context: Context) ->
     """
     leaves = count_leaves(inner.block, inner.block.joined_variables | {inner.name}, candidates, context)
     rest = without_leaves(inner.block, leaves)
-    if len(rest.nodes) != 1 or rest.block.expands or rest.join_conditions or rest.optionals or rest.negations:
+    if len(rest.nodes) != 1 or rest.block.expands or rest.join_conditions or rest.inner_blocks:
         return None
     return leaves, sum(_edges(leaf.expand, context) for leaf in leaves if leaf.expand is not None)
 

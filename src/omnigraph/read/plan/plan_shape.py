@@ -10,6 +10,7 @@ from omnigraph.read.shape.aggregate import Aggregate
 from omnigraph.read.shape.distinct import Distinct
 from omnigraph.read.shape.having import Having
 from omnigraph.read.shape.operator import ShapeOperator
+from omnigraph.read.shape.pass_on import PassOn
 from omnigraph.read.shape.project import Project
 from omnigraph.read.shape.sort import Sort
 
@@ -29,8 +30,12 @@ def shape_operators(query: ReadQuery, offset: int, limit: int | None) -> tuple[S
             operators.append(Having(query.read.having))
     elif query.read.distinct:
         operators.append(Distinct(tuple(query.columns)))
-    operators.append(Sort(query.read.order, query.read.ties, offset, limit))
-    operators.append(Project(tuple(query.columns)))
+    if not query.is_stage:
+        return (*operators, Sort(query.read.order, query.read.ties, offset, limit), Project(tuple(query.columns)))
+    if limit is not None or query.read.ranked is not None:
+        # Rows of a stage have no order. So they are sorted only to find the first ones, or those with a rank.
+        operators.append(Sort(query.read.order, query.read.ties, offset, limit))
+    operators.append(PassOn(tuple(query.columns)))
     return tuple(operators)
 
 

@@ -32,6 +32,7 @@ from omnigraph.read.plan.block_order import BlockJoin, BlockOrder, order_block
 from omnigraph.read.plan.collect_statistics import collect_statistics, estimated_size
 from omnigraph.read.plan.join_order import Move
 from omnigraph.read.plan.plan import MatchOperator, Plan
+from omnigraph.read.plan.plan_block_values import with_block_values
 from omnigraph.read.plan.plan_count import count_leaves, without_leaves
 from omnigraph.read.plan.plan_inner import (
     InnerBlock,
@@ -46,6 +47,7 @@ from omnigraph.read.plan.statistics import Statistics
 from omnigraph.read.query.block import QueryBlock
 from omnigraph.read.query.read_query import ReadQuery, ranked_variable
 from omnigraph.read.query.subtraction import Term, only_edge, subtraction_terms
+from omnigraph.read.rows.frame import Frame
 from omnigraph.read.shape.window import window
 
 SUBTRACT_COST_ROWS = 20.0
@@ -64,17 +66,23 @@ class Planner:
     Args:
         query: the query.
         context: the state of the running read: snapshot, parameters and budget.
+        stage: the stage before the query; None if there is none.
+        rows: the rows of that stage, or their estimated number if the stage was not run.
 
     Attributes:
         match: the execution state of the match. It keeps the results of conditions that were evaluated while planning.
     """
 
-    def __init__(self, query: ReadQuery, context: Context) -> None:
+    def __init__(
+        self, query: ReadQuery, context: Context, stage: ReadQuery | None = None, rows: Frame | float = 1.0
+    ) -> None:
         self._query = query
         self._context = context
+        self._bound = None if stage is None else stage.passed_on
+        self._rows = rows.count if isinstance(rows, Frame) else rows
         self._statistics: list[Statistics] = []
         self._block = query.match
-        self.match = MatchRun(query, context, self)
+        self.match = MatchRun(query, context, self, rows if isinstance(rows, Frame) else None)
 
     def plan(self, *, in_chunks: bool = False) -> Plan:
         """Choose the physical plan.
@@ -82,10 +90,13 @@ class Planner:
         Args:
             in_chunks: whether the plan is for execution in chunks. Then it has to produce all rows of the match.
         """
-        self._block = self._without_exclusions()
         offset, limit = window(self._query.read, self._context.request)
         wanted = None if in_chunks or limit is None else offset + limit
-        match = self._count(in_chunks=in_chunks) or self._rank(wanted) or self._portions(wanted) or self._all_rows()
+        if self._bound is not None:
+            match: MatchOperator = self._all_rows()
+        else:
+            self._block = self._without_exclusions()
+            match = self._count(in_chunks=in_chunks) or self._rank(wanted) or self._portions(wanted) or self._all_rows()
         return Plan(match, shape_operators(self._query, offset, limit), tuple(self._statistics))
 
     def _without_exclusions(self) -> QueryBlock:
@@ -129,8 +140,10 @@ class Planner:
     # Alternatives for the match
 
     def _all_rows(self) -> MatchOperator:
-        pipeline = self.pipeline(self._block, frozenset(), 1, self.match)
         query = self._query
+        pipeline = self.pipeline(self._block, self._bound or frozenset(), self._rows, self.match)
+        if self._bound is not None or query.is_stage:
+            return AllRows(pipeline)
         return AllRows(replace(pipeline, needed=query.shape_variables, distinct=query.ignores_duplicates))
 
     def _count(self, *, in_chunks: bool) -> MatchOperator | None:
@@ -170,7 +183,7 @@ class Planner:
         needed = self._query.result_variables
         bound = {*block.nodes, *(e.edge_var.name for e in block.block.expands if e.edge_var is not None)}
         possible = block.derived(subtraction_terms)
-        if not possible or not needed <= bound:
+        if not possible or not needed <= bound or block.values:
             return None
         left = self._counting_cost(count)
         terms: list[tuple[Term, Count]] = []
@@ -280,7 +293,7 @@ class Planner:
             match.keep_planning_entries(block, entries)
         order = order_block(block, bound, rows, statistics)
         estimates: tuple[float, ...] = ()
-        if trace is not None or block.optionals or block.negations:
+        if trace is not None or block.inner_blocks:
             estimates = order.estimates(rows, statistics)
         if trace is not None:
             self._statistics.append(statistics)
@@ -300,6 +313,14 @@ class Planner:
             known |= operators[-1].binds
             before = estimates[place] if estimates else before
         operators, estimates = _with_closing_edges(operators, estimates)
+        if block.values:
+
+            def inner_pipeline(inner: QueryBlock, known: frozenset[str], rows: float) -> Pipeline:
+                return replace(self.pipeline(inner, known, rows, match), needed=frozenset())
+
+            operators, estimates = with_block_values(
+                block, operators, estimates, bound, rows, inner_pipeline, statistics.shares
+            )
         return Pipeline(
             block, tuple(operators), bound, rows, estimates[-1] if estimates else order.rows, order.cost, estimates
         )

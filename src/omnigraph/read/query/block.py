@@ -28,19 +28,21 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """A `match`, `optional` or `not` block.
+    """A `match`, `optional`, `not`, `exists` or `count` block.
 
     Attributes:
         block: the block in the IR.
         number: identifies the block in its query. Reduced copies of the block (see `without`) have the same number.
         optionals: optional blocks inside it.
         negations: negated blocks inside it.
+        values: `exists` and `count` blocks inside it.
     """
 
     block: ir.Block
     number: int = 0
     optionals: tuple[QueryBlock, ...] = ()
     negations: tuple[QueryBlock, ...] = ()
+    values: tuple[ValueBlock, ...] = ()
     _join_orders: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)
     _reduced: dict[tuple[str, ...], QueryBlock] = field(default_factory=dict, compare=False, repr=False)
     _derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -51,7 +53,14 @@ class QueryBlock:
         numbers = count() if numbers is None else numbers
         number = next(numbers)
         optionals = tuple(cls.of(inner, numbers) for inner in block.optionals)
-        return cls(block, number, optionals, tuple(cls.of(inner, numbers) for inner in block.negations))
+        negations = tuple(cls.of(inner, numbers) for inner in block.negations)
+        values = tuple(ValueBlock(v.name, v.function, cls.of(v.block, numbers)) for v in block.values)
+        return cls(block, number, optionals, negations, values)
+
+    @property
+    def inner_blocks(self) -> tuple[QueryBlock, ...]:
+        """The blocks inside it."""
+        return (*self.optionals, *self.negations, *(value.block for value in self.values))
 
     @cached_property
     def nodes(self) -> dict[str, ir.NodeVar]:
@@ -120,7 +129,7 @@ class QueryBlock:
         found: set[str] = set()
         for condition in self.join_conditions:
             found |= condition.variables
-        for inner in (*self.optionals, *self.negations):
+        for inner in self.inner_blocks:
             found |= {*inner.block.outer}
         return frozenset(found)
 
@@ -144,7 +153,8 @@ class QueryBlock:
         An optional block never removes rows. The other variables have the same combinations of values without it.
         """
         inside = {name for optional in self.optionals for name in optional.introduced}
-        used = {name for inner in self.negations for name in inner.block.outer} | variables(self.block.filters)
+        inner_blocks = (*self.negations, *(value.block for value in self.values))
+        used = {name for inner in inner_blocks for name in inner.block.outer} | variables(self.block.filters)
         used |= {name for expand in self.block.expands for name in (expand.left, expand.right)}
         if not inside or inside & used:
             return self
@@ -211,6 +221,21 @@ class QueryBlock:
         if len(self._join_orders) >= _MAX_JOIN_ORDERS:
             self._join_orders.clear()
         self._join_orders[key] = order
+
+
+@dataclass(frozen=True)
+class ValueBlock:
+    """An `exists` or `count` block, whose result is a value of the rows of the block around it.
+
+    Attributes:
+        name: the name of the value.
+        function: which value: whether the block has a match, or the number of its matches.
+        block: the block.
+    """
+
+    name: str
+    function: ir.BlockFunction
+    block: QueryBlock
 
 
 def _conjuncts(filters: tuple[ir.Expr, ...]) -> Iterator[ir.Expr]:

@@ -112,11 +112,13 @@ def _on_table_rows(part: Any) -> Any:
 
 
 def variables(part: object) -> frozenset[str]:
-    """Variables that an expression, or a tuple of expressions, refers to."""
+    """Variables that an expression, or a tuple of expressions, refers to, and the names of its values."""
     found: set[str] = set()
     for inner in walk(part):
         if isinstance(inner, ir.SameEntity):
             found |= {inner.left, inner.right}
         elif isinstance(inner, ir.Prop | ir.Ident | ir.Entity | ir.TypeOf | ir.PathValue | ir.VarIsNull):
             found.add(inner.var)
+        elif isinstance(inner, ir.Value):
+            found.add(inner.name)
     return frozenset(found)

@@ -19,6 +19,12 @@ from omnigraph.read.query.expression import Expression, SortTerm, variables
 class ReadQuery:
     """A compiled read query, with facts that are derived from it. Create one object per query, because it caches them.
 
+    A stage of a query is a read query, too. Its rows go on to the next stage instead of being returned.
+
+    Attributes:
+        read: the IR.
+        carried: for a stage, the variables that go on; None for a whole query.
+
     Example:
         >>> from omnigraph.lang.query import compile_query
         >>> from omnigraph.lang.schema import compile_schema
@@ -29,6 +35,21 @@ class ReadQuery:
     """
 
     read: ir.Read
+    carried: tuple[str, ...] | None = None
+
+    @property
+    def is_stage(self) -> bool:
+        return self.carried is not None
+
+    @cached_property
+    def stages(self) -> tuple[ReadQuery, ...]:
+        """The stages before the match, in order."""
+        return tuple(ReadQuery(stage.read, stage.carried) for stage in self.read.stages)
+
+    @cached_property
+    def passed_on(self) -> frozenset[str]:
+        """For a stage, the variables and values that go on. The columns of a stage have their names."""
+        return frozenset(column.name for column in self.read.columns)
 
     @cached_property
     def match(self) -> QueryBlock:

@@ -80,7 +80,8 @@ def _negated_edges(block: QueryBlock) -> Iterator[ir.Block]:
 
 def only_edge(block: ir.Block) -> ir.Expand | None:
     """The edge of a block that consists of one edge between two variables of enclosing blocks; else None."""
-    if block.nodes or block.filters or block.optionals or block.negations or len(block.expands) != 1:
+    inner = (*block.optionals, *block.negations, *block.values)
+    if block.nodes or block.filters or inner or len(block.expands) != 1:
         return None
     (edge,) = block.expands
     return None if edge.hops is not None or edge.left == edge.right else edge

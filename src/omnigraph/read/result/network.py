@@ -65,7 +65,7 @@ class Network:
         """
         import networkx as nx
 
-        nodes = [node for node in self._described(_node_vars(self.read.match)) if ir.Role.ID in node.columns]
+        nodes = [node for node in self._described(_visible_nodes(self.read)) if ir.Role.ID in node.columns]
         by_name = {node.var: node for node in nodes}
         links = [link for link in self._links(by_name) if link.is_known]
         if not nodes and not links:
@@ -158,6 +158,15 @@ class _Link:
 def _node(node: _Entity, row: Row) -> tuple[str, str] | None:
     entity_id = row[node.columns[ir.Role.ID]]
     return None if entity_id is None else (node.type_name(row), entity_id)
+
+
+def _visible_nodes(read: ir.Read) -> dict[str, tuple[str, ...]]:
+    """The node variables of the last match, and those that its stages pass on to it, with their types."""
+    found: dict[str, tuple[str, ...]] = {}
+    for stage in read.stages:
+        known = found | _node_vars(stage.read.match)
+        found = {name: known[name] for name in stage.carried if name in known}
+    return found | _node_vars(read.match)
 
 
 def _node_vars(block: ir.Block) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,7 @@
-"""Frames: the rows of a match. For each variable, a frame has an array with the entity number in each row."""
+"""Frames: the rows of a match. For each variable, a frame has an array with the entity number in each row.
+
+A frame can also have values: columns that belong to its rows, such as the result of an `exists` block.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from omnigraph.evaluate.rows import ROLE_COLUMNS
 from omnigraph.lang.query import ir
 from omnigraph.read.columns.entity_table import EntityTable, as_one_array, places
 from omnigraph.read.columns.numbers import NOTHING, Mask, Numbers
+from omnigraph.read.columns.sort_keys import ranks
 
 KEYS_PER_ROW = 4
 """Duplicate rows are removed if there are at most this many possible rows per row, plus `MIN_KEYS`."""
@@ -142,6 +146,7 @@ def concat_frames(frames: Sequence[Frame]) -> Frame:
         {name: _joined_paths([frame.paths[name] for frame in frames]) for name in first.paths},
         origin=np.concatenate(origins) if origins else None,
         searching=first.searching,
+        values={name: pa.concat_arrays([frame.values[name] for frame in frames]) for name in first.values},
     )
 
 
@@ -209,6 +214,7 @@ class Frame:
         origin: for rows of an inner block, the index of the input row that each row belongs to.
         searching: evaluates text matches and ranks.
         fused: fused ranks of each row. They are set when the match is complete.
+        values: values of the rows, by name (see `ir.Value`).
     """
 
     count: int
@@ -217,21 +223,25 @@ class Frame:
     origin: Numbers | None = None
     searching: Searching | None = None
     fused: Mapping[ir.Fusion, FusedRanks] = field(default_factory=dict)
+    values: Mapping[str, pa.Array] = field(default_factory=dict)
     _columns: dict[tuple[str, str], pa.Array] = field(default_factory=dict)
 
     @property
     def variables(self) -> frozenset[str]:
-        return frozenset({*self.bindings, *self.paths})
+        """The variables, and the names of the values."""
+        return frozenset({*self.bindings, *self.paths, *self.values})
 
     @property
     def width(self) -> int:
         """Number of array elements per row. A path counts as four."""
-        return sum(1 if b.type_index is None else 2 for b in self.bindings.values()) + 4 * len(self.paths)
+        width = sum(1 if b.type_index is None else 2 for b in self.bindings.values())
+        return width + 4 * len(self.paths) + len(self.values)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
         held = sum(binding.nbytes for binding in self.bindings.values()) + sum(p.nbytes for p in self.paths.values())
+        held += sum(int(values.nbytes) for values in self.values.values())
         return held + (0 if self.origin is None else self.origin.nbytes)
 
     def bind(self, name: str, binding: Binding) -> Frame:
@@ -248,6 +258,10 @@ class Frame:
         columns = {key: values for key, values in self._columns.items() if key[0] in names}
         return replace(self, bindings=bindings, paths=paths, _columns=columns)
 
+    def with_value(self, name: str, values: pa.Array) -> Frame:
+        """A copy of the frame with one more value."""
+        return replace(self, values={**self.values, name: values}, _columns={})
+
     def with_fused(self, fused: Mapping[ir.Fusion, FusedRanks]) -> Frame:
         """A copy of the frame with fused ranks."""
         return replace(self, fused=fused, _columns={}) if fused else self
@@ -261,6 +275,7 @@ class Frame:
             None if self.origin is None else np.where(rows == NOTHING, NOTHING, self.origin[rows]),
             self.searching,
             {fusion: values.take(rows) for fusion, values in self.fused.items()},
+            _values_at(self.values, rows) if self.values else {},
         )
 
     def part(self, first: int, last: int) -> Frame:
@@ -272,6 +287,7 @@ class Frame:
             {name: binding.part(first, last) for name, binding in self.bindings.items()},
             origin=None if self.origin is None else self.origin[first:last],
             searching=self.searching,
+            values={name: values.slice(first, last - first) for name, values in self.values.items()},
             _columns={key: values.slice(first, last - first) for key, values in self._columns.items()},
         )
 
@@ -283,7 +299,7 @@ class Frame:
 
         Duplicates are only removed if this is fast: if there are not many more possible rows than rows.
         """
-        if self.paths or self.fused or self.count < 2:
+        if self.paths or self.fused or self.values or self.count < 2:
             return self
         result, size = np.zeros(self.count, np.int64), 1
         parts = [binding.keys() for binding in self.bindings.values()]
@@ -304,11 +320,12 @@ class Frame:
     def keys(self, names: list[str]) -> Numbers:
         """An integer for each row.
 
-        Two rows have equal integers if each of the given variables has the same entity in both rows.
+        Two rows have equal integers if each of the given variables has the same entity in both rows, and each of the
+        given values is equal.
         """
         result = np.zeros(self.count, np.int64)
         for name in names:
-            numbers, size = self.bindings[name].keys()
+            numbers, size = _value_keys(self.values[name]) if name in self.values else self.bindings[name].keys()
             if self.count and int(result.max()) >= 2**62 // size:
                 result = np.unique(result, return_inverse=True)[1]
             result = result * size + numbers
@@ -344,12 +361,29 @@ class Frame:
     def column(self, name: str) -> pa.Array:
         raise AssertionError(f"a match has no column {name}")
 
+    def value(self, name: str) -> pa.Array:
+        return self.values[name]
+
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         if isinstance(expr, ir.Fusion):
             score = self.fused[expr].score
             return pa.array(score, mask=np.isnan(score))
         assert self.searching is not None, "these rows cannot be searched"
         return self.searching.values(expr, self.bindings[expr.field.var])
+
+
+def _values_at(values: Mapping[str, pa.Array], rows: Numbers) -> dict[str, pa.Array]:
+    """The values of the given rows. A row `NOTHING` becomes null."""
+    missing = rows == NOTHING
+    at = pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
+    return {name: of.take(at) for name, of in values.items()}
+
+
+def _value_keys(values: pa.Array) -> tuple[Numbers, int]:
+    """For each value, an integer that is equal for equal values, and an upper bound (exclusive) of these integers."""
+    numbers = ranks(values)
+    numbers -= numbers.min(initial=0)
+    return numbers, int(numbers.max(initial=0)) + 1
 
 
 def true_rows(mask: pa.Array) -> Mask:

@@ -58,6 +58,9 @@ class ResultRows:
     def column(self, name: str) -> pa.Array:
         return self.columns[name]
 
+    def value(self, name: str) -> pa.Array:
+        return self.rows.value(name)
+
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         return self.rows.search(expr)
 
@@ -85,6 +88,9 @@ class NoVariables:
 
     def column(self, name: str) -> pa.Array:
         raise AssertionError(f"there is no column {name}")
+
+    def value(self, name: str) -> pa.Array:
+        raise AssertionError(f"the value {name} cannot be used after grouping")
 
     def search(self, expr: ir.TextMatch | ir.Rank) -> pa.Array:
         raise AssertionError("search functions cannot be used after grouping")

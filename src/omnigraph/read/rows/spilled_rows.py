@@ -134,6 +134,7 @@ def _batch(frame: Frame, weights: Numbers) -> pa.RecordBatch:
             for part, values in _arrays(of).items():
                 lists = pa.LargeListArray.from_arrays(pa.array(first, pa.int64()), pa.array(values))
                 columns[f"{name} {side} {part}"] = lists
+    columns |= {f"{name} value": values for name, values in frame.values.items()}
     # Columns are sorted by name, because frames may have their variables in different orders.
     return pa.RecordBatch.from_pydict(dict(sorted(columns.items())))
 
@@ -164,4 +165,6 @@ def _rows(batch: pa.RecordBatch, like: Frame) -> Weighted:
         )
         for name, path in like.paths.items()
     }
-    return Frame(batch.num_rows, bindings, paths, searching=like.searching), batch.column(_WEIGHT).to_numpy()
+    values = {name: batch.column(f"{name} value") for name in like.values}
+    frame = Frame(batch.num_rows, bindings, paths, searching=like.searching, values=values)
+    return frame, batch.column(_WEIGHT).to_numpy()

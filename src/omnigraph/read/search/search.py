@@ -84,7 +84,7 @@ class Search:
         entities = Entities.of(binding)
         found = np.full(len(entities.binding.numbers), np.nan)
         for table, rows in parts(entities.binding):
-            if query is not None and len(rows):
+            if query is not None and len(rows) and table.has_column(expr.field.name):
                 found[rows] = self._distances(expr, query, table, entities.binding.numbers[rows])
         return entities.spread(found)
 
@@ -115,7 +115,7 @@ class Search:
         query = self._query(expr, binding)
         found: list[tuple[Numbers, ApproximateScores]] = []
         for table, rows in parts(binding):
-            if query is not None and len(rows):
+            if query is not None and len(rows) and table.has_column(expr.field.name):
                 if self._is_streamed(table, expr.field.name, len(rows)):
                     found.append(
                         (rows, ApproximateScores(self._distances(expr, query, table, binding.numbers[rows]), 0.0))
@@ -141,7 +141,7 @@ class Search:
 
     def _match(self, expr: ir.TextMatch, table: EntityTable) -> Mask:
         text = self._text(expr.query)
-        if text is None:
+        if text is None or not table.has_column(expr.field.name):
             return np.zeros(table.slots, bool)
         analyzer = expr.analyzer
         if expr.mode is ir.TextMode.FUZZY:
@@ -189,8 +189,14 @@ class Search:
         key = (expr, tuple(table.key for table in tables))
         if key not in self._relevances:
             text = self._text(expr.query)
-            words = [self._words(table, expr.field.name, expr.analyzer) for table in tables]
-            self._relevances[key] = bm25(words, [] if text is None else words_of(text, expr.analyzer)[0])
+            # A variable of an enclosing block or an earlier stage may have types without the property.
+            there = [table for table in tables if table.has_column(expr.field.name)]
+            words = [self._words(table, expr.field.name, expr.analyzer) for table in there]
+            scores = iter(bm25(words, [] if text is None else words_of(text, expr.analyzer)[0]))
+            missing = {table.key for table in tables} - {table.key for table in there}
+            self._relevances[key] = [
+                np.full(table.slots, np.nan) if table.key in missing else next(scores) for table in tables
+            ]
         return self._relevances[key]
 
     def _words(self, table: EntityTable, name: str, analyzer: ir.Analyzer) -> InvertedIndex:
@@ -266,11 +272,15 @@ class Search:
     # Order by rank
 
     def prepare(self, query: ReadQuery) -> None:
-        """Embed all query texts of a read. Call it before the read is executed."""
-        wanted = [part for part in query.ranks if isinstance(part, ir.Nearest) and part not in self._queries]
+        """Embed all query texts of a read and of its stages. Call it before the read is executed."""
+        wanted: dict[ir.Nearest, Sequence[str]] = {}
+        types: dict[str, Sequence[str]] = {}
+        for part in (*query.stages, query):
+            types |= {node.name: node.types for node in _nodes(part.read.match)}
+            found = (rank for rank in part.ranks if isinstance(rank, ir.Nearest) and rank not in self._queries)
+            wanted |= {rank: types[rank.field.var] for rank in found}
         if wanted:
-            types = {node.name: node.types for node in _nodes(query.read.match)}
-            self._embed({part: types[part.field.var] for part in wanted})
+            self._embed(wanted)
 
     def share_queries(self, other: Search) -> None:
         """Copy the query vectors from another `Search` object of the same read."""

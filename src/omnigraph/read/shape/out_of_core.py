@@ -272,21 +272,22 @@ def _write(scratch: Scratch, rows: pa.Table) -> None:
 
 
 def _project_variables(frame: Frame, names: frozenset[str]) -> Frame:
-    """A copy of the frame with only the given variables."""
+    """A copy of the frame with only the given variables and values."""
     return Frame(
         frame.count,
         {name: binding for name, binding in frame.bindings.items() if name in names},
         {name: path for name, path in frame.paths.items() if name in names},
         searching=frame.searching,
+        values={name: values for name, values in frame.values.items() if name in names},
     )
 
 
 def _add_up_duplicates(rows: Weighted) -> Weighted:
-    """Merge rows that have the same entities in all variables, and add up their weights."""
+    """Merge rows that have the same entities in all variables and equal values, and add up their weights."""
     frame, weights = rows
     if frame.paths:
         return rows
-    first, group = groups_of(frame.keys(list(frame.bindings)))
+    first, group = groups_of(frame.keys([*frame.bindings, *frame.values]))
     total = np.zeros(len(first), np.int64)
     np.add.at(total, group, weights)
     return frame.take(first), total

@@ -61,19 +61,20 @@ class ResultColumns:
         self._context = context
 
     @cached_property
-    def _rows(self) -> Frame:
+    def representatives(self) -> Frame:
+        """The representative row of each group."""
         return self._frame if self._first is None else self._frame.take(self._first)
 
     def __getitem__(self, name: str) -> pa.Array:
         if name not in self._computed:
             expression = self._fetched[name]
-            self._context.budget.need(self.nbytes + materialized_bytes([expression], self._rows))
-            self._computed[name] = evaluate_in_chunks(expression, self._rows, self._context.request)
+            self._context.budget.need(self.nbytes + materialized_bytes([expression], self.representatives))
+            self._computed[name] = evaluate_in_chunks(expression, self.representatives, self._context.request)
         return self._computed[name]
 
     def ranks(self, name: str) -> pa.Array | None:
         """For each value of a column, an integer in the same order; None if ranks are not needed."""
-        source = None if name in self._computed else plain_column(self._fetched[name].expr, self._rows)
+        source = None if name in self._computed else plain_column(self._fetched[name].expr, self.representatives)
         found = None if source is None else value_ranks(*source, self._context.budget)
         return None if found is None else found.of_row
 

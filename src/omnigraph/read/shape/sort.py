@@ -53,7 +53,8 @@ class Sort:
         else:
             assert isinstance(rows, ResultColumns)
             chosen = in_order(group_keys(run.query, rows, context), rows.count, self.offset, self.limit)
-        context.budget.note_returned(len(chosen))
+        if not run.query.is_stage:
+            context.budget.note_returned(len(chosen))
         return SelectedRows(rows, chosen)
 
 

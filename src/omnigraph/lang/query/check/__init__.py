@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.errors import SourceText, TypeCheckError
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.params import parameters
-from omnigraph.lang.query.check.result import read
+from omnigraph.lang.query.check.read import read
 from omnigraph.lang.query.check.scope import Context, fail
 from omnigraph.lang.query.check.write import write
 from omnigraph.lang.schema.catalog import Catalog

@@ -6,6 +6,7 @@ from omnigraph.errors import Span
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.scope import fail
 from omnigraph.lang.query.check.values import is_empty_list
+from omnigraph.lang.schema.pattern_hints import pattern_hint
 from omnigraph.lang.schema.regex import pattern_error
 from omnigraph.lang.types import Scalar, ValueType
 
@@ -77,7 +78,7 @@ def check_pattern(pattern: ir.Expr, span: Span) -> None:
     if isinstance(pattern, ir.Const):
         reason = pattern_error(str(pattern.value))
         if reason is not None:
-            raise fail("T42", f"this regular expression is not valid: {reason}", span)
+            raise fail("T42", f"this regular expression is not valid: {reason}", span, hint=pattern_hint(reason))
 
 
 def is_text(value: ValueType) -> bool:

@@ -28,19 +28,22 @@ class Expressions:
 
     Attributes:
         resolve: resolves a bare name (an alias or a property); None if bare names are not allowed.
+        blocks: checks an `exists` or `count` block; None if they are not allowed.
     """
 
-    __slots__ = ("aggregates", "allow", "resolve", "scope")
+    __slots__ = ("aggregates", "allow", "blocks", "resolve", "scope")
 
     def __init__(
         self,
         scope: Scope,
         allow: Allow,
         resolve: Callable[[ast.Name], ir.Expr] | None = None,
+        blocks: Callable[[ast.BlockValue], ir.Expr] | None = None,
     ) -> None:
         self.scope = scope
         self.allow = allow
         self.resolve = resolve
+        self.blocks = blocks
         self.aggregates = 0
         """The number of checked aggregates, so that the caller can find out whether an expression contains one."""
 
@@ -61,7 +64,7 @@ class Expressions:
 
     def inside_aggregate(self) -> Expressions:
         """The checker for the argument of an aggregate: it allows neither aggregates nor ranks."""
-        return Expressions(self.scope, Allow.NOTHING, self.resolve)
+        return Expressions(self.scope, Allow.NOTHING, self.resolve, self.blocks)
 
     # Literals and names
 
@@ -92,8 +95,15 @@ class Expressions:
         return variable
 
     def _name(self, node: ast.Name) -> ir.Expr:
+        value = self.scope.find_value(node.name) if self.resolve is None else None
+        if value is not None:
+            return value
         if self.resolve is None:
-            hint = f"a variable is written ${node.name}, a text in double quotes"
+            if node.name in self.scope.context.ended:
+                hint = "name it in 'with', so that it goes on"
+                raise fail("T26", f"the value '{node.name}' ended at 'with'", node.span, hint=hint)
+            near = did_you_mean(node.name, self.scope.visible()[1])
+            hint = near or f"a variable is written ${node.name}, a text in double quotes"
             if node.name in ("and", "or"):
                 hint = "'and' and 'or' join two conditions of one filter; nothing is written between clauses"
             raise fail("T26", f"the name '{node.name}' is not allowed here", node.span, hint=hint)
@@ -197,6 +207,14 @@ class Expressions:
             raise fail("T33", f"'{op}' takes conditions, but this is {checked.type}", node.span)
         return checked
 
+    def _block_value(self, node: ast.BlockValue) -> ir.Expr:
+        if self.blocks is None:
+            hint = "give it an alias in 'return' and use the alias, or filter in 'match'"
+            raise fail(
+                "T33", f"{node.function} {{ … }} is only allowed in 'match', 'with' and 'return'", node.span, hint=hint
+            )
+        return self.blocks(node)
+
     def _arithmetic(self, node: ast.Arithmetic) -> ir.Expr:
         return functions.arithmetic(node, self.check(node.left), self.check(node.right))
 
@@ -257,7 +275,8 @@ class Expressions:
     def _aggregate(self, node: ast.Aggregate) -> ir.Expr:
         if Allow.AGGREGATES not in self.allow:
             hint = "give it an alias in 'return' and use the alias"
-            raise fail("T30", f"{node.function}(…) is only allowed in 'return' and 'having'", node.span, hint=hint)
+            where = "'return', 'with' and 'having'"
+            raise fail("T30", f"{node.function}(…) is only allowed in {where}", node.span, hint=hint)
         self.aggregates += 1
         return aggregate(node, self)
 
@@ -287,4 +306,5 @@ _CHECKS: dict[type, Callable[..., ir.Expr]] = {
     ast.NullTest: Expressions._null_test,
     ast.Not: Expressions._not,
     ast.Logical: Expressions._logical,
+    ast.BlockValue: Expressions._block_value,
 }

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from omnigraph.errors import Span
 from omnigraph.lang.names import did_you_mean
@@ -34,7 +34,8 @@ def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
             expands.append(traversal(clause, scope))
         elif isinstance(clause, ast.Optional):
             optionals.append(_optional(clause, scope))
-    expressions = Expressions(scope, Allow.TEXT_FILTERS)
+    values: list[ir.BlockValue] = []
+    expressions = Expressions(scope, Allow.TEXT_FILTERS, blocks=BlockValues(scope, values))
     filters += [expressions.condition(c.expr) for c in clauses if isinstance(c, ast.Filter)]
     negations = tuple(_negation(c, scope) for c in clauses if isinstance(c, ast.Negation))
     return ir.Block(
@@ -48,21 +49,44 @@ def block(clauses: Sequence[ast.Clause], scope: Scope) -> ir.Block:
         optionals=tuple(optionals),
         negations=negations,
         outer=tuple(sorted(scope.outer)),
+        values=tuple(values),
     )
 
 
 def _negation(clause: ast.Negation, scope: Scope) -> ir.Block:
+    return _tested_block("not", clause.clauses, clause.span, scope, "it would keep all rows or none")
+
+
+def _tested_block(word: str, clauses: Sequence[ast.Clause], span: Span, scope: Scope, otherwise: str) -> ir.Block:
+    """Check a block whose variables are not visible outside of it."""
     inner = Scope(scope.context, scope)
-    checked = block(clause.clauses, inner)
-    scope.context.hidden.update(inner.vars)
+    checked = block(clauses, inner)
+    scope.context.hidden.update(dict.fromkeys(inner.vars, word))
     if not inner.outer:
-        raise fail(
-            "T9",
-            "this 'not' block mentions no variable from outside, so it would keep all rows or none",
-            clause.span,
-            hint="use a variable of the match in it",
-        )
+        message = f"this '{word}' block mentions no variable from outside, so {otherwise}"
+        raise fail("T9", message, span, hint="use a variable of the match in it")
     return checked
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValues:
+    """Checks the `exists` and `count` blocks in the expressions of a block.
+
+    Attributes:
+        scope: the variables of the enclosing block.
+        found: the checked blocks. New ones are added.
+    """
+
+    scope: Scope
+    found: list[ir.BlockValue]
+
+    def __call__(self, node: ast.BlockValue) -> ir.Expr:
+        word, context = node.function, self.scope.context
+        checked = _tested_block(word, node.clauses, node.span, self.scope, "its value would be the same for all rows")
+        context.block_values += 1
+        value = ir.BlockValue(f"#{context.block_values}", ir.BlockFunction(word), checked)
+        self.found.append(value)
+        return ir.Value(value.name, ir.BOOL if value.function is ir.BlockFunction.EXISTS else ir.I64)
 
 
 def _optional(clause: ast.Optional, scope: Scope) -> ir.Block:

@@ -1,51 +1,54 @@
-"""Check the result clauses of a read: `return`, `having`, `order`, `limit` and `offset`."""
+"""Check the result clauses of a read or a stage: `return` or `with`, `having`, `order`, `limit` and `offset`."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from omnigraph.errors import Span, TypeCheckError
 from omnigraph.lang.names import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check.expr import Allow, Expressions
-from omnigraph.lang.query.check.match import block
+from omnigraph.lang.query.check.match import BlockValues
 from omnigraph.lang.query.check.scope import Context, Scope, VarKind, entity, fail, properties_of
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.types import INTEGER_RANGES, Scalar
 
 _RANKED = (ir.Nearest, ir.Bm25, ir.Fusion)
-_ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column)
+_ROW_VALUES = (ir.Prop, ir.Ident, ir.Entity, ir.TypeOf, ir.PathValue, ir.VarIsNull, ir.SameEntity, ir.Column, ir.Value)
 """Expressions whose value can differ between rows."""
 
 
-def read(node: ast.Read, context: Context) -> ir.Read:
-    """Check a query that reads."""
-    scope = Scope(context)
-    match = block(node.match, scope)
-    result = _Result(node, scope)
-    result.project()
-    return ir.Read(
-        match=match,
-        columns=tuple(result.columns.values()),
-        grouped=result.grouped,
-        distinct=node.distinct,
-        having=result.having(),
-        order=result.order(),
-        ties=result.ties(),
-        limit=_count(node.limit, "limit", context),
-        offset=_count(node.offset, "offset", context),
-    )
+class Result:
+    """Checks the columns of a read or a stage, one after the other, and the clauses after them."""
 
+    word = "return"
 
-class _Result:
-    """Checks the columns of a read, one after the other."""
-
-    def __init__(self, node: ast.Read, scope: Scope) -> None:
+    def __init__(self, node: ast.Read | ast.Stage, scope: Scope) -> None:
         self.node = node
         self.scope = scope
+        self.distinct = isinstance(node, ast.Read) and node.distinct
         self.columns: dict[str, ir.OutColumn] = {}
         self.written: dict[ast.Expr, str] = {}
         """Column names by source expression, for sort keys that repeat a projection."""
         self.aggregated: set[str] = set()
+        self.block_values: list[ir.BlockValue] = []
         self.grouped = any(_has_aggregate(p.expr) for p in node.projections)
+
+    def checked(self, match: ir.Block) -> ir.Read:
+        """Check all clauses after a match."""
+        self.project()
+        node, context = self.node, self.scope.context
+        return ir.Read(
+            match=replace(match, values=(*match.values, *self.block_values)),
+            columns=tuple(self.columns.values()),
+            grouped=self.grouped,
+            distinct=self.distinct,
+            having=self.having(),
+            order=self.order(),
+            ties=self.ties(),
+            limit=_count(node.limit, "limit", context),
+            offset=_count(node.offset, "offset", context) if isinstance(node, ast.Read) else None,
+        )
 
     # return
 
@@ -54,7 +57,8 @@ class _Result:
             if isinstance(projection.expr, ast.Access) and projection.expr.property == "*":
                 self._star(projection, projection.expr)
                 continue
-            expressions = Expressions(self.scope, Allow.RANKS | Allow.AGGREGATES, self._earlier_alias)
+            allow, blocks = Allow.RANKS | Allow.AGGREGATES, BlockValues(self.scope, self.block_values)
+            expressions = Expressions(self.scope, allow, self._earlier_alias, blocks)
             expr = self._projected(projection.expr, expressions)
             name = projection.alias or _column_name(projection.expr)
             self._check_nesting(projection.expr)
@@ -107,12 +111,21 @@ class _Result:
 
     def _earlier_alias(self, node: ast.Name) -> ir.Expr:
         column = self.columns.get(node.name)
+        value = self.scope.find_value(node.name) if column is None else None
+        if value is not None:
+            return value
         if column is None:
+            self._check_ended(node)
             hint = did_you_mean(node.name, self.columns) or "an alias can only be used after its column"
             if node.name == "distinct":
                 hint = "write return distinct { … }"
             raise fail("T30", f"no earlier column is called '{node.name}'", node.span, hint=hint)
         return ir.Column(column.name, column.expr.type)
+
+    def _check_ended(self, node: ast.Name) -> None:
+        if node.name in self.scope.context.ended:
+            hint = "name it in 'with', so that it goes on"
+            raise fail("T30", f"'{node.name}' ended at 'with'", node.span, hint=hint)
 
     def _check_groupable(self, expr: ir.Expr, node: ast.Expr) -> None:
         if _contains_rank(expr):
@@ -136,8 +149,10 @@ class _Result:
     def _check_mixed(self, node: ast.Expr) -> None:
         """Check that an expression has only constants, parameters and aliases outside of its aggregates."""
         for leaf in _outside_aggregates(node):
-            if isinstance(leaf, ast.Access | ast.Call) or (
-                isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params
+            if (
+                isinstance(leaf, ast.Access | ast.Call | ast.BlockValue)
+                or (isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params)
+                or (isinstance(leaf, ast.Name) and leaf.name not in self.columns)
             ):
                 raise fail(
                     "T9",
@@ -167,7 +182,7 @@ class _Result:
     def _check_having(self, node: ast.Expr) -> None:
         for leaf in _outside_aggregates(node):
             if (
-                isinstance(leaf, ast.Access)
+                isinstance(leaf, ast.Access | ast.BlockValue)
                 or (isinstance(leaf, ast.Call) and leaf.function == "type")
                 or (isinstance(leaf, ast.Var) and leaf.name not in self.scope.context.params)
             ):
@@ -176,7 +191,12 @@ class _Result:
 
     def _any_alias(self, node: ast.Name) -> ir.Expr:
         column = self.columns.get(node.name)
+        if column is None and not (self.grouped or self.distinct):
+            value = self.scope.find_value(node.name)
+            if value is not None:
+                return value
         if column is None:
+            self._check_ended(node)
             near = [n for n in self.columns if n.rpartition(".")[2] == node.name]
             shown = [f"${name}" if "." in name else name for name in self.columns]
             hint = f"did you mean ${near[0]}?" if near else did_you_mean(node.name, shown)
@@ -236,7 +256,7 @@ class _Result:
         if isinstance(node, ast.Var) and node.name in self.columns and node.name not in self._known():
             hint = f"{node.name} is a column: write {node.name}"
             raise fail("T30", f"${node.name} is not a value", node.span, hint=hint)
-        if self.grouped or self.node.distinct:
+        if self.grouped or self.distinct:
             name = self.written.get(node)
             if name is not None and not (self.grouped and name in self.aggregated):
                 return ir.Column(name, self.columns[name].expr.type)
@@ -251,7 +271,7 @@ class _Result:
 
     def _known(self) -> set[str]:
         """The names that the query writes with `$`: variables and parameters."""
-        return {*self.scope.vars, *self.scope.context.params}
+        return {*self.scope.visible()[0], *self.scope.context.params}
 
     def _not_in_result(self, node: ast.Expr) -> TypeCheckError:
         if self.grouped and isinstance(node, ast.Call) and node.function in ("nearest", "bm25", "rrf"):
@@ -261,7 +281,7 @@ class _Result:
             "T30",
             f"{what} can be sorted only by columns of the result, and this is not a column",
             node.span,
-            hint="give it an alias in 'return' and sort by the alias",
+            hint=f"give it an alias in '{self.word}' and sort by the alias",
         )
 
     def _rank_key(self, sort: ast.Sort, expr: ir.Rank, *, first: bool) -> ir.SortKey:
@@ -279,22 +299,23 @@ class _Result:
         """The sort keys after the written ones, which make the order total.
 
         For groups and distinct rows, these are the columns without aggregates; otherwise, the ids of the matched
-        entities.
+        entities, and the values of an earlier stage.
 
         Lists and vectors are compared item by item.
         """
-        if self.grouped or self.node.distinct:
+        if self.grouped or self.distinct:
             return tuple(ir.Column(c.name, c.expr.type) for c in self.columns.values() if c.name not in self.aggregated)
         keys: list[ir.Expr] = []
+        variables, values = self.scope.visible()
         # Skip anonymous nodes: rows that differ only in such a node are equal in the result, unless a path contains it.
-        paths = any(variable.kind is VarKind.PATH for variable in self.scope.vars.values())
-        for name, variable in sorted(self.scope.vars.items(), key=lambda item: ("#" in item[0], item[0])):
+        paths = any(variable.kind is VarKind.PATH for variable in variables.values())
+        for name, variable in sorted(variables.items(), key=lambda item: ("#" in item[0], item[0])):
             if variable.kind is VarKind.PATH or ("#" in name and not paths):
                 continue
             keys.append(ir.Ident(name, ir.Role.ID, variable.nullable))
             if len(variable.types) > 1:
                 keys.append(ir.TypeOf(name, variable.nullable))
-        return tuple(keys)
+        return (*keys, *(ir.Value(name, values[name]) for name in sorted(values)))
 
 
 def _alias_beside_nearest(sort: ast.Sort) -> TypeCheckError:

@@ -55,9 +55,12 @@ class Context:
     catalog: Catalog
     params: dict[str, ir.Parameter]
     used_params: set[str] = field(default_factory=set)
-    hidden: set[str] = field(default_factory=set)
-    """The local variables of `not` blocks."""
+    hidden: dict[str, str] = field(default_factory=dict)
+    """The local variables of `not`, `exists` and `count` blocks, each with the word before its block."""
+    ended: set[str] = field(default_factory=set)
+    """The variables and values of earlier stages that do not go on."""
     anonymous: int = 0
+    block_values: int = 0
 
     def fresh(self, name: str) -> str:
         """The name of a variable. Each `$_` gets a unique name that cannot occur in source text."""
@@ -78,12 +81,14 @@ class Context:
 class Scope:
     """The variables of one block. Lookups continue in the enclosing blocks."""
 
-    __slots__ = ("context", "narrowed", "outer", "parent", "vars")
+    __slots__ = ("context", "narrowed", "outer", "parent", "values", "vars")
 
     def __init__(self, context: Context, parent: Scope | None = None) -> None:
         self.context = context
         self.parent = parent
         self.vars: dict[str, Variable] = {}
+        self.values: dict[str, ValueType] = {}
+        """Values of an earlier stage, with their types."""
         self.narrowed: dict[str, Variable] = {}
         """Variables of enclosing blocks that a pattern of this block narrows."""
         self.outer: set[str] = set()
@@ -100,6 +105,20 @@ class Scope:
                 self.outer.add(name)
         return found
 
+    def find_value(self, name: str) -> ir.Value | None:
+        """Find a value of an earlier stage by name. Like `find`, it records the value as an outer one."""
+        if name in self.values:
+            return ir.Value(name, self.values[name])
+        found = None if self.parent is None else self.parent.find_value(name)
+        if found is not None:
+            self.outer.add(name)
+        return found
+
+    def visible(self) -> tuple[dict[str, Variable], dict[str, ValueType]]:
+        """All variables and values of this block and the enclosing blocks."""
+        variables, values = ({}, {}) if self.parent is None else self.parent.visible()
+        return {**variables, **self.vars}, {**values, **self.values}
+
     def owns(self, variable: Variable) -> bool:
         """Whether this block binds the variable, outside of its optional blocks."""
         return self.vars.get(variable.name) is variable and not variable.nullable
@@ -112,8 +131,18 @@ class Scope:
                 variable.span,
                 hint="give the parameter or the variable another name",
             )
+        if self._has_value(variable.name):
+            raise fail(
+                "T27",
+                f"{variable.name} is a value of an earlier stage, so ${variable.name} cannot be bound",
+                variable.span,
+                hint="give the value or the variable another name",
+            )
         self.vars[variable.name] = variable
         return variable
+
+    def _has_value(self, name: str) -> bool:
+        return name in self.values or (self.parent is not None and self.parent._has_value(name))
 
     def all_names(self) -> Iterator[str]:
         """All visible names, for suggestions: variables, then parameters."""
@@ -125,11 +154,21 @@ class Scope:
 
     def unbound(self, name: str, span: Span, code: str = "T26") -> TypeCheckError:
         hint = did_you_mean(f"${name}", (f"${known}" for known in self.all_names()))
+        if self._has_value(name):
+            return fail(code, f"{name} is a value, not a variable", span, hint=f"did you mean {name}, without $?")
+        if name in self.context.ended:
+            near = f"{hint} Or name" if hint and hint.startswith("did") else "name"
+            return fail(code, f"${name} ended at 'with'", span, hint=f"{near} it in 'with', so that it goes on")
         if name in self.context.hidden:
-            hint = "variables of a 'not' block are not visible outside of the block"
+            word = self.context.hidden[name]
+            hint = f"variables of {article(word)} '{word}' block are not visible outside of the block"
         if name == ANONYMOUS:
             return fail(code, "$_ has no name that could be used again", span, hint="give the variable a name")
         return fail(code, f"nothing binds ${name}", span, hint=hint)
+
+
+def article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
 
 
 def entity(variable: Variable) -> ir.Expr:

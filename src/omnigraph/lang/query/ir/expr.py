@@ -459,6 +459,14 @@ class Column:
     type: ValueType
 
 
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value that belongs to the row, by name: of an earlier stage (`Stage`), or the result of a `BlockValue`."""
+
+    name: str
+    type: ValueType
+
+
 Expr = (
     Const
     | Param
@@ -487,4 +495,5 @@ Expr = (
     | Fusion
     | Aggregate
     | Column
+    | Value
 )

@@ -85,6 +85,7 @@ class Block:
     Attributes:
         nodes: the variables that the block binds, in the order of their first use.
         outer: the variables of enclosing blocks that the block uses, sorted.
+        values: the `exists` and `count` blocks in its filters; for the `match` of a query, also in its columns.
     """
 
     nodes: tuple[NodeVar, ...]
@@ -93,6 +94,25 @@ class Block:
     optionals: tuple[Block, ...] = ()
     negations: tuple[Block, ...] = ()
     outer: tuple[str, ...] = ()
+    values: tuple[BlockValue, ...] = ()
+
+
+class BlockFunction(StrEnum):
+    EXISTS = "exists"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValue:
+    """`exists { … }` or `count { … }`: for each row, whether the block has a match, or how many. Never null.
+
+    Attributes:
+        name: identifies the value in the query. Expressions refer to it with `Value`.
+    """
+
+    name: str
+    function: BlockFunction
+    block: Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +136,8 @@ class Read:
         grouped: whether the query has aggregates. If so, `keys` are the grouping keys.
         order: the written sort keys; empty if the query has no order.
         ties: the tie-breakers after the written sort keys. They make the order total.
+        stages: the stages before `match`, in order. The rows of each stage are the input of the next one, and the rows
+            of the last stage are the input of `match`: a variable or value that goes on is an `outer` one there.
     """
 
     match: Block
@@ -127,6 +149,7 @@ class Read:
     ties: tuple[Expr, ...]
     limit: Expr | None
     offset: Expr | None
+    stages: tuple[Stage, ...] = ()
 
     @property
     def ranked(self) -> Rank | None:
@@ -143,6 +166,25 @@ class Read:
             if any(isinstance(p, Aggregate) or (isinstance(p, Column) and p.name in aggregated) for p in parts):
                 aggregated.add(column.name)
         return tuple(c for c in self.columns if self.grouped and c.name not in aggregated)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`match { … } with { … }`: rows that go on, as a bag. The order of `read` matters only with its limit.
+
+    Attributes:
+        read: the match and the columns of the stage; it has no stages. The columns of `carried` are ids of variables.
+            All other columns become values, see `Value`.
+        carried: the node and edge variables that go on.
+    """
+
+    read: Read
+    carried: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[OutColumn, ...]:
+        """The columns that become values."""
+        return tuple(column for column in self.read.columns if column.name not in self.carried)
 
 
 class EntityKind(StrEnum):

@@ -23,11 +23,15 @@ def _default(param: q.Parameter) -> str:
     return f" = {expression(e.Const(param.default, param.type))}" if param.has_default else ""
 
 
-def _read(read: q.Read) -> list[str]:
-    lines = ["  match", *_block(read.match, 2)]
-    how = " distinct" if read.distinct else ""
-    lines.append(f"  {'group' if read.grouped else 'return'}{how}")
-    lines += [f"    {c.name}: {c.expr.type} = {expression(c.expr)}" for c in read.columns]
+def _read(read: q.Read, carried: tuple[str, ...] | None = None) -> list[str]:
+    """The lines of a read. For a stage, `carried` are the variables that go on."""
+    lines = [line for stage in read.stages for line in _read(stage.read, stage.carried)]
+    lines += ["  match", *_block(read.match, 2)]
+    how = (" distinct" if read.distinct else "") + ("" if carried is None else " and go on")
+    lines.append(f"  {'group' if read.grouped else 'return' if carried is None else 'rows'}{how}")
+    for column in read.columns:
+        goes_on = carried is not None and column.name in carried
+        lines.append(f"    ${column.name}" if goes_on else f"    {_column(column)}")
     lines += [f"  having {expression(h)}" for h in read.having]
     for key in read.order:
         nulls = "first" if key.nulls_first else "last"
@@ -38,6 +42,10 @@ def _read(read: q.Read) -> list[str]:
         if count is not None:
             lines.append(f"  {word} {expression(count)}")
     return lines
+
+
+def _column(column: q.OutColumn) -> str:
+    return f"{column.name}: {column.expr.type} = {expression(column.expr)}"
 
 
 def _block(block: q.Block, level: int) -> list[str]:
@@ -51,6 +59,8 @@ def _block(block: q.Block, level: int) -> list[str]:
     for word, blocks in (("optional", block.optionals), ("not", block.negations)):
         for inner in blocks:
             lines += [f"{pad}{word}", *_block(inner, level + 1)]
+    for value in block.values:
+        lines += [f"{pad}value {value.name} {value.function.value}", *_block(value.block, level + 1)]
     return lines
 
 
@@ -114,6 +124,8 @@ def expression(node: e.Expr) -> str:
             return f"{node.part.value}(${node.var})"
         case e.Column():
             return f"column({node.name})"
+        case e.Value():
+            return f"value({node.name})"
         case e.VarIsNull():
             return f"(${node.var} is {'not ' if node.negated else ''}null)"
         case e.SameEntity():

@@ -1,0 +1,139 @@
+"""`exists { … }` and `count { … }` per row, under three-valued logic, in nested blocks, in chunks and in `explain`."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+from tests.read.test_hard_reads import edge, loaded, node, rows
+
+from omnigraph import Budget, Cancellation
+from omnigraph.errors import BudgetExceededError, CancelledError
+from omnigraph.graph import Graph
+from omnigraph.read.match import block_value
+
+SCHEMA = """
+interface Named { name: String? }
+node P implements Named { n: I64? }
+node Q implements Named { n: I64? }
+edge Knows: P -> P
+edge Likes: P -> Q
+"""
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Edges: a → b twice, a → c, b → c, c → c; a likes x. d is alone. The n of d is null."""
+    edges = ["ab", "ab", "ac", "bc", "cc"]
+    return loaded(
+        tmp_path_factory.mktemp("graph"),
+        SCHEMA,
+        *(node("P", name, n=None if name == "d" else number) for number, name in enumerate("abcd")),
+        node("Q", "x", n=7),
+        *(edge("Knows", f"e{i}", ends[0], ends[1]) for i, ends in enumerate(edges)),
+        edge("Likes", "l", "a", "x"),
+    )
+
+
+def ids(graph: Graph, condition: str, head: str = "()", params: dict[str, object] | None = None) -> str:
+    found = rows(graph, f"match {{ $p: P  {condition} }} return {{ $p.id }}", head, params)
+    return "".join(row[0] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("exists { $p knows $q }", "abc"),
+        ("not exists { $p knows $q }", "d"),
+        ("not (exists { $p knows $q } or $p.n = 1)", ""),  # null for d
+        ("exists { $p likes $_ } or $p.n is null", "ad"),
+        ("$p.n > 1 or exists { $p likes $_ }", "ac"),
+        ("$p.n > 5 and exists { $p likes $_ }", ""),
+        ("not ($p.n > 5 and exists { $p knows $_ })", "abcd"),  # d: null and false is false
+        ("count { $p knows $q } = 2", "a"),  # parallel edges count once
+        ("count { $p $e:knows $q } = 3", "a"),  # with an edge variable, each counts
+        ("count { $p knows $q } > $p.n", "a"),
+        ("count { $q knows $p } >= count { $p knows $q }", "bcd"),
+        ("count { $p knows $q } in [0, 1]", "bcd"),
+        ("count { $p knows{1,} $q } = 2", "a"),
+        ("exists { $p knows $p }", "c"),
+        ("exists { $p.n > 1 }", "c"),
+        ("exists { $p knows $q  not { $q knows $_ } }", ""),
+        ("exists { $p knows $q  not exists { $q knows $r  $r != $q } }", "abc"),
+        ("count { $p knows $q  count { $_ knows $q } > 1 } = 1", "abc"),
+        ("count { $p knows $q  optional { $q likes $x } } = 2", "a"),
+        ("exists { $x: Named  $x.id = $p.id }", "abcd"),
+        ("exists { $p knows $q } = exists { $p likes $x }", "ad"),
+        ("not { $p knows $q  exists { $q knows $q } }", "d"),
+    ],
+)
+def test_a_block_is_a_value(graph: Graph, condition: str, expected: str) -> None:
+    assert ids(graph, condition) == expected
+
+
+def test_parameters_inside_a_block(graph: Graph) -> None:
+    assert ids(graph, "exists { $p knows $q  $q.n = $n }", "($n: I64)", {"n": 1}) == "a"
+    assert ids(graph, "exists { $p knows $q  $q.n = $n }", "($n: I64?)", {"n": None}) == ""
+
+
+def test_a_null_node_has_no_match(graph: Graph) -> None:
+    text = (
+        "match { $p: P  optional { $p likes $x }  count { $y likes $x } = 0 or $x.n = 7 }"
+        " return { $p.id, count { $y likes $x } as n, (exists { $x: Q }) as e }"
+    )
+    expected = [["a", 1, True], ["b", 0, False], ["c", 0, False], ["d", 0, False]]
+    assert rows(graph, text) == expected
+
+
+def test_columns_and_aggregates_of_block_values(graph: Graph) -> None:
+    text = "match { $p: P } return { count { $p knows $_ } as n, count(*) as times } order { n }"
+    assert rows(graph, text) == [[0, 1], [1, 2], [2, 1]]
+    assert rows(graph, "match { $p: P } return { sum(count { $p knows $_ }) as n }") == [[4]]
+    text = "match { $p: P } return distinct { (exists { $p knows $_ }) as e }"
+    assert rows(graph, text) == [[False], [True]]
+    text = "match { $p: P } return { $p.id, count { $p knows $_ } as n } order { n desc } limit 1"
+    assert rows(graph, text) == [["a", 2]]
+
+
+def test_no_rows(graph: Graph) -> None:
+    text = "match { $p: P  $p.n > 99  exists { $p knows $_ } or $p.n = 3 } return { $p.id, count { $p knows $_ } as n }"
+    assert rows(graph, text) == []
+
+
+def test_paths_as_outer_variables(graph: Graph) -> None:
+    text = "match { $p: P  shortest $s: $p knows{1,3} $q  exists { $q: P  length($s) > 0 } } return { count(*) as n }"
+    assert rows(graph, text) == [[4]]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A thousand nodes, each with edges to the next ten."""
+    lines = [node("P", f"{i:04}", n=i) for i in range(1000)]
+    lines += [edge("Knows", f"{i}-{k}", f"{i:04}", f"{(i + k) % 1000:04}") for i in range(1000) for k in range(1, 11)]
+    return loaded(tmp_path_factory.mktemp("many"), SCHEMA, *lines)
+
+
+BUSY = "match { $p: P  $p.n < 500 or count { $p knows $q  $q knows $r  $r.n < 100 } > 20 } return { count(*) as n }"
+
+
+def test_chunks_do_not_change_the_answer(many: Graph) -> None:
+    whole = rows(many, BUSY)
+    with patch.object(block_value, "CHUNK_ROWS", 100), patch.object(block_value, "MAX_CHUNKS", 1000):
+        assert rows(many, BUSY) == whole
+    assert many.query(f"query q() {{ {BUSY} }}", budget=Budget(memory=400_000)).to_pylist() == [{"n": whole[0][0]}]
+
+
+def test_a_block_counts_in_the_budget_and_can_be_cancelled(many: Graph) -> None:
+    with pytest.raises(BudgetExceededError):
+        many.query(f"query q() {{ {BUSY} }}", budget=Budget(rows=20_000))
+    cancel = Cancellation()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        many.query(f"query q() {{ {BUSY} }}", cancel=cancel)
+
+
+def test_explain_shows_the_block(many: Graph) -> None:
+    for analyze in (False, True):
+        text = str(many.explain(f"query q() {{ {BUSY} }}", analyze=analyze))
+        assert "count matches for each $p as value(#1)" in text
+        assert "  expand" in text
