@@ -154,7 +154,7 @@ def stage_change(
     source = TableRows(rows) if isinstance(rows, pa.Table) else rows
     valid = known if known is not None and known.fingerprint == table.fingerprint() else None
     with table.reading():
-        change = write_change(table.dataset, source, deleted, valid)
+        change = write_change(table.dataset, source, deleted, table.places, valid)
     if change is None:
         return stage_fragments(table, fragments)
     parts = [FragmentMetadata.from_json(text) for text in fragments]
@@ -166,7 +166,7 @@ def _change(table: TableView, change: StagedChange) -> Staged:
     def restage(later: TableRef) -> Staged | None:
         other = _at(table, later)
         with reporting(table.datasets.root, later.path):
-            moved = change.rebase(other.dataset)
+            moved = change.rebase(other.dataset, other.places)
         return None if moved is None else _change(other, moved)
 
     transaction = Transaction(table.ref.version, change.operation)

@@ -20,7 +20,7 @@ from omnigraph.commit.table_writes import Append, DeleteIds, TableWrite, Upsert
 from omnigraph.commit.write_request import Prepared
 from omnigraph.embed import Embedder, Tally
 from omnigraph.errors import KeyConflictError, ResourceLimitError
-from omnigraph.evaluate import Request, bind, holds, prefilter, table_rows
+from omnigraph.evaluate import Request, bind, holds, implied_ids, prefilter, table_rows
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.walk import walk
 from omnigraph.lang.schema import AcceptedSchema, TypeKind
@@ -283,8 +283,13 @@ class _Execution:
 
     def stored_matches(self, kind: TypeKind, name: str, where: ir.Expr) -> pa.Array:
         """The ids of stored entities that a condition matches. Ignores pending changes."""
-        implied = prefilter(where, self.request, key=_text_key(self.builder(kind, name)))
-        stored = self.snapshot.scan(type_key(kind, name), columns=_columns(where), filter=implied)
+        columns, key = _columns(where), _text_key(self.builder(kind, name))
+        ids = implied_ids(where, self.request, key=key)
+        if ids is not None:
+            stored = self.snapshot.lookup(type_key(kind, name), "id", chunked(ids.unique()), columns=columns)
+        else:
+            implied = prefilter(where, self.request, key=key)
+            stored = self.snapshot.scan(type_key(kind, name), columns=columns, filter=implied)
         return column(stored.filter(holds(where, table_rows(stored), self.request)), "id")
 
     def _check_memory(self, key: str) -> None:
