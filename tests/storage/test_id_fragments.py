@@ -13,6 +13,7 @@ from tests.thresholds import Thresholds
 from omnigraph.lang.schema.catalog import IndexKind
 from omnigraph.storage import id_fragments
 from omnigraph.storage.indexes import IndexSpec
+from omnigraph.storage.scans import filtered
 from omnigraph.storage.staged import Staged
 from omnigraph.storage.staging import (
     stage_append,
@@ -113,11 +114,10 @@ def test_a_lookup_reads_no_other_small_fragments(
             ref = tables.commit_staged(staged)
     check(tables, ref, ["n10019"])
     read: list[list[int]] = []
-    original = id_fragments.filtered
 
     def noted(*args: object, fragments: list[int], **options: object) -> pa.Table:
         read.append(fragments)
-        return original(*args, fragments=fragments, **options)  # type: ignore[arg-type]
+        return filtered(*args, fragments=fragments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(id_fragments, "filtered", noted)
     numbers = sorted(tables.at(ref).dataset.fragment_ids())

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
-from omnigraph.storage.scans import filtered, scanner
+from omnigraph.storage.scans import filtered, numbered, scanner
 
 MOST_LOOKUPS = 1_000
 """Maximum number of ids for which single fragments are chosen. For more, reading them one by one does not pay."""
@@ -64,6 +64,28 @@ class IdFragments:
             found = pa.concat_tables([found, rest]) if found.num_rows else rest
         return found.select(list(columns))
 
+    def note(self, dataset: LanceDataset, file: str, ids: pa.Array) -> None:
+        """Remember a fragment of a version that was just committed, without reading it.
+
+        Args:
+            dataset: the version.
+            file: the path of the data file of the fragment. Another fragment is not remembered.
+            ids: the ids of all rows of the fragment, and maybe more.
+        """
+        number = max(dataset.fragment_ids())
+        with self._lock:
+            if len(ids) > SMALL_ROWS or len(self._places) + len(ids) > CAPACITY or number in self._remembered:
+                return
+            if file.endswith(f"/{_file(dataset, number)}"):
+                self._remember(dataset, [number], ids.to_pylist(), [number] * len(ids))
+
+    def _remember(
+        self, dataset: LanceDataset, fragments: Sequence[int], ids: Iterable[str], numbers: Iterable[int]
+    ) -> None:
+        for one, number in zip(ids, numbers, strict=True):
+            self._places[one] = (*self._places.get(one, ()), number)
+        self._remembered |= {number: _file(dataset, number) for number in fragments}
+
     def _choose(self, dataset: LanceDataset, ids: Iterable[str]) -> tuple[list[int], list[int] | None]:
         """The remembered fragments of a version that may have the ids, and all that are not remembered.
 
@@ -100,12 +122,9 @@ class IdFragments:
             self._clear()
             chosen, size = self._small(dataset, new := present)
         if chosen:
-            fragments = [dataset.get_fragment(number) for number in chosen]
-            rows = scanner(dataset, columns=[_ID, _ADDRESS], fragments=fragments).to_table()
+            rows = scanner(dataset, columns=[_ID, _ADDRESS], fragments=numbered(dataset, chosen)).to_table()
             numbers = pc.shift_right(rows[_ADDRESS], pa.scalar(32, pa.uint64())).to_pylist()
-            for one, number in zip(rows[_ID].to_pylist(), numbers, strict=True):
-                self._places[one] = (*self._places.get(one, ()), number)
-            self._remembered |= {number: _file(dataset, number) for number in chosen}
+            self._remember(dataset, chosen, rows[_ID].to_pylist(), numbers)
         self._others |= new.difference(chosen)
 
     def _small(self, dataset: LanceDataset, numbers: set[int]) -> tuple[list[int], int]:

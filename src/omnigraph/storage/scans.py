@@ -75,7 +75,7 @@ def filtered(
         if few:
             scan = scan.late_materialization(True)
         if fragments is not None:
-            scan = scan.with_fragments([dataset.get_fragment(number) for number in fragments])
+            scan = scan.with_fragments(numbered(dataset, fragments))
         return scan.to_scanner().to_table()
     except ValueError as error:
         if filter is None or not any(reason in str(error) for reason in _NOT_TAKEN):
@@ -85,6 +85,11 @@ def filtered(
     rows = scanner(dataset, columns=list(dict.fromkeys([*wanted, *mentioned]))).to_table()
     kept = pd.dataset(rows).to_table(filter=filter).select(wanted)
     return kept if limit is None else kept.slice(0, limit)
+
+
+def numbered(dataset: LanceDataset, numbers: Sequence[int]) -> list[LanceFragment]:
+    """The fragments of a version with some numbers."""
+    return [fragment for number in numbers if (fragment := dataset.get_fragment(number)) is not None]
 
 
 def any_null(columns: Sequence[str]) -> str:

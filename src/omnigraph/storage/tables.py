@@ -173,6 +173,8 @@ class TableStorage:
         # After a restore, the files are checked at the next read.
         if restores is None and not self.datasets.damaged_indexes(base):
             self.datasets.add(ref, made)
+            if staged.written is not None:
+                self.datasets.id_fragments(ref).note(made, *staged.written)
         return ref
 
     def make_durable(self, committed: Sequence[Staged]) -> None:
