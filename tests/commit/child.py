@@ -141,6 +141,20 @@ def transact(job: Job) -> object:
     return tx.commit and tx.commit.id
 
 
+def collect(job: Job) -> object:
+    """The same changes as `transact`, by queries alone, so that the transaction needs no branch."""
+    graph = _graph(job)
+    with graph.branch(job.get("branch", MAIN)).transaction() as tx:
+        for one in job["ids"]:
+            for type_name in ("A", "B"):
+                tx.mutate(f"query put($k: String) {{ insert {type_name} {{ k: $k }} }}", {"k": one})
+        tx.mutate("query gone($k: String) { delete B where k = $k }", {"k": job["gone"]})
+        if job.get("dies"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.environ[FAILPOINT.name] = job.get("at_end", "")
+    return tx.commit and tx.commit.id
+
+
 def transact_many(job: Job) -> object:
     """Many transactions of two steps each. One that conflicts with another transaction is retried."""
     graph = _graph(job)

@@ -27,6 +27,7 @@ from omnigraph.lang.schema import AcceptedSchema, TypeKind
 from omnigraph.lang.schema.type_key import edge_key, type_key
 from omnigraph.settings import LOAD_MEMORY
 from omnigraph.storage.blobs import is_blob, unchanged_cells
+from omnigraph.write.changed_state import State
 from omnigraph.write.external_blobs import BlobPolicy, admit
 from omnigraph.write.pending_changes import Pending, without
 from omnigraph.write.receipt import other_request
@@ -72,6 +73,14 @@ class MutationReceipt:
             "actor_id": self.actor,
             "commit": None if self.commit is None else commit_json(self.commit),
         }
+
+
+def staged_receipt(branch: str, query_name: str, actor: str | None, prepared: Prepared) -> MutationReceipt:
+    """The receipt of a mutation whose changes are not committed yet."""
+    labels = dict(prepared.labels)
+    written = bool(prepared.writes)
+    nodes, edges = (int(labels[name]) if written else 0 for name in (NODES, EDGES))
+    return MutationReceipt(branch, query_name, nodes, edges, actor, None)
 
 
 def receipt(
@@ -136,7 +145,7 @@ class Mutation:
         self._tally = Tally()
         self._read: tuple[Request, tuple[Step, ...]] | None = None
 
-    def prepare(self, snapshot: Snapshot) -> Prepared:
+    def prepare(self, snapshot: State) -> Prepared:
         """Run the statements and validate their changes against a snapshot. Returns the writes.
 
         Raises:
@@ -182,7 +191,7 @@ class _Execution:
         self,
         accepted: AcceptedSchema,
         request: Request,
-        snapshot: Snapshot,
+        snapshot: State,
         embedder: Callable[[], Embedder],
         tally: Tally,
     ) -> None:
