@@ -452,7 +452,7 @@ JOBS: dict[str, Callable[[Job], object]] = {
         *(write, load, mutate, merge, reopen, create, change_schema, create_branch, delete_branch, cleanup),
         *(create_tag, delete_tag, reset_branch, pick, apply_schema, update_branch),
         *(clean_many, name_many, merge_many, export_many, load_many, consume),
-        *(transact, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
+        *(transact, collect, transact_many, commit_many, mixed, come_and_go, watch, optimize, repair_all),
     )
 }
 
