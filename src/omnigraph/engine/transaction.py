@@ -14,7 +14,6 @@ are checked on the result.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -31,9 +30,8 @@ from omnigraph.commit.table_writes import Change, TableWrite
 from omnigraph.commit.work_records import WorkKind, at_work
 from omnigraph.commit.write_request import GRAPH_HEAD, Prepared, WriteRequest
 from omnigraph.engine.commit import write_request, write_tables
-from omnigraph.engine.load import load
-from omnigraph.engine.mutate import prepare_mutation
-from omnigraph.engine.requests import LoadRequest, MutateRequest, TransactionRequest
+from omnigraph.engine.prepare import PrepareMutation
+from omnigraph.engine.requests import TransactionRequest
 from omnigraph.engine.session import Session
 from omnigraph.errors import (
     InputError,
@@ -47,9 +45,7 @@ from omnigraph.merge.compare import LocalComparer
 from omnigraph.merge.merge import Merge
 from omnigraph.merge.property_level import MergeLevel
 from omnigraph.write.changed_state import ChangedState
-from omnigraph.write.input.sources import LoadSource
 from omnigraph.write.mutation import Mutation, MutationReceipt, staged_receipt
-from omnigraph.write.receipt import LoadReceipt
 from omnigraph.write.rules.constraints import MemoryLimit
 from omnigraph.write.spill import memory_budget
 
@@ -114,7 +110,7 @@ class OpenTransaction:
                 self.end()
                 raise
 
-    def mutate(self, request: MutateRequest) -> MutationReceipt:
+    def mutate(self, prepare: PrepareMutation) -> MutationReceipt:
         """Run a query that writes. Its changes are collected, and later steps see them.
 
         Raises:
@@ -124,7 +120,6 @@ class OpenTransaction:
             ConstraintError: the result would break a constraint of the schema.
         """
         session = self._session
-        prepare = prepare_mutation(session, request)
         mutation = prepare.mutation(self.begun)  # no step changes the schema
         prepared = mutation.prepare(self._state)
         self._state.apply(prepared.writes)
@@ -132,12 +127,6 @@ class OpenTransaction:
         if self._state.rows > MOST_ROWS or self._state.size > memory_budget(None) // _SHARE:
             self.work()
         return staged_receipt(self.branch, mutation.query.name, session.actor, prepared)
-
-    def load(self, source: LoadSource, request: LoadRequest) -> LoadReceipt:
-        """Load rows into the transaction branch."""
-        receipt = load(self._session, source, replace(request, branch=self.work()))
-        self._collect_again()
-        return replace(receipt, branch=self.branch, commit=None)
 
     def snapshot(self) -> Snapshot:
         """The state inside the transaction, with its own writes."""
@@ -158,11 +147,11 @@ class OpenTransaction:
         if self._state.is_changed:
             request = WriteRequest(self.name, WriterKind.MUTATION, self._session.actor, healed=True)
             write_tables(self._session, request, lambda _: self._state.writes())
-            self._collect_again()
+            self.collect_again()
         return self.name
 
-    def _collect_again(self) -> None:
-        """Collect the next changes on top of the transaction branch."""
+    def collect_again(self) -> None:
+        """Collect the next changes on top of the transaction branch. Call it after a write to the branch."""
         assert self.name is not None
         store = self._session.store
         self._state = ChangedState(Snapshot(store, store.capture(self.name)))

@@ -10,6 +10,8 @@ from typing import Unpack
 
 from omnigraph.commit.manifest import Commit
 from omnigraph.commit.snapshots import Snapshot
+from omnigraph.engine.load import load
+from omnigraph.engine.mutate import prepare_mutation
 from omnigraph.engine.options import takes
 from omnigraph.engine.query import query
 from omnigraph.engine.query_text import QueryText
@@ -64,13 +66,15 @@ class Transaction:
     ) -> MutationReceipt:
         """Run a query that writes. See `Graph.mutate`. The receipt has no commit: the transaction commits later."""
         with self._writing() as opened:
-            return opened.mutate(MutateRequest(text, params, name))
+            return opened.mutate(prepare_mutation(self._session, MutateRequest(text, params, name)))
 
     @takes(RowOptions)
     def load(self, source: LoadSource, **options: Unpack[RowOptions]) -> LoadReceipt:
         """Load rows. See `Graph.load`. The receipt has no commit: the transaction commits later."""
         with self._writing() as opened:
-            return opened.load(source, LoadRequest(engine="local", **options))
+            receipt = load(self._session, source, LoadRequest(branch=opened.work(), engine="local", **options))
+            opened.collect_again()
+        return replace(receipt, branch=self.branch, commit=None)
 
     @takes(QueryOptions)
     def query(
